@@ -1,0 +1,3 @@
+//! array
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]

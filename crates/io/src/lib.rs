@@ -1,0 +1,3 @@
+//! io
+#![deny(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]

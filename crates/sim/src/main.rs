@@ -1,0 +1,2 @@
+//! The pretend world.
+fn main() {}
