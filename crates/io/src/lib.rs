@@ -1,3 +1,39 @@
-//! io
+//! The seam: what Parapet asks of the world, and nothing about how the world does it.
+//!
+//! ```text
+//!    array   net          speak only this
+//!       \    /
+//!         io              Disk · Stream · Clock · Mailbox, and the buffers that travel through them
+//!       /    \
+//!     os      sim         the real world, the pretend world
+//! ```
+//!
+//! Owns the traits, the aligned buffer [`Buf`], the [`Completion`] of an operation, and [`MemDisk`], the
+//! contract of a disk made concrete. Never opens a file, a socket or a clock. `unsafe` stands in
+//! `buf.rs` only.
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod budget;
+pub mod buf;
+pub mod clock;
+pub mod completion;
+pub mod disk;
+pub mod error;
+pub mod mailbox;
+pub mod mem;
+pub mod signal;
+pub mod stream;
+pub mod tasks;
+
+pub use budget::{Budget, Permit};
+pub use buf::{BUF_ALIGN, Buf, Pool, SharedBuf};
+pub use clock::{Clock, Cost, Time, Timers};
+pub use completion::{Completion, Completions, Ticket};
+pub use disk::{Class, Disk, Done, Extent, ExtentKind, Limits, Op, Work, ZeroSupport};
+pub use error::{Error, ErrorKind, Result};
+pub use mailbox::Mailbox;
+pub use mem::MemDisk;
+pub use signal::Signal;
+pub use stream::Stream;
+pub use tasks::TaskSet;

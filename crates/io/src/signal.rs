@@ -1,0 +1,63 @@
+//! Waiting for something that changes: the simplest wait list.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// Wakes everyone who waits, each time it is raised. Single-threaded.
+///
+/// Use it as a condition variable: `while !ready() { signal.wait().await }`.
+#[derive(Default)]
+pub struct Signal {
+    raised: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Signal {
+    /// A signal nobody waits for.
+    pub fn new() -> Signal {
+        Signal::default()
+    }
+
+    /// Wakes all who wait now.
+    pub fn raise(&self) {
+        self.raised.set(self.raised.get() + 1);
+        // The list's room is kept for the next round: waiting allocates nothing once warm.
+        let mut woken = self.waiting.take();
+        for waker in woken.drain(..) {
+            waker.wake();
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            *waiting = woken;
+        }
+    }
+
+    /// Completes at the next [`raise`](Signal::raise) after this call.
+    pub fn wait(&self) -> Wait<'_> {
+        Wait { signal: self, seen: self.raised.get() }
+    }
+}
+
+/// See [`Signal::wait`].
+#[must_use = "a future does nothing unless awaited"]
+pub struct Wait<'a> {
+    signal: &'a Signal,
+    seen: u64,
+}
+
+impl Future for Wait<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.signal.raised.get() != self.seen {
+            return Poll::Ready(());
+        }
+        let mut waiting = self.signal.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,235 @@
+//! A set of futures driven as one: an owner's own tasks, without an executor and without `unsafe`.
+//!
+//! A [`TaskSet`] polls only the tasks that were woken, in the order in which they were woken. Its owner
+//! is itself a future that some host drives; tasks live as long as the set.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// How often tasks may wake each other before the host gets its turn.
+const ROUNDS: usize = 64;
+
+/// A task: a future that gives nothing back.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Tasks that belong together. Spawn through a shared reference, also from within a task.
+pub struct TaskSet {
+    tasks: RefCell<Vec<Option<Entry>>>,
+    vacant: RefCell<Vec<usize>>,
+    /// The batch being polled; kept so that its room is used again.
+    turn: RefCell<Vec<Arc<Handle>>>,
+    ready: Arc<Ready>,
+}
+
+struct Entry {
+    /// Out of its place while it is being polled.
+    task: Option<Task>,
+    handle: Arc<Handle>,
+    waker: Waker,
+}
+
+struct Ready {
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    woken: Vec<Arc<Handle>>,
+    owner: Option<Waker>,
+}
+
+struct Handle {
+    index: usize,
+    queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Handle {
+    fn wake(self: Arc<Self>) {
+        if self.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ready = Arc::clone(&self.ready);
+        let owner = {
+            let mut queue = ready.lock();
+            queue.woken.push(self);
+            queue.owner.take()
+        };
+        if let Some(owner) = owner {
+            owner.wake();
+        }
+    }
+}
+
+impl Ready {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Default for TaskSet {
+    fn default() -> TaskSet {
+        TaskSet {
+            tasks: RefCell::default(),
+            vacant: RefCell::default(),
+            turn: RefCell::default(),
+            ready: Arc::new(Ready { queue: Mutex::default() }),
+        }
+    }
+}
+
+impl TaskSet {
+    /// A set without tasks.
+    pub fn new() -> TaskSet {
+        TaskSet::default()
+    }
+
+    /// Adds a task; it is polled at the set's next turn.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        let mut tasks = self.tasks.borrow_mut();
+        let index = self.vacant.borrow_mut().pop().unwrap_or_else(|| {
+            tasks.push(None);
+            tasks.len() - 1
+        });
+        let ready = Arc::clone(&self.ready);
+        let handle = Arc::new(Handle { index, queued: AtomicBool::new(false), ready });
+        let waker = Waker::from(Arc::clone(&handle));
+        let task: Option<Task> = Some(Box::pin(future));
+        tasks[index] = Some(Entry { task, handle: Arc::clone(&handle), waker });
+        drop(tasks);
+        handle.wake();
+    }
+
+    /// How many tasks have not ended.
+    pub fn len(&self) -> usize {
+        self.tasks.borrow().len() - self.vacant.borrow().len()
+    }
+
+    /// True if every task has ended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Polls the woken tasks, and those that they wake, for a bounded number of rounds; then the host
+    /// gets its turn. Ready when the set is empty.
+    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut turn = self.turn.take();
+        let mut outcome = None;
+        for _ in 0..ROUNDS {
+            {
+                let mut queue = self.ready.lock();
+                if queue.woken.is_empty() {
+                    if !self.is_empty() {
+                        queue.owner = Some(cx.waker().clone());
+                        outcome = Some(Poll::Pending);
+                    } else {
+                        outcome = Some(Poll::Ready(()));
+                    }
+                    break;
+                }
+                std::mem::swap(&mut queue.woken, &mut turn);
+            }
+            for handle in turn.drain(..) {
+                self.poll_task(&handle);
+            }
+        }
+        self.turn.replace(turn);
+        outcome.unwrap_or_else(|| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+
+    /// The set as a future: drives its tasks until all have ended.
+    pub fn run(&self) -> impl Future<Output = ()> + '_ {
+        std::future::poll_fn(|cx| self.poll(cx))
+    }
+
+    fn poll_task(&self, handle: &Arc<Handle>) {
+        handle.queued.store(false, Ordering::Release);
+        let (mut task, waker) = {
+            let mut tasks = self.tasks.borrow_mut();
+            let Some(entry) = tasks[handle.index].as_mut() else { return };
+            // A late wake of a task that has ended, whose place is taken by another.
+            if !Arc::ptr_eq(&entry.handle, handle) {
+                return;
+            }
+            let Some(task) = entry.task.take() else { return };
+            (task, entry.waker.clone())
+        };
+        let ended = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        if ended {
+            // Tasks may own what spawns or wakes others: let them go outside the borrow.
+            drop(task);
+            let entry = self.tasks.borrow_mut()[handle.index].take();
+            self.vacant.borrow_mut().push(handle.index);
+            drop(entry);
+        } else if let Some(entry) = self.tasks.borrow_mut()[handle.index].as_mut() {
+            entry.task = Some(task);
+        }
+    }
+}
+
+/// Polls a future that needs nothing from outside until it completes; `None` if it comes to a stand.
+/// For tests and for disks that answer at once.
+pub fn complete<T>(future: impl Future<Output = T>) -> Option<T> {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let flag = Arc::new(Flag(AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&flag));
+    let mut future = std::pin::pin!(future);
+    while flag.0.swap(false, Ordering::AcqRel) {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Polls once, with a waker that does nothing.
+pub fn poll_once<T>(future: impl Future<Output = T> + Unpin) -> Option<T> {
+    let mut future = future;
+    match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Signal;
+    use std::rc::Rc;
+
+    #[test]
+    fn only_woken_tasks_are_polled_and_ended_ones_make_room() {
+        let set = TaskSet::new();
+        let signal = Rc::new(Signal::new());
+        let log = Rc::new(RefCell::new(Vec::new()));
+        for name in ["a", "b"] {
+            let (signal, log) = (Rc::clone(&signal), Rc::clone(&log));
+            set.spawn(async move {
+                log.borrow_mut().push(name);
+                signal.wait().await;
+                log.borrow_mut().push(name);
+            });
+        }
+        assert_eq!(complete(set.run()), None);
+        assert_eq!(*log.borrow(), ["a", "b"]);
+        assert_eq!(complete(set.run()), None, "nobody was woken");
+        assert_eq!(log.borrow().len(), 2);
+        signal.raise();
+        assert_eq!(complete(set.run()), Some(()));
+        assert_eq!(*log.borrow(), ["a", "b", "a", "b"]);
+        set.spawn(async {});
+        assert_eq!(set.tasks.borrow().len(), 2, "a place is used again");
+    }
+}
