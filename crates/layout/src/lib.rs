@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+pub mod md;
 pub mod units;
 
 pub use units::{Epoch, MAX_SLOTS, Slot, SlotSet, Stripe};

@@ -1,0 +1,23 @@
+//! Linux md's metadata, byte for byte, and what else may lie on a device.
+//!
+//! Owns the translation between bytes and numbers. Never reads a device, never asks the time, never
+//! compares two members: those are the business of `array`. `docs/format.md` draws the whole.
+//!
+//! Every structure follows one rule: bytes are checked before they are believed, lengths before
+//! they are used, and an error names the field, its value and its place.
+
+pub mod feature;
+pub mod field;
+pub mod identity;
+pub mod superblock;
+
+pub use feature::Features;
+pub use field::{Fault, Field, ParseError};
+pub use identity::{Name, Timestamp, Uuid};
+pub use superblock::{Magic, RawSuperblock, Role, Superblock, Version, position};
+
+/// md counts in sectors of 512 bytes, whatever the device's blocks are.
+pub const SECTOR: u64 = 512;
+
+/// md's "no sector": the largest number.
+pub const MAX_SECTOR: u64 = u64::MAX;
