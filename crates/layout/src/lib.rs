@@ -9,7 +9,12 @@
 
 extern crate alloc;
 
+pub mod geometry;
 pub mod md;
 pub mod units;
 
+pub use geometry::{
+    Family, Geometry, GeometryError, Layout, LayoutError, Level, Owner, Place, Places, Raid0Layout,
+    Raid5Layout, Raid6Layout, Shape, StripeMap, StripeRole,
+};
 pub use units::{Epoch, MAX_SLOTS, Slot, SlotSet, Stripe};
