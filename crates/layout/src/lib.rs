@@ -11,6 +11,8 @@ extern crate alloc;
 
 pub mod geometry;
 pub mod md;
+pub mod plan;
+pub mod private;
 pub mod units;
 
 pub use geometry::{
