@@ -1,2 +1,75 @@
-//! Build tool.
-fn main() {}
+//! Parapet's only build tool: `cargo xtask VERB`.
+//!
+//! Owns what is done *to* the project: checks, tests, benchmarks, house rules. Never part of what
+//! is shipped, and depends on none of the project's crates, so that it builds first and in seconds.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod deny;
+mod failure;
+mod shell;
+mod test;
+mod tidy;
+mod tools;
+
+use failure::Failure;
+use std::process::ExitCode;
+
+/// One thing that `cargo xtask` can do.
+struct Verb {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+const VERBS: &[Verb] = &[
+    Verb {
+        name: "test",
+        what: "install what the tests need, run them all; or STEP…, --list",
+        run: test::run,
+    },
+    Verb { name: "tidy", what: "hold the house rules (docs/style.md); --list", run: tidy::run },
+    Verb { name: "tools", what: "install what the tests need; or bench", run: tools::run },
+    Verb {
+        name: "bench",
+        what: "measure beside the peers and write docs/bench; or NAME…, --list",
+        run: bench::run,
+    },
+    Verb {
+        name: "deny",
+        what: "licences, bans, sources and advisories of what we depend on; or CHECK…",
+        run: deny::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let asked = arguments.first().map_or("", String::as_str);
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == asked) else {
+        return usage(asked);
+    };
+    match (verb.run)(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask {}: {failure}", verb.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints the verbs: to standard output if asked for, else as an error (exit code 2).
+fn usage(asked: &str) -> ExitCode {
+    let mut text = String::from("usage: cargo xtask VERB [ARGUMENT…]\n\n");
+    for verb in VERBS {
+        text += &format!("  {:<6} {}\n", verb.name, verb.what);
+    }
+    if matches!(asked, "help" | "-h" | "--help") {
+        print!("{text}");
+        return ExitCode::SUCCESS;
+    }
+    if !asked.is_empty() {
+        eprintln!("xtask: no verb {asked:?}\n");
+    }
+    eprint!("{text}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,143 @@
+//! `cargo xtask bench`: measures Parapet beside its peers and keeps the figures of each release.
+//!
+//! A benchmark is a command that prints one JSON object a line: `name`, `ours`, each peer's figure
+//! under the peer's name, `ratio` (ours over the first peer's, more is better), and if it likes
+//! `unit` and `target` (the least ratio wanted). It measures itself and its peers in turn, in one
+//! run; here figures are only collected, kept in `docs/bench/VERSION.json`, and printed. Nothing
+//! fails for being slow.
+
+mod report;
+
+use crate::failure::Failure;
+use crate::shell;
+use crate::tools::{self, Purpose};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// One benchmark program. No command has a word with a space in it.
+struct Bench {
+    name: &'static str,
+    what: &'static str,
+    command: &'static str,
+}
+
+const BENCHES: &[Bench] = &[Bench {
+    name: "parity",
+    what: "parity kernels in memory and in cache, beside ISA-L",
+    command: "cargo bench --quiet -p parapet-parity --features isal --bench isal",
+}];
+
+/// Programs and packages whose versions belong to a figure, by the command that tells.
+const VERSIONS: &[(&str, &str)] = &[
+    ("rustc", "rustc --version"),
+    ("kernel", "uname -sr"),
+    ("fio", "fio --version"),
+    ("nbdkit", "nbdkit --version"),
+    ("qemu-nbd", "qemu-nbd --version"),
+    ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
+];
+
+/// Measures the benchmarks named, or all; `--list` prints them.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    if arguments.iter().any(|argument| argument == "--list") {
+        for bench in BENCHES {
+            println!("{:<8} {}: {}", bench.name, bench.what, bench.command);
+        }
+        return Ok(());
+    }
+    let known = |name: &String| BENCHES.iter().any(|bench| bench.name == *name);
+    if let Some(stranger) = arguments.iter().find(|name| !known(name)) {
+        let remedy = "`cargo xtask bench --list` shows them";
+        return Err(Failure::new(format!("no benchmark {stranger:?}"), remedy));
+    }
+    tools::ensure(Purpose::Figures)?;
+    let root = shell::root()?;
+    let folder = root.join("docs/bench");
+    std::fs::create_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
+    let mut release = report::read(&folder, env!("CARGO_PKG_VERSION")).unwrap_or_else(|| json!({}));
+    for bench in BENCHES {
+        if arguments.is_empty() || arguments.iter().any(|name| name == bench.name) {
+            println!("\n==> {}: {}", bench.name, bench.command);
+            release["benches"][bench.name] = measure(bench, &root)?;
+        }
+    }
+    release["version"] = json!(env!("CARGO_PKG_VERSION"));
+    release["machine"] = machine(&root);
+    keep(&folder, &release)
+}
+
+/// The rows that a benchmark prints, with its command.
+fn measure(bench: &Bench, root: &Path) -> Result<Value, Failure> {
+    let words: Vec<_> = bench.command.split(' ').collect();
+    let rows: Vec<Value> =
+        shell::output(root, &words)?.lines().filter_map(row).map(Value::Object).collect();
+    if rows.is_empty() {
+        let what = format!("{} printed no row", bench.name);
+        return Err(Failure::new(what, format!("run `{}` and see", bench.command)));
+    }
+    Ok(json!({ "what": bench.what, "command": bench.command, "rows": rows }))
+}
+
+/// A line that is a row: an object with `name`, `ours` and `ratio`.
+fn row(line: &str) -> Option<Map<String, Value>> {
+    let Ok(Value::Object(row)) = serde_json::from_str(line.trim()) else { return None };
+    let whole = row.get("name").is_some_and(Value::is_string)
+        && ["ours", "ratio"].iter().all(|key| row.get(*key).is_some_and(Value::is_number));
+    whole.then_some(row)
+}
+
+/// What the figures were measured on.
+fn machine(root: &Path) -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        Some(String::from(line.split_once(':')?.1.trim()))
+    };
+    let mut versions = Map::new();
+    for (name, command) in VERSIONS {
+        let words: Vec<_> = command.split(' ').collect();
+        if let Ok(text) = shell::output(root, &words) {
+            let first = text.lines().next().unwrap_or_default();
+            versions.insert(String::from(*name), json!(first));
+        }
+    }
+    json!({
+        "cpu": field(&read("/proc/cpuinfo"), "model name"),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory": field(&read("/proc/meminfo"), "MemTotal"),
+        "load_before": read("/proc/loadavg").split(' ').next(),
+        "versions": versions,
+    })
+}
+
+/// Writes the release's figures and the report, and prints the report.
+fn keep(folder: &Path, release: &Value) -> Result<(), Failure> {
+    let version = env!("CARGO_PKG_VERSION");
+    let earlier = report::earlier(folder, version);
+    let text = report::markdown(release, earlier.as_ref());
+    let figures = serde_json::to_string_pretty(release).expect("a value is always printable");
+    for (name, content) in
+        [(format!("{version}.json"), format!("{figures}\n")), ("README.md".into(), text.clone())]
+    {
+        let path = folder.join(name);
+        std::fs::write(&path, content).map_err(|error| unwritable(&path, &error))?;
+    }
+    println!("\n{text}");
+    Ok(())
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()), "make it writable")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_rows_count() {
+        assert!(row(r#"{"name":"p 4+1","ours":9.5,"isal":10,"ratio":0.95}"#).is_some());
+        assert!(row(r#"{"name":"p 4+1","ours":9.5}"#).is_none());
+        assert!(row("running 3 kernels").is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! Figures of one or two releases → a Markdown report.
+
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// Keys of a row that are not a peer's name.
+const NOT_PEERS: &[&str] = &["name", "ours", "ratio", "unit", "target"];
+
+/// The figures kept for `version`, if there are any that can be read.
+pub(super) fn read(folder: &Path, version: &str) -> Option<Value> {
+    let text = std::fs::read_to_string(folder.join(format!("{version}.json"))).ok()?;
+    serde_json::from_str(&text).ok().filter(Value::is_object)
+}
+
+/// The figures of the last release before `version`.
+pub(super) fn earlier(folder: &Path, version: &str) -> Option<Value> {
+    let names = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.file_name());
+    let versions =
+        names.filter_map(|name| Some(String::from(name.to_str()?.strip_suffix(".json")?)));
+    let now = number(version)?;
+    let last = versions.filter(|other| number(other).is_some_and(|other| other < now));
+    read(folder, &last.max_by_key(|other| number(other))?)
+}
+
+/// `1.10.2` as numbers, which compare as releases follow each other.
+fn number(version: &str) -> Option<[u64; 3]> {
+    let parts: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
+    parts?.try_into().ok()
+}
+
+/// The report of a release, beside the one before it if there is one.
+pub(super) fn markdown(release: &Value, earlier: Option<&Value>) -> String {
+    let version = text(&release["version"]);
+    let mut page = format!("# Figures of {version}\n\n");
+    page += "Written by `cargo xtask bench`; the figures stand in the JSON files beside it.\n";
+    page += "A ratio is ours over the first peer's of the same run: more than 1 is faster.\n\n";
+    for (key, value) in release["machine"].as_object().into_iter().flatten() {
+        match value.as_object() {
+            Some(versions) => {
+                for (name, version) in versions {
+                    page += &format!("- {name}: {}\n", text(version));
+                }
+            }
+            None => page += &format!("- {key}: {}\n", text(value)),
+        }
+    }
+    for (name, bench) in release["benches"].as_object().into_iter().flatten() {
+        page += &format!("\n## {name}: {}\n\n", text(&bench["what"]));
+        page += &format!("`{}`\n\n", text(&bench["command"]));
+        let before = earlier.map(|release| (text(&release["version"]), &release["benches"][name]));
+        page += &table(bench, before);
+    }
+    page
+}
+
+/// One line per row; with `before` (version, bench), what it was then.
+fn table(bench: &Value, before: Option<(String, &Value)>) -> String {
+    let mut lines = String::from("| what | ours | peers | ratio | target |");
+    let mut rule = String::from("|---|---:|---:|---:|---:|");
+    if let Some((version, _)) = &before {
+        lines += &format!(" ours in {version} | ratio in {version} |");
+        rule += "---:|---:|";
+    }
+    lines += &format!("\n{rule}\n");
+    for row in rows(bench) {
+        let unit = row.get("unit").map_or(String::new(), |unit| format!(" {}", text(unit)));
+        let [ours, ratio, target] = ["ours", "ratio", "target"].map(|key| figure(row.get(key)));
+        let name = text(&row["name"]);
+        lines += &format!("| {name} | {ours}{unit} | {} | {ratio} | {target} |", peers(row));
+        if let Some((_, bench)) = &before {
+            let then = rows(bench).find(|then| then.get("name") == row.get("name"));
+            let [ours, ratio] = ["ours", "ratio"].map(|key| figure(then.and_then(|t| t.get(key))));
+            lines += &format!(" {ours} | {ratio} |");
+        }
+        lines += "\n";
+    }
+    lines
+}
+
+fn rows(bench: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+    bench["rows"].as_array().into_iter().flatten().filter_map(Value::as_object)
+}
+
+fn peers(row: &Map<String, Value>) -> String {
+    let peers = row.iter().filter(|(key, _)| !NOT_PEERS.contains(&key.as_str()));
+    peers
+        .map(|(key, value)| format!("{key} {}", figure(Some(value))))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// Three significant digits; nothing for nothing.
+fn figure(value: Option<&Value>) -> String {
+    let Some(number) = value.and_then(Value::as_f64) else { return String::new() };
+    let whole_digits = number.abs().max(1.0).log10().floor() as usize;
+    format!("{number:.*}", 2_usize.saturating_sub(whole_digits))
+}
+
+/// A value without quotation marks.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn release(version: &str, ours: f64) -> Value {
+        json!({ "version": version, "machine": { "cores": 2, "versions": { "fio": "3.33" } },
+            "benches": { "parity": { "what": "kernels", "command": "x", "rows": [
+                { "name": "p 4+1", "ours": ours, "isal": 10.0, "ratio": ours / 10.0,
+                  "unit": "GB/s" }
+            ] } } })
+    }
+
+    #[test]
+    fn a_report_shows_ours_the_peer_s_and_the_ratio() {
+        let page = markdown(&release("0.1.0", 9.5), None);
+        assert!(page.contains("| p 4+1 | 9.50 GB/s | isal 10.0 | 0.95 |  |\n"), "{page}");
+        assert!(page.contains("- fio: 3.33\n"));
+    }
+
+    #[test]
+    fn a_report_shows_the_release_before_too() {
+        let page = markdown(&release("0.2.0", 12.0), Some(&release("0.1.0", 9.5)));
+        assert!(page.contains("ours in 0.1.0 | ratio in 0.1.0 |"), "{page}");
+        assert!(page.contains("| 12.0 GB/s | isal 10.0 | 1.20 |  | 9.50 | 0.95 |"), "{page}");
+    }
+
+    #[test]
+    fn the_release_before_is_found_by_number_not_by_spelling() {
+        let folder = std::env::temp_dir().join(format!("parapet-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a writable temporary folder");
+        for version in ["0.2.0", "0.9.0", "0.10.0", "0.11.0"] {
+            let text = release(version, 1.0).to_string();
+            std::fs::write(folder.join(format!("{version}.json")), text).expect("writable");
+        }
+        let found = |version: &str| earlier(&folder, version).map(|found| text(&found["version"]));
+        assert_eq!(found("0.11.0").as_deref(), Some("0.10.0"));
+        assert_eq!(found("0.10.0").as_deref(), Some("0.9.0"));
+        assert_eq!(found("0.2.0"), None);
+        std::fs::remove_dir_all(&folder).expect("our own folder");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        let shown = [0.954_6, 9.5, 12.34, 1234.5].map(|number| figure(Some(&json!(number))));
+        assert_eq!(shown, ["0.95", "9.50", "12.3", "1234"]);
+    }
+}

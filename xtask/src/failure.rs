@@ -1,0 +1,23 @@
+//! What went wrong and what to do about it, for the person in front of the terminal.
+
+use std::fmt;
+
+/// Why a verb did not succeed. Both halves are complete phrases without a full stop.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    remedy: String,
+}
+
+impl Failure {
+    /// `what` happened; do `remedy`.
+    pub(crate) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Failure {
+        Failure { what: what.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}

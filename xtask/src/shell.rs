@@ -1,0 +1,66 @@
+//! The outside world of the build tool: the checkout, and the programs it starts.
+
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder with the workspace's `Cargo.toml`: the nearest one above the current folder.
+pub(crate) fn root() -> Result<PathBuf, Failure> {
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::new(format!("no current folder: {error}"), "change to one"))?;
+    here.ancestors()
+        .find(|folder| {
+            std::fs::read_to_string(folder.join("Cargo.toml"))
+                .is_ok_and(|manifest| manifest.contains("[workspace]"))
+        })
+        .map(Path::to_path_buf)
+        .ok_or_else(|| Failure::new("not inside the project", "run it from the checkout"))
+}
+
+/// The cargo that runs us, so that a chosen toolchain stays chosen.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| String::from("cargo"))
+}
+
+/// `words` as a command in `folder`, without standard input; a first word `cargo` is [`cargo`].
+pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
+    let (program, arguments) = words.split_first().expect("every command has a first word");
+    let program = if *program == "cargo" { cargo() } else { String::from(*program) };
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// What the command prints, if it succeeds.
+pub(crate) fn output(folder: &Path, words: &[&str]) -> Result<String, Failure> {
+    let line = words.join(" ");
+    let output = command(folder, words)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Failure::new(format!("`{line}`: {error}"), "is it installed?"))?;
+    if !output.status.success() {
+        return Err(Failure::new(format!("`{line}` failed"), "its messages stand above"));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// True if the command can be started and succeeds; what it prints is dropped.
+pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
+    command(folder, words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Runs the command with our output as its own.
+pub(crate) fn run(folder: &Path, words: &[&str]) -> Result<(), Failure> {
+    let line = words.join(" ");
+    let status = command(folder, words)
+        .status()
+        .map_err(|error| Failure::new(format!("`{line}`: {error}"), "is it installed?"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{line}` failed ({status})"), "its messages stand above"))
+}

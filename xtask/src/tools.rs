@@ -1,0 +1,170 @@
+//! The programs of other people that tests and benchmarks talk to, and how they come onto the
+//! machine.
+//!
+//! `cargo xtask tools` installs the missing ones through the machine's package manager as root;
+//! else it says which are missing and what to type. Never edits the machine's package sources.
+
+use crate::failure::Failure;
+use crate::shell;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a tool is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    Tests,
+    Figures,
+}
+
+/// How to see that a tool is there.
+enum Proof {
+    Program(&'static str),
+    File(&'static str),
+}
+
+struct Tool {
+    purpose: Purpose,
+    proof: Proof,
+    package: &'static str,
+    why: &'static str,
+}
+
+const fn tool(purpose: Purpose, proof: Proof, package: &'static str, why: &'static str) -> Tool {
+    Tool { purpose, proof, package, why }
+}
+
+use Proof::{File, Program};
+use Purpose::{Figures, Tests};
+
+const TOOLS: &[Tool] = &[
+    tool(Tests, Program("mdadm"), "mdadm", "reads the superblocks that we write, and the reverse"),
+    tool(Tests, Program("nbdinfo"), "libnbd-bin", "an NBD client: what an export says of itself"),
+    tool(Tests, Program("nbdcopy"), "libnbd-bin", "an NBD client: many connections in parallel"),
+    tool(Tests, Program("qemu-io"), "qemu-utils", "an NBD client: single requests with flags"),
+    tool(Tests, Program("qemu-img"), "qemu-utils", "an NBD client: block status, comparison"),
+    tool(Tests, Program("fio"), "fio", "an NBD client: load that verifies what it reads"),
+    tool(Tests, Program("openssl"), "openssl", "certificates for TLS tests"),
+    tool(Figures, Program("fio"), "fio", "the same load for us and for the peers"),
+    tool(Figures, Program("nbdkit"), "nbdkit", "peer: the fastest NBD server of a file"),
+    tool(Figures, Program("qemu-nbd"), "qemu-utils", "peer: the usual NBD server"),
+    tool(Figures, File("/usr/include/isa-l.h"), "libisal-dev", "peer: parity kernels"),
+    tool(Figures, Program("taskset"), "util-linux", "server and client on a core each"),
+];
+
+/// Where programs lie that only root has on its path.
+const ALSO: &[&str] = &["/usr/sbin", "/sbin", "/usr/local/sbin"];
+
+impl Tool {
+    fn name(&self) -> &'static str {
+        match self.proof {
+            Program(name) | File(name) => name,
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        match self.proof {
+            File(path) => Path::new(path).exists(),
+            Program(name) => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let folders = std::env::split_paths(&path).chain(ALSO.iter().map(PathBuf::from));
+                folders.map(|folder| folder.join(name)).any(|program| program.is_file())
+            }
+        }
+    }
+}
+
+/// `cargo xtask tools`: the tools of the tests, or with `bench` those of the benchmarks.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    match arguments {
+        [] => ensure(Tests),
+        [only] if only == "bench" => ensure(Figures),
+        _ => Err(Failure::new("tools takes no argument but bench", "leave it out")),
+    }
+}
+
+/// All tools for `purpose` are there when this returns without a failure.
+pub(crate) fn ensure(purpose: Purpose) -> Result<(), Failure> {
+    let lacking = missing(purpose);
+    if !lacking.is_empty() {
+        install(&lacking)?;
+    }
+    if let Some(tool) = missing(purpose).first() {
+        return Err(Failure::new(
+            format!("{} is still missing though {} is installed", tool.name(), tool.package),
+            format!("see `dpkg -L {}`", tool.package),
+        ));
+    }
+    for tool in TOOLS.iter().filter(|tool| tool.purpose == purpose) {
+        println!("{:<22} {:<12} {}", tool.name(), tool.package, tool.why);
+    }
+    fio_speaks_nbd()
+}
+
+fn missing(purpose: Purpose) -> Vec<&'static Tool> {
+    TOOLS.iter().filter(|tool| tool.purpose == purpose && !tool.is_there()).collect()
+}
+
+fn install(lacking: &[&Tool]) -> Result<(), Failure> {
+    for tool in lacking {
+        println!("missing: {} (package {}): {}", tool.name(), tool.package, tool.why);
+    }
+    let mut packages: Vec<_> = lacking.iter().map(|tool| tool.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let wait = "DPkg::Lock::Timeout=300";
+    let update = ["apt-get", "-q", "-o", wait, "update"];
+    let mut install = vec!["apt-get", "-q", "-o", wait, "install", "--yes"];
+    install.push("--no-install-recommends");
+    install.extend(&packages);
+    let here = Path::new("/");
+    if !is_root() || !shell::succeeds(here, &["apt-get", "--version"]) {
+        let (who, names) = if is_root() { ("no apt-get", "") } else { ("not root", "sudo ") };
+        let line = format!(
+            "{names}apt-get update && {names}apt-get install --no-install-recommends {}",
+            packages.join(" ")
+        );
+        return Err(Failure::new(
+            format!("{} tools are missing, and {who} to install them", lacking.len()),
+            format!("run `{line}`, or the like of your system"),
+        ));
+    }
+    // A package index that cannot be renewed may still be good enough.
+    if let Err(failure) = shell::run(here, &update) {
+        println!("{failure}");
+    }
+    install.splice(0..0, ["env", "DEBIAN_FRONTEND=noninteractive"]);
+    shell::run(here, &install)
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|us| us.uid() == 0)
+}
+
+/// Some builds of fio lack the engine that most tests of the NBD server need.
+fn fio_speaks_nbd() -> Result<(), Failure> {
+    let engines = shell::output(Path::new("/"), &["fio", "--enghelp"])?;
+    if engines.lines().any(|line| line.trim() == "nbd") {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "this fio has no nbd engine",
+        "install the distribution's fio (Debian's has it), or build fio with libnbd",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_on_the_path_and_a_made_up_one_is_not() {
+        assert!(tool(Tests, Program("sh"), "dash", "").is_there());
+        assert!(!tool(Tests, Program("no-such-program"), "none", "").is_there());
+        assert!(!tool(Tests, File("/no/such/file"), "none", "").is_there());
+    }
+
+    #[test]
+    fn every_tool_says_why() {
+        assert!(TOOLS.iter().all(|tool| !tool.why.is_empty() && !tool.package.is_empty()));
+    }
+}
