@@ -1,20 +1,21 @@
 //! Where every byte of an array lives.
 //!
-//! Owns the map from array offsets to members and back, for every level, and what a level needs of its
-//! members. Never knows which members are there, never does I/O; after construction nothing allocates.
+//! Owns the map from array offsets to members and back, for every level, and what a level needs of
+//! its members. Never knows which members are there, never does I/O; after construction nothing
+//! allocates.
 //! Invariants: the map is one-to-one; whatever it names lies within [`Geometry::member_bytes`]; on
 //! levels that md has it is md's map, bit for bit.
 //!
 //! # The maps
 //!
-//! A *chunk* is a run of array bytes that lies on one member. A *stripe* (with parity) or *row*
-//! (without) is one chunk on each member, all at the same member offset. Numbers below are chunks of
-//! the array, columns are slots, time runs down the member.
+//! A *chunk* is a run of array bytes that lies on one member. A *stripe* is one chunk on each
+//! member, all at the same member offset. Numbers below are chunks of the array, columns are slots,
+//! lines are stripes, member offsets grow downwards.
 //!
 //! **Parity** ([`parity`]). P, and on RAID 6 Q, turn so that every member takes its share of small
 //! writes. Where they are depends on s mod n for stripe s; a [`StripeMap`] answers everything about
-//! one stripe by a few additions. The default, *left-symmetric*, puts data behind the parity and around
-//! the end, so that n consecutive chunks are on n members:
+//! one stripe by a few additions. The default, *left-symmetric*, puts data behind the parity and
+//! around the end, so that n consecutive chunks are on n members:
 //!
 //! ```text
 //!   RAID 5, 5 members            RAID 6, 5 members
@@ -27,12 +28,13 @@
 //! ```
 //!
 //! *Left* parity walks down from the last slot, *right* up from slot 0; *asymmetric* data starts at
-//! slot 0 in each stripe. Q = Σ g^e · D: the exponent e of a data chunk counts slots from Q on, around
-//! the end, without P. In symmetric layouts that is the index of the data, in others it is not, and
-//! DDF's layouts count slots from 0: always ask [`StripeMap::exponent`].
+//! slot 0 in each stripe. Q = Σ g^e · D: the exponent e of a data chunk counts slots from Q on,
+//! around the end, without P. In left- and right-symmetric that is the index of the data; in others
+//! it need not be, and DDF's layouts count slots from 0: always ask [`StripeMap::exponent`].
 //!
-//! **RAID 3.5**. A stripe is one block: the block is cut over all data members, so that a block's write
-//! is always a whole stripe and nothing is ever read to compute parity. The fragment is the chunk.
+//! **RAID 3.5**. A stripe is one block: the block is cut over all data members, so that a block's
+//! write is always a whole stripe and nothing is ever read to compute parity. The fragment is the
+//! chunk.
 //!
 //! ```text
 //!   order 2: 2² data members + 1, block of 4 KiB
@@ -41,9 +43,10 @@
 //!   s=1   0–1023  –2047   –3071   –4095    P      bytes of block 1
 //! ```
 //!
-//! **Mirror** ([`mirror`]). RAID 10 lays out positions: copy j of chunk c is at position c · near + j,
-//! positions fill rows of n slots. Far copies repeat all rows, `near` slots further on: in the next part
-//! of the members, or (offset) in the next row. RAID 1 is the case near = n.
+//! **Mirror** ([`mirror`]). RAID 10 lays out positions: copy j of chunk c is at position c · near +
+//! j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots further
+//! on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case near =
+//! n.
 //!
 //! ```text
 //!   near 2, 5 members    near 2, 4 members    far 2, 4 members    offset 2, 4 members
@@ -56,9 +59,10 @@
 //!                                             11  8  9 10
 //! ```
 //!
-//! **Plain** ([`plain`]). RAID 0 over unequal members has a *zone* for each height: all members take
-//! part in the first, the shortest drop out of the next. Linux counted turns first from the start of the
-//! array, later from the start of the zone; both are on disks, and a superblock says which.
+//! **Plain** ([`plain`]). RAID 0 over unequal members has a *zone* for each height: all members
+//! take part in the first, the shortest drop out of the next. Linux counted turns first from the
+//! start of the array, later from the start of the zone; both are on disks, and a superblock says
+//! which.
 //!
 //! ```text
 //!   members of 1, 3, 3 chunks      original     alternate
@@ -267,8 +271,9 @@ impl Geometry {
     }
 
     /// Array bytes of one stripe. With parity: data chunks · chunk. Otherwise the least run that
-    /// fills whole rows: RAID 0 all members' chunks, RAID 10 as many chunks as it takes for copies to
-    /// start on slot 0 again, RAID 1 and linear one block of 4 KiB (linear: or its rounding).
+    /// fills whole stripes: RAID 0 all members' chunks, RAID 10 as many chunks as it takes for
+    /// copies to start on slot 0 again, RAID 1 and linear one block of 4 KiB (linear: or its
+    /// rounding).
     pub const fn stripe_bytes(&self) -> u64 {
         self.stripe_bytes
     }
@@ -338,7 +343,8 @@ impl Geometry {
         }
     }
 
-    /// Array bytes of a region: whole stripes, [`REGION_BYTES`] or less, or one stripe if that is more.
+    /// Array bytes of a region: whole stripes, [`REGION_BYTES`] or less, or one stripe if that is
+    /// more.
     pub const fn region_bytes(&self) -> u64 {
         self.region.get()
     }
@@ -395,7 +401,7 @@ fn check_members(layout: Layout, found: usize) -> Result<(), GeometryError> {
         return Err(GeometryError::TooManyMembers { layout, allowed, found });
     }
     match layout {
-        // md's near copies go on in the next row, which here holds offset copies.
+        // md's near copies go on in the next stripe, which here holds offset copies.
         Layout::Raid10 { near, far, offset: true }
             if far > 1 && !found.is_multiple_of(near.into()) =>
         {
@@ -432,7 +438,8 @@ fn check_chunk(layout: Layout, bytes: u64) -> Result<(), GeometryError> {
     Ok(())
 }
 
-/// The members' sizes in whole units (chunks or sectors), if they are large enough and not too large.
+/// The members' sizes in whole units (chunks or sectors), if they are large enough and not too
+/// large.
 fn usable(layout: Layout, unit: u64, members: Vec<u64>) -> Result<Vec<u64>, GeometryError> {
     let needed = match layout {
         Layout::Raid10 { far, .. } => u64::from(far) * unit,

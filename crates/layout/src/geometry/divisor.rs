@@ -24,8 +24,8 @@ enum Method {
 impl Divisor {
     /// Divides numerators 0..=`limit` by `divisor`, which is not 0.
     ///
-    /// With m = ⌊2⁶⁴/d⌋ + 1, m·d = 2⁶⁴ + e where 0 < e ≤ d, so n·m/2⁶⁴ = n/d + n·e/(d·2⁶⁴). That has
-    /// the same integer part as n/d while the excess is below 1/d, which n·d < 2⁶⁴ guarantees
+    /// With m = ⌊2⁶⁴/d⌋ + 1, m·d = 2⁶⁴ + e where 0 < e ≤ d, so n·m/2⁶⁴ = n/d + n·e/(d·2⁶⁴). That
+    /// has the same integer part as n/d while the excess is below 1/d, which n·d < 2⁶⁴ guarantees
     /// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994).
     pub(super) const fn new(divisor: u64, limit: u64) -> Divisor {
         assert!(divisor > 0);

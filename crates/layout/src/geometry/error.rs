@@ -1,7 +1,7 @@
 //! Why a layout or a shape is refused.
 //!
-//! Owns the reasons and their sentences. Never formats an array's or a member's name: the caller has
-//! those.
+//! Owns the reasons and their sentences. Never formats an array's or a member's name: the caller
+//! has those.
 
 use core::fmt;
 
@@ -130,7 +130,7 @@ impl fmt::Display for GeometryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             GeometryError::TooFewMembers { layout, needed, found } => {
-                write!(f, "{} needs at least {needed} members, not {found}", Named(layout))
+                write!(f, "{} needs {needed} or more members, not {found}", Named(layout))
             }
             GeometryError::TooManyMembers { layout, allowed, found } => {
                 write!(f, "{} takes at most {allowed} members, not {found}", Named(layout))

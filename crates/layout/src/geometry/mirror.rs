@@ -1,8 +1,8 @@
 //! RAID 1 and RAID 10: where the copies of a chunk are.
 //!
-//! Owns the near, far and offset rules. Never chooses a copy to read.
-//! RAID 1 is RAID 10 with as many near copies as members: one row is one chunk, so that array and
-//! member offsets are equal and the chunk does not matter.
+//! Owns the near, far and offset rules. Never chooses a copy to read. RAID 1 is RAID 10 with as
+//! many near copies as members: one stripe is one chunk, so that array and member offsets are equal
+//! and the chunk does not matter.
 
 use crate::units::{Slot, SlotSet};
 
@@ -15,8 +15,8 @@ pub(super) struct Mirror {
     near: u8,
     far: u8,
     offset: bool,
-    /// Rows of chunks in one set of near copies: the distance of far copies, md's stride.
-    rows: u64,
+    /// Stripes that hold a set of near copies: the distance of far copies, md's stride.
+    stripes: u64,
     /// Array chunks.
     chunks: u64,
     capacity: u64,
@@ -33,7 +33,7 @@ impl Mirror {
             near: slots as u8,
             far: 1,
             offset: false,
-            rows: 1,
+            stripes: 1,
             chunks: 1,
             capacity: bytes,
             chunk: Divisor::new(bytes, bytes),
@@ -44,25 +44,25 @@ impl Mirror {
     /// RAID 10: members of `member_chunks` chunks, near · far ≤ `slots`, far ≤ `member_chunks`.
     ///
     /// Each member is cut into `far` parts of equal length, what is left over is not used. md
-    /// rounds the used chunks up where `near` does not divide them, which comes to the same rows
-    /// because at most near − 1 chunks of a last row are then free.
+    /// rounds the used chunks up where `near` does not divide them, which comes to the same stripes
+    /// because at most near − 1 chunks of a last stripe are then free.
     pub(super) fn new(
         (near, far, offset): (u8, u8, bool),
         slots: usize,
         chunk: u64,
         member_chunks: u64,
     ) -> Mirror {
-        let rows = member_chunks / u64::from(far);
-        let chunks = rows * slots as u64 / u64::from(near);
+        let stripes = member_chunks / u64::from(far);
+        let chunks = stripes * slots as u64 / u64::from(near);
         Mirror {
             near,
             far,
             offset,
-            rows,
+            stripes,
             chunks,
             capacity: chunks * chunk,
             chunk: Divisor::new(chunk, u64::MAX),
-            slots: Divisor::new(slots as u64, rows * slots as u64),
+            slots: Divisor::new(slots as u64, stripes * slots as u64),
         }
     }
 
@@ -72,7 +72,7 @@ impl Mirror {
 
     /// Used bytes of every member.
     pub(super) const fn member_bytes(&self) -> u64 {
-        self.rows * self.far as u64 * self.chunk.get()
+        self.stripes * self.far as u64 * self.chunk.get()
     }
 
     pub(super) const fn copies(&self) -> usize {
@@ -84,7 +84,7 @@ impl Mirror {
         self.slots.get() / gcd(self.slots.get(), self.near as u64)
     }
 
-    /// A row holds one chunk, so that consecutive chunks are consecutive on each member.
+    /// A stripe holds one chunk, so that consecutive chunks are consecutive on each member.
     const fn is_contiguous(&self) -> bool {
         self.near as u64 == self.slots.get()
     }
@@ -96,14 +96,14 @@ impl Mirror {
             return Places::near(slots, array_offset, len);
         }
         let (chunk, within) = self.chunk.split(array_offset);
-        let (row, first) = self.slots.split(chunk * self.near as u64);
+        let (stripe, first) = self.slots.split(chunk * self.near as u64);
         let far = self.far as u64;
-        let (row, stride) = if self.offset { (row * far, 1) } else { (row, self.rows) };
+        let (stripe, stride) = if self.offset { (stripe * far, 1) } else { (stripe, self.stripes) };
         let chunk = self.chunk.get();
         Places {
             len: chunk - within,
-            member_offset: row * chunk + within,
-            row: chunk,
+            member_offset: stripe * chunk + within,
+            next: chunk,
             stride: stride * chunk,
             first: first as u8,
             slots,
@@ -119,14 +119,14 @@ impl Mirror {
             return Owner::Data { array_offset, len, copy: slot.index() };
         }
         let (near, far, slots) = (self.near as u64, self.far as u64, self.slots.get());
-        let (member_row, within) = self.chunk.split(member_offset);
-        let (row, part) = if self.offset {
-            (member_row / far, member_row % far)
+        let (member_stripe, within) = self.chunk.split(member_offset);
+        let (stripe, part) = if self.offset {
+            (member_stripe / far, member_stripe % far)
         } else {
-            (member_row % self.rows, member_row / self.rows)
+            (member_stripe % self.stripes, member_stripe / self.stripes)
         };
         // The far copy of part f lies f · near slots further on than its near copy.
-        let at = row * slots + (slot.0 as u64 + slots - part * near) % slots;
+        let at = stripe * slots + (slot.0 as u64 + slots - part * near) % slots;
         let (chunk, copy) = (at / near, at % near);
         let len = self.chunk.get() - within;
         if chunk >= self.chunks {
@@ -149,6 +149,6 @@ impl Mirror {
     }
 }
 
-pub(super) const fn gcd(a: u64, b: u64) -> u64 {
+const fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

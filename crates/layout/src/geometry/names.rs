@@ -99,7 +99,8 @@ impl fmt::Display for Level {
 impl FromStr for Level {
     type Err = LayoutError;
 
-    /// Takes `5`, `raid5`, `RAID 5`, `raid-5`; `linear`, `jbod`; `stripe` and `mirror` as mdadm does.
+    /// Takes `5`, `raid5`, `RAID 5`, `raid-5`; `linear`, `jbod`; `stripe` and `mirror` as mdadm
+    /// does.
     fn from_str(text: &str) -> Result<Level, LayoutError> {
         let word = text.trim().to_ascii_lowercase();
         match word.as_str() {
@@ -108,8 +109,10 @@ impl FromStr for Level {
             "mirror" => return Ok(Level::Raid1),
             _ => {}
         }
-        let number = word.strip_prefix("raid").unwrap_or(&word);
-        let number = number.trim_start_matches(['-', ' ']);
+        let number = match word.strip_prefix("raid") {
+            Some(number) => number.trim_start_matches(['-', ' ']),
+            None => &word,
+        };
         Level::ALL
             .into_iter()
             .find(|level| level.name().strip_prefix("raid") == Some(number))
@@ -255,11 +258,11 @@ pub enum Layout {
     Raid6(Raid6Layout),
     /// Each chunk has `near` · `far` copies.
     Raid10 {
-        /// Copies next to each other in one row; ≥ 1.
+        /// Copies next to each other; ≥ 1.
         near: u8,
         /// Sets of near copies, each `near` slots further on; ≥ 1.
         far: u8,
-        /// Far copies in the next row instead of the next part of the members.
+        /// Far copies in the next stripe instead of the next part of the members.
         offset: bool,
     },
     /// 2^order data members and one parity member.
@@ -349,8 +352,8 @@ impl Layout {
     /// The layout that a superblock's `layout` field names. Linear, 1 and 4 ignore it, as md does.
     ///
     /// # Errors
-    /// [`LayoutError::Unspecified`] for RAID 0 with 0; [`LayoutError::FarSets`] for RAID 10 with bits
-    /// 17 or 18; [`LayoutError::UnknownNumber`] for what md has not.
+    /// [`LayoutError::Unspecified`] for RAID 0 with 0; [`LayoutError::FarSets`] for RAID 10 with
+    /// bits 17 or 18; [`LayoutError::UnknownNumber`] for what md has not.
     pub fn from_md(level: Level, number: u32) -> Result<Layout, LayoutError> {
         let unknown = LayoutError::UnknownNumber { level, number };
         let [near, far, flags, rest] = number.to_le_bytes();
@@ -430,8 +433,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// RAID 10's layouts for so many members: every copy count, leaving out what [`super::Geometry::new`]
-/// refuses and what differs in name only.
+/// RAID 10's layouts for so many members: every copy count, leaving out what
+/// [`super::Geometry::new`] refuses and what differs in name only.
 fn raid10_layouts(members: usize) -> impl Iterator<Item = Layout> {
     let members = members as u8;
     (1..=members).flat_map(move |near| {
@@ -453,6 +456,10 @@ fn unabbreviate(level: Level, word: &str) -> &str {
         (_, "ra") => "right-asymmetric",
         (_, "ls") => "left-symmetric",
         (_, "rs") => "right-symmetric",
+        (_, "la-6") => "left-asymmetric-6",
+        (_, "ra-6") => "right-asymmetric-6",
+        (_, "ls-6") => "left-symmetric-6",
+        (_, "rs-6") => "right-symmetric-6",
         (Level::Raid5, "ddf-zero-restart") => "right-asymmetric",
         (Level::Raid5, "ddf-n-restart") => "left-asymmetric",
         (Level::Raid5, "ddf-n-continue") => "left-symmetric",

@@ -1,7 +1,8 @@
 //! RAID 4, 5, 6 and 3.5: which slot of a stripe holds which data, P and Q.
 //!
 //! Owns the rotation rules and the exponents of Q. Never computes parity.
-//! Invariants: in each stripe every slot has exactly one role; exponents of one stripe are distinct.
+//! Invariants: in each stripe every slot has exactly one role; exponents of one stripe are
+//! distinct.
 
 use crate::units::{Slot, Stripe};
 
@@ -276,9 +277,9 @@ impl StripeMap {
 
     /// The exponent of g that weighs data `index` in Q; 0 where there is no Q.
     ///
-    /// md counts data slots from the one after Q, around the end, leaving out P. Where data does not
-    /// start there (asymmetric and "-6" symmetric layouts) that is not the index. DDF layouts take
-    /// the slot number. (Linux 6.1, `raid5.c`: `raid6_d0`, `raid6_idx_to_slot`.)
+    /// md counts data slots from the one after Q, around the end, leaving out P. Where data does
+    /// not start there (asymmetric and "-6" symmetric layouts) that is not the index. DDF layouts
+    /// take the slot number. (Linux 6.1, `raid5.c`: `raid6_d0`, `raid6_idx_to_slot`.)
     ///
     /// # Panics
     /// If `index` is not below [`StripeMap::data_count`].

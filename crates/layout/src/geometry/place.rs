@@ -20,8 +20,8 @@ pub struct Places {
     pub len: u64,
     /// Of copy 0.
     pub(super) member_offset: u64,
-    /// Bytes from a row to the next, where near copies go on at slot 0.
-    pub(super) row: u64,
+    /// Bytes from a stripe to the next, where near copies go on at slot 0.
+    pub(super) next: u64,
     /// Bytes from a far copy to the next.
     pub(super) stride: u64,
     /// The slot of copy 0.
@@ -36,12 +36,12 @@ impl Places {
     /// One copy.
     pub(super) const fn one(Slot(first): Slot, member_offset: u64, len: u64) -> Places {
         let slots = first + 1;
-        Places { len, member_offset, row: 0, stride: 0, first, slots, near: 1, far: 1 }
+        Places { len, member_offset, next: 0, stride: 0, first, slots, near: 1, far: 1 }
     }
 
     /// A copy on each of `slots` members at the same offset.
     pub(super) const fn near(slots: u8, member_offset: u64, len: u64) -> Places {
-        Places { len, member_offset, row: 0, stride: 0, first: 0, slots, near: slots, far: 1 }
+        Places { len, member_offset, next: 0, stride: 0, first: 0, slots, near: slots, far: 1 }
     }
 
     /// How many copies: ≥ 1.
@@ -65,7 +65,7 @@ impl Places {
         let mut member_offset = self.member_offset + far as u64 * self.stride;
         if slot >= slots {
             slot -= slots;
-            member_offset += self.row;
+            member_offset += self.next;
         }
         // A far copy is less than a turn away: near · far ≤ slots.
         slot += far * self.near as usize;
@@ -99,7 +99,7 @@ pub enum Owner {
         /// Which copy, as [`Places::copy`] counts.
         copy: usize,
     },
-    /// P of this stripe; the row is the member offset less the stripe's.
+    /// P of this stripe; the offset in the chunk is the member offset less the stripe's.
     P {
         /// The stripe.
         stripe: Stripe,
@@ -113,7 +113,7 @@ pub enum Owner {
         /// To the end of the chunk: > 0.
         len: u64,
     },
-    /// Nothing: free chunks of a last row, or past what the array uses.
+    /// Nothing: free chunks of a last stripe, or past what the array uses.
     Unused {
         /// To the next chunk; past the used bytes, to the end of the offsets.
         len: u64,

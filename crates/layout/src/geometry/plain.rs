@@ -1,7 +1,7 @@
 //! Linear and RAID 0: data without redundancy.
 //!
-//! Owns the zones. An array is a list of zones in array order; a zone spreads chunks in turn over its
-//! members. RAID 0's zones divide the members by height, linear has one zone per member.
+//! Owns the zones. An array is a list of zones in array order; a zone spreads chunks in turn over
+//! its members. RAID 0's zones divide the members by height, linear has one zone per member.
 //! Invariants: zones are not empty and follow each other without a gap.
 
 use alloc::vec;
@@ -106,17 +106,18 @@ impl Plain {
             return Places::one(slot, zone.member_start + offset, zone.array_end - array_offset);
         }
         let (chunk, within) = self.chunk.split(offset);
-        let (row, turn) = zone.width.split(chunk);
+        let (stripe, turn) = zone.width.split(chunk);
         let width = zone.width.get();
         let index = zone.first + turn;
         let index = if index >= width { index - width } else { index };
-        let member_offset = zone.member_start + row * self.chunk.get() + within;
+        let member_offset = zone.member_start + stripe * self.chunk.get() + within;
         Places::one(zone.slots[index as usize], member_offset, self.chunk.get() - within)
     }
 
     /// What lives at a member's offset, which the array uses.
     pub(super) fn owner(&self, slot: Slot, member_offset: u64) -> Owner {
-        // In each zone of the member or below its start; the last that starts at or before the offset.
+        // In each zone of the member or below its start; the last that starts at or before the
+        // offset.
         let mine = self.zones.iter().rev().filter(|zone| zone.member_start <= member_offset);
         let mut mine = mine.filter_map(|zone| Some((zone, zone.slots.binary_search(&slot).ok()?)));
         let (zone, index) = mine.next().expect("each member is in the first zone, or has its own");
@@ -125,10 +126,10 @@ impl Plain {
             let array_offset = zone.array_start + offset;
             return Owner::Data { array_offset, len: zone.array_end - array_offset, copy: 0 };
         }
-        let (row, within) = self.chunk.split(offset);
+        let (stripe, within) = self.chunk.split(offset);
         let width = zone.width.get();
         let turn = (index as u64 + width - zone.first) % width;
-        let array_offset = zone.array_start + (row * width + turn) * self.chunk.get() + within;
+        let array_offset = zone.array_start + (stripe * width + turn) * self.chunk.get() + within;
         Owner::Data { array_offset, len: self.chunk.get() - within, copy: 0 }
     }
 }
