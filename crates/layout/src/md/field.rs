@@ -101,12 +101,12 @@ pub(crate) const fn contiguous(fields: &[Field], size: usize) -> bool {
 /// to compile unless the table covers exactly `$total` bytes.
 macro_rules! fields {
     ($total:expr; $($constant:ident $name:literal $offset:literal $size:literal)*) => {
-        mod at {
+        pub(crate) mod at {
             #![allow(dead_code)] // a pad has a name but no reader
             use $crate::md::field::{Field, contiguous};
-            $(pub(super) const $constant: Field =
+            $(pub(crate) const $constant: Field =
                 Field { name: $name, offset: $offset, size: $size };)*
-            pub(super) const FIELDS: &[Field] = &[$($constant),*];
+            pub(crate) const FIELDS: &[Field] = &[$($constant),*];
             const _: () = assert!(contiguous(FIELDS, $total), "the table has a gap or an overlap");
         }
     };

@@ -6,11 +6,15 @@
 //! Every structure follows one rule: bytes are checked before they are believed, lengths before
 //! they are used, and an error names the field, its value and its place.
 
+pub mod bitmap;
+pub mod bytemap;
 pub mod feature;
 pub mod field;
 pub mod identity;
 pub mod superblock;
 
+pub use bitmap::{Bitmap, BitmapVersion};
+pub use bytemap::{ByteMap, TooSmall};
 pub use feature::Features;
 pub use field::{Fault, Field, ParseError};
 pub use identity::{Name, Timestamp, Uuid};
@@ -21,3 +25,10 @@ pub const SECTOR: u64 = 512;
 
 /// md's "no sector": the largest number.
 pub const MAX_SECTOR: u64 = u64::MAX;
+
+/// CRC-32C (Castagnoli) as `fn(crc of what came before, bytes)`: `crc32c(0, bytes)` is the standard
+/// checksum of `bytes`, and `crc32c(crc32c(0, a), b)` that of `a` followed by `b`.
+///
+/// The formats here take it as an argument: they depend on nothing, PPL headers are made for every
+/// small write, and one fast CRC-32C in the project is enough.
+pub type Crc32c = fn(u32, &[u8]) -> u32;

@@ -82,8 +82,9 @@ pub const CLEAN: u64 = MAX_SECTOR;
 
 const STRUCTURE: &str = "superblock";
 const ROLES: Field = Field { name: "dev_roles", offset: FIXED_BYTES, size: 2 };
-/// 2⁵⁴ sectors are 2⁶³ bytes: below, every place on a member is a `u64` of bytes, sums included.
-const MOST_SECTORS: u64 = 1 << 54;
+/// 2⁵³ sectors are 2⁶² bytes: up to there every place on a member, and every sum of two, is a `u64`
+/// of bytes.
+const MOST_SECTORS: u64 = 1 << 53;
 /// The smallest `data_size` a kernel accepts.
 const LEAST_DATA_SECTORS: u64 = 10;
 

@@ -1,0 +1,357 @@
+//! Parapet's private area: bytes that md leaves unused between its own structures and the data.
+//!
+//! Owns the header of the area, how the area is divided, and the rule by which it is believed. The
+//! records inside the parts are made elsewhere.
+//!
+//! ```text
+//!   bounds.start                                                              bounds.end
+//!   | header | header | intent log | region bits | history | checksums |
+//!     4 KiB    4 KiB    the rest     as a bitmap   64 KiB    8 B per 4 KiB of data, or none
+//! ```
+//!
+//! mdadm and the kernel take this space to be free, and may use it. So the area is believed only if
+//! **we** wrote the member's superblock last. Three things bind a header to a superblock:
+//!
+//! 1. the array, the member and the bounds, which are computed anew from the superblock each time;
+//! 2. the event count;
+//! 3. `utime` with all its 64 bits. We put a random [`Tag`] where md has microseconds; the kernel
+//!    and mdadm write zeros there. The event count alone proves nothing, since a kernel's session
+//!    can end on the number it began with.
+//!
+//! A superblock is never written before its header: the header for event count `e` goes into copy
+//! `e mod 2` and is flushed, then the superblock is written. A crash between the two leaves the old
+//! superblock with the old header, in the other copy. [`valid`] takes whichever copy matches.
+//!
+//! Invariant: what [`PrivateHeader::parse`] accepts, [`PrivateHeader::print`] gives back.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::md::bitmap;
+use crate::md::field::{Fault, Field, ParseError, fields};
+use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
+
+fields! { 256;
+    MAGIC            "magic"            0   8
+    VERSION          "version"          8   4
+    CRC              "crc32c"           12  4
+    SET_UUID         "set_uuid"         16  16
+    DEVICE_UUID      "device_uuid"      32  16
+    HISTORY_ID       "history_id"       48  16
+    EVENTS           "events"           64  8
+    UTIME            "utime"            72  8
+    SLOT             "slot"             80  4
+    PAD0             "pad0"             84  4
+    START            "start"            88  8
+    END              "end"              96  8
+    LOG_START        "log_start"        104 8
+    LOG_END          "log_end"          112 8
+    REGIONS_START    "regions_start"    120 8
+    REGIONS_END      "regions_end"      128 8
+    HISTORY_START    "history_start"    136 8
+    HISTORY_END      "history_end"      144 8
+    CHECKSUMS_START  "checksums_start"  152 8
+    CHECKSUMS_END    "checksums_end"    160 8
+    PAD1             "pad1"             168 88
+}
+
+/// Bytes of one copy of the header.
+pub const HEADER_BYTES: u64 = 4096;
+/// Bytes of both copies, at the start of the area.
+pub const HEADERS_BYTES: u64 = 2 * HEADER_BYTES;
+/// Bytes for the array's history.
+pub const HISTORY_BYTES: u64 = 64 << 10;
+/// The least an intent log needs.
+pub const LEAST_LOG_BYTES: u64 = 256 << 10;
+/// The most an intent log is given on a new member, apart from what rounding adds.
+pub const MOST_LOG_BYTES: u64 = 64 << 20;
+/// All parts of the area begin and end on a multiple of this.
+pub const ALIGNMENT: u64 = 4096;
+/// Bytes of data that one entry of the checksum table stands for.
+pub const CHECKSUM_BLOCK_BYTES: u64 = 4096;
+/// Bytes of an entry of the checksum table.
+pub const CHECKSUM_ENTRY_BYTES: u64 = 8;
+
+const STRUCTURE: &str = "private area";
+const MAGIC: u64 = u64::from_le_bytes(*b"Pprivate");
+const VERSION: u32 = 1;
+/// `slot` of a member that has none: a spare.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The random number in the microseconds of `utime` that marks a superblock as ours: 1 to 999,999.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tag(u32);
+
+impl Tag {
+    /// A tag made of 32 random bits.
+    pub const fn new(random: u32) -> Tag {
+        Tag(1 + random % 999_999)
+    }
+
+    /// The `utime` of a superblock of ours.
+    ///
+    /// # Panics
+    /// If `seconds` needs more than 40 bits.
+    pub const fn stamp(self, seconds: u64) -> Timestamp {
+        Timestamp::new(seconds, self.0)
+    }
+
+    /// The tag in a `utime`; `None` if someone else wrote it.
+    pub const fn of(utime: Timestamp) -> Option<Tag> {
+        match utime.micros() {
+            0 => None,
+            micros => Some(Tag(micros)),
+        }
+    }
+}
+
+/// How the area is divided. All ranges are bytes from the start of the member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Where intents (and partial parities, and data) are logged.
+    pub log: Range<u64>,
+    /// One bit per region, for arrays that cannot have md's bitmap.
+    pub regions: Range<u64>,
+    /// What happened to the array.
+    pub history: Range<u64>,
+    /// A checksum for each 4 KiB of the member's data; empty if there is no room for it.
+    pub checksums: Range<u64>,
+}
+
+impl Parts {
+    /// Divides `bounds` for a member with `data_bytes` of data. The checksum table is left out
+    /// first; `None` if there is no room for the rest either.
+    pub fn of(bounds: Range<u64>, data_bytes: u64) -> Option<Parts> {
+        let area = bounds.end.checked_sub(bounds.start)?;
+        let fixed = HEADERS_BYTES + bitmap::space(data_bytes) + HISTORY_BYTES;
+        let spare = area.checked_sub(fixed + LEAST_LOG_BYTES)?;
+        let table = checksum_bytes(data_bytes);
+        let checksums = bounds.end - if table <= spare { table } else { 0 }..bounds.end;
+        let history = checksums.start - HISTORY_BYTES..checksums.start;
+        let regions = history.start - bitmap::space(data_bytes)..history.start;
+        let log = bounds.start + HEADERS_BYTES..regions.start;
+        Some(Parts { log, regions, history, checksums })
+    }
+
+    fn in_order(&self) -> [&Range<u64>; 4] {
+        [&self.log, &self.regions, &self.history, &self.checksums]
+    }
+}
+
+/// The area a new member of `member_bytes` should have at least, all parts included.
+pub const fn wanted_bytes(member_bytes: u64) -> u64 {
+    let log = (member_bytes / 1024) & !(ALIGNMENT - 1);
+    let log = if log < LEAST_LOG_BYTES { LEAST_LOG_BYTES } else { log };
+    let log = if log > MOST_LOG_BYTES { MOST_LOG_BYTES } else { log };
+    HEADERS_BYTES + log + bitmap::space(member_bytes) + HISTORY_BYTES + checksum_bytes(member_bytes)
+}
+
+/// Bytes of a checksum table for `data_bytes` of data, in whole blocks.
+pub const fn checksum_bytes(data_bytes: u64) -> u64 {
+    let entries = data_bytes.div_ceil(CHECKSUM_BLOCK_BYTES);
+    (entries * CHECKSUM_ENTRY_BYTES).next_multiple_of(ALIGNMENT)
+}
+
+/// The header of a private area.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PrivateHeader {
+    /// The array.
+    pub set_uuid: Uuid,
+    /// The member.
+    pub device_uuid: Uuid,
+    /// Two halves of an array that were run apart have different histories.
+    pub history_id: Uuid,
+    /// The superblock's event count.
+    pub events: u64,
+    /// The superblock's `utime`, tag included.
+    pub utime: Timestamp,
+    /// The member's slot; `None` for a spare.
+    pub slot: Option<u16>,
+    /// The area, in bytes from the start of the member.
+    pub bounds: Range<u64>,
+    /// What is where in it.
+    pub parts: Parts,
+}
+
+/// Why a header that parses does not count for a superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mismatch {
+    /// It belongs to another array.
+    Array,
+    /// It belongs to another member.
+    Member,
+    /// The superblock has no tag of ours: md wrote it.
+    Untagged,
+    /// The superblock has another event count or time: it was written after the header, or before.
+    Superseded,
+    /// The area is elsewhere now: the data, or one of md's structures, has moved.
+    Moved,
+}
+
+impl PrivateHeader {
+    /// The copy (0 or 1) that a header for `events` goes into.
+    pub const fn copy(events: u64) -> u64 {
+        events % 2
+    }
+
+    /// Reads a header from the start of `bytes`.
+    ///
+    /// # Errors
+    /// The first field that is wrong; [`Fault::Magic`] if there is no header here.
+    pub fn parse(bytes: &[u8], crc32c: Crc32c) -> Result<PrivateHeader, ParseError> {
+        let Some(bytes) = bytes.get(..HEADER_BYTES as usize) else {
+            let have = bytes.len() as u64;
+            return Err(at::PAD1.wrong(STRUCTURE, HEADER_BYTES, Fault::Truncated { have }));
+        };
+        let magic = at::MAGIC.get(bytes);
+        if magic != MAGIC {
+            return Err(at::MAGIC.wrong(STRUCTURE, magic, Fault::Magic));
+        }
+        let version = at::VERSION.get_u32(bytes);
+        if version != VERSION {
+            let fault = Fault::Unequal { expected: u64::from(VERSION) };
+            return Err(at::VERSION.wrong(STRUCTURE, u64::from(version), fault));
+        }
+        let (stored, computed) = (at::CRC.get(bytes), u64::from(checksum(bytes, crc32c)));
+        if stored != computed {
+            return Err(at::CRC.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
+        }
+        check_pads(bytes)?;
+        let header = PrivateHeader {
+            set_uuid: Uuid(at::SET_UUID.array(bytes)),
+            device_uuid: Uuid(at::DEVICE_UUID.array(bytes)),
+            history_id: Uuid(at::HISTORY_ID.array(bytes)),
+            events: at::EVENTS.get(bytes),
+            utime: Timestamp(at::UTIME.get(bytes)),
+            slot: read_slot(at::SLOT.get_u32(bytes))?,
+            bounds: at::START.get(bytes)..at::END.get(bytes),
+            parts: Parts {
+                log: at::LOG_START.get(bytes)..at::LOG_END.get(bytes),
+                regions: at::REGIONS_START.get(bytes)..at::REGIONS_END.get(bytes),
+                history: at::HISTORY_START.get(bytes)..at::HISTORY_END.get(bytes),
+                checksums: at::CHECKSUMS_START.get(bytes)..at::CHECKSUMS_END.get(bytes),
+            },
+        };
+        header.check_parts()?;
+        Ok(header)
+    }
+
+    /// The parts follow the headers and one another, inside the bounds, in whole blocks.
+    fn check_parts(&self) -> Result<(), ParseError> {
+        let fields = [
+            (at::LOG_START, at::LOG_END),
+            (at::REGIONS_START, at::REGIONS_END),
+            (at::HISTORY_START, at::HISTORY_END),
+            (at::CHECKSUMS_START, at::CHECKSUMS_END),
+        ];
+        let mut least = self.bounds.start.saturating_add(HEADERS_BYTES);
+        for (part, (start, end)) in self.parts.in_order().into_iter().zip(fields) {
+            for (field, value) in [(start, part.start), (end, part.end)] {
+                if value < least {
+                    return Err(field.wrong(STRUCTURE, value, Fault::Below { least }));
+                }
+                if value > self.bounds.end {
+                    let fault = Fault::Above { most: self.bounds.end };
+                    return Err(field.wrong(STRUCTURE, value, fault));
+                }
+                if !value.is_multiple_of(ALIGNMENT) {
+                    let fault = Fault::Refused("must be a multiple of 4096");
+                    return Err(field.wrong(STRUCTURE, value, fault));
+                }
+                least = value;
+            }
+        }
+        Ok(())
+    }
+
+    /// The header's 4096 bytes.
+    pub fn print(&self, crc32c: Crc32c) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_BYTES as usize];
+        at::MAGIC.put(&mut bytes, MAGIC);
+        at::VERSION.put(&mut bytes, u64::from(VERSION));
+        at::SET_UUID.put_bytes(&mut bytes, &self.set_uuid.0);
+        at::DEVICE_UUID.put_bytes(&mut bytes, &self.device_uuid.0);
+        at::HISTORY_ID.put_bytes(&mut bytes, &self.history_id.0);
+        at::EVENTS.put(&mut bytes, self.events);
+        at::UTIME.put(&mut bytes, self.utime.0);
+        at::SLOT.put(&mut bytes, u64::from(self.slot.map_or(NO_SLOT, u32::from)));
+        for (start, end, range) in [
+            (at::START, at::END, &self.bounds),
+            (at::LOG_START, at::LOG_END, &self.parts.log),
+            (at::REGIONS_START, at::REGIONS_END, &self.parts.regions),
+            (at::HISTORY_START, at::HISTORY_END, &self.parts.history),
+            (at::CHECKSUMS_START, at::CHECKSUMS_END, &self.parts.checksums),
+        ] {
+            start.put(&mut bytes, range.start);
+            end.put(&mut bytes, range.end);
+        }
+        let crc = checksum(&bytes, crc32c);
+        at::CRC.put(&mut bytes, u64::from(crc));
+        bytes
+    }
+
+    /// Is this the header that belongs to `superblock`, whose private area has these `bounds`?
+    ///
+    /// # Errors
+    /// The first thing that differs. Then log and region bits must be ignored, and checksums are
+    /// unverified until made anew.
+    pub fn matches(&self, superblock: &Superblock, bounds: &Range<u64>) -> Result<(), Mismatch> {
+        if self.set_uuid != superblock.set_uuid {
+            Err(Mismatch::Array)
+        } else if self.device_uuid != superblock.device_uuid {
+            Err(Mismatch::Member)
+        } else if Tag::of(superblock.utime).is_none() {
+            Err(Mismatch::Untagged)
+        } else if (self.events, self.utime) != (superblock.events, superblock.utime) {
+            Err(Mismatch::Superseded)
+        } else if self.bounds != *bounds {
+            Err(Mismatch::Moved)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The header that counts for `superblock` among the two `copies` (both as read from the disk, one
+/// after the other), if there is one.
+pub fn valid(
+    copies: &[u8],
+    superblock: &Superblock,
+    bounds: &Range<u64>,
+    crc32c: Crc32c,
+) -> Option<PrivateHeader> {
+    let headers = copies.chunks(HEADER_BYTES as usize).take(2);
+    let parsed = headers.filter_map(|copy| PrivateHeader::parse(copy, crc32c).ok());
+    parsed.into_iter().find(|header| header.matches(superblock, bounds).is_ok())
+}
+
+/// CRC-32C of the whole header, its own field taken as zero.
+fn checksum(bytes: &[u8], crc32c: Crc32c) -> u32 {
+    let (before, rest) = bytes.split_at(at::CRC.offset);
+    let zero = [0; 4];
+    crc32c(crc32c(crc32c(0, before), &zero), &rest[zero.len()..])
+}
+
+fn check_pads(bytes: &[u8]) -> Result<(), ParseError> {
+    let rest = Field { name: "rest", offset: 256, size: HEADER_BYTES as usize - 256 };
+    for pad in [at::PAD0, at::PAD1, rest] {
+        let mut found = pad.bytes(bytes).iter().enumerate();
+        if let Some((index, &byte)) = found.find(|&(_, &byte)| byte != 0) {
+            let field = Field { offset: pad.offset + index, ..pad };
+            return Err(field.wrong(STRUCTURE, u64::from(byte), Fault::Reserved));
+        }
+    }
+    Ok(())
+}
+
+fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
+    match u16::try_from(number) {
+        Ok(slot) => Ok(Some(slot)),
+        Err(_) if number == NO_SLOT => Ok(None),
+        Err(_) => {
+            let fault = Fault::Above { most: u64::from(u16::MAX) };
+            Err(at::SLOT.wrong(STRUCTURE, u64::from(number), fault))
+        }
+    }
+}
