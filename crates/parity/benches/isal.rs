@@ -1,7 +1,8 @@
 //! Our best kernel beside ISA-L's, in one process, round by round in turn, over the same bytes.
 //!
 //! `cargo bench -p parapet-parity --features isal --bench isal [-- FILTER]` (Debian: libisal-dev);
-//! pin it to a core with taskset. `--kernel NAME` takes another kernel than the best. One JSON
+//! pin it to a core with taskset. `--kernel NAME` takes another kernel than the best;
+//! `avx2` is compared with ISA-L's AVX2 code. One JSON
 //! line a figure: GB/s of data blocks (of changed data for updates), medians of the rounds; the
 //! ratio is the median of each round's own. Results are compared before anything is timed, so
 //! this is an interoperability test as well.
@@ -13,31 +14,79 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use parity::{Kernel, best, by_name, crc32c};
-use stage::{Row, Shape, Stage, median, seconds};
+use stage::{Room, Row, Shape, Stage, median, seconds};
+
+type Generate = unsafe extern "C" fn(vects: c_int, len: c_int, array: *mut *mut c_void) -> c_int;
+type Encode = unsafe extern "C" fn(
+    len: c_int,
+    k: c_int,
+    rows: c_int,
+    tables: *const c_uchar,
+    data: *const *const c_uchar,
+    coding: *const *mut c_uchar,
+);
+type Update = unsafe extern "C" fn(
+    len: c_int,
+    k: c_int,
+    rows: c_int,
+    vec_i: c_int,
+    tables: *const c_uchar,
+    data: *const c_uchar,
+    coding: *const *mut c_uchar,
+);
+
+/// ISA-L's functions for one instruction set.
+struct Functions {
+    xor_gen: Generate,
+    pq_gen: Generate,
+    ec_encode_data: Encode,
+    ec_encode_data_update: Update,
+}
+
+/// Declares what `$name` links to, and puts it into a table.
+macro_rules! functions {
+    ($name:ident: $xor:ident, $pq:ident, $encode:ident, $update:ident) => {
+        static $name: Functions = {
+            unsafe extern "C" {
+                fn $xor(vects: c_int, len: c_int, array: *mut *mut c_void) -> c_int;
+                fn $pq(vects: c_int, len: c_int, array: *mut *mut c_void) -> c_int;
+                fn $encode(
+                    len: c_int,
+                    k: c_int,
+                    rows: c_int,
+                    tables: *const c_uchar,
+                    data: *const *const c_uchar,
+                    coding: *const *mut c_uchar,
+                );
+                fn $update(
+                    len: c_int,
+                    k: c_int,
+                    rows: c_int,
+                    vec_i: c_int,
+                    tables: *const c_uchar,
+                    data: *const c_uchar,
+                    coding: *const *mut c_uchar,
+                );
+            }
+            Functions {
+                xor_gen: $xor,
+                pq_gen: $pq,
+                ec_encode_data: $encode,
+                ec_encode_data_update: $update,
+            }
+        };
+    };
+}
+
+// What ISA-L itself chooses for this CPU, and what it would choose were there no AVX-512.
+functions!(CHOSEN: xor_gen, pq_gen, ec_encode_data, ec_encode_data_update);
+#[cfg(target_arch = "x86_64")]
+functions!(AVX2: xor_gen_avx, pq_gen_avx2, ec_encode_data_avx2, ec_encode_data_update_avx2);
 
 // ISA-L's raid.h, erasure_code.h and crc.h.
 #[link(name = "isal")]
 unsafe extern "C" {
-    fn xor_gen(vects: c_int, len: c_int, array: *mut *mut c_void) -> c_int;
-    fn pq_gen(vects: c_int, len: c_int, array: *mut *mut c_void) -> c_int;
     fn ec_init_tables(k: c_int, rows: c_int, a: *const c_uchar, tables: *mut c_uchar);
-    fn ec_encode_data(
-        len: c_int,
-        k: c_int,
-        rows: c_int,
-        tables: *const c_uchar,
-        data: *const *const c_uchar,
-        coding: *const *mut c_uchar,
-    );
-    fn ec_encode_data_update(
-        len: c_int,
-        k: c_int,
-        rows: c_int,
-        vec_i: c_int,
-        tables: *const c_uchar,
-        data: *const c_uchar,
-        coding: *const *mut c_uchar,
-    );
     fn gf_invert_matrix(input: *mut c_uchar, output: *mut c_uchar, n: c_int) -> c_int;
     fn gf_mul(a: c_uchar, b: c_uchar) -> c_uchar;
     fn crc32_iscsi(buffer: *const c_uchar, len: c_int, init: c_uint) -> c_uint;
@@ -46,15 +95,16 @@ unsafe extern "C" {
 const ROUNDS: usize = 9;
 const SLICE: Duration = Duration::from_millis(25);
 
-/// ISA-L's prepared coefficients for this row width.
-struct Tables {
+/// ISA-L's functions, and its prepared coefficients for this row width.
+struct Isal {
+    functions: &'static Functions,
     encode: Vec<u8>,
     /// From (data 2 … n−1, P, Q) to data 0 and 1.
     decode: Vec<u8>,
 }
 
-impl Tables {
-    fn new(data: usize) -> Self {
+impl Isal {
+    fn new(functions: &'static Functions, data: usize) -> Self {
         let mut power = 1;
         let mut encode_rows = vec![1; 2 * data];
         for row in &mut encode_rows[data..] {
@@ -74,7 +124,11 @@ impl Tables {
             gf_invert_matrix(survivors.as_mut_ptr(), inverse.as_mut_ptr(), data as c_int)
         };
         assert_eq!(singular, 0);
-        Self { encode: expand(data, &encode_rows), decode: expand(data, &inverse[..2 * data]) }
+        Self {
+            functions,
+            encode: expand(data, &encode_rows),
+            decode: expand(data, &inverse[..2 * data]),
+        }
     }
 }
 
@@ -85,7 +139,7 @@ fn expand(data: usize, rows: &[u8]) -> Vec<u8> {
     tables
 }
 
-type Run = fn(Kernel, &Tables, Row<'_>) -> usize;
+type Run = fn(Kernel, &Isal, &mut Row<'_>) -> usize;
 
 /// Name, ours, ISA-L's. Each treats one row and says how many bytes count.
 const CONTESTS: [(&str, Run, Run); 6] = [
@@ -97,26 +151,26 @@ const CONTESTS: [(&str, Run, Run); 6] = [
     ("recover_two : ec_encode_data", our_recover, isal_recover),
 ];
 
-fn our_xor(kernel: Kernel, _: &Tables, row: Row<'_>) -> usize {
-    let [p, ..] = row.parity;
+fn our_xor(kernel: Kernel, _: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, ..] = &mut row.parity;
     kernel.xor(&row.sources, p);
     p.len() * row.sources.len()
 }
 
-fn our_pq(kernel: Kernel, _: &Tables, row: Row<'_>) -> usize {
-    let [p, q, ..] = row.parity;
+fn our_pq(kernel: Kernel, _: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, ..] = &mut row.parity;
     kernel.pq(&row.terms, p, q);
     p.len() * row.terms.len()
 }
 
-fn our_update(kernel: Kernel, _: &Tables, row: Row<'_>) -> usize {
-    let [p, q, new, _] = row.parity;
+fn our_update(kernel: Kernel, _: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, new, _] = &mut row.parity;
     kernel.update_pq(2, row.sources[2], new, p, q);
     p.len()
 }
 
-fn our_recover(kernel: Kernel, _: &Tables, row: Row<'_>) -> usize {
-    let [p, q, x, y] = row.parity;
+fn our_recover(kernel: Kernel, _: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, x, y] = &mut row.parity;
     kernel.recover_two(&row.terms[2..], p, q, (0, x), (1, y));
     p.len() * row.terms.len()
 }
@@ -133,68 +187,77 @@ fn addresses(sources: &[&[u8]], targets: &mut [&mut [u8]]) -> [*mut c_void; 16] 
     addresses
 }
 
-fn isal_xor(_: Kernel, _: &Tables, mut row: Row<'_>) -> usize {
+fn isal_xor(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
     let (count, length) = (row.sources.len(), row.sources[0].len());
     let mut array = addresses(&row.sources, &mut row.parity[..1]);
     // SAFETY: count + 1 blocks of `length` bytes; ISA-L writes to the last only.
-    unsafe { xor_gen(count as c_int + 1, length as c_int, array.as_mut_ptr()) };
+    unsafe { (isal.functions.xor_gen)(count as c_int + 1, length as c_int, array.as_mut_ptr()) };
     count * length
 }
 
-fn isal_pq(_: Kernel, _: &Tables, mut row: Row<'_>) -> usize {
+fn isal_pq(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
     let (count, length) = (row.sources.len(), row.sources[0].len());
     let mut array = addresses(&row.sources, &mut row.parity[..2]);
     // SAFETY: count + 2 blocks of `length` bytes; ISA-L writes to the last two only.
-    unsafe { pq_gen(count as c_int + 2, length as c_int, array.as_mut_ptr()) };
+    unsafe { (isal.functions.pq_gen)(count as c_int + 2, length as c_int, array.as_mut_ptr()) };
     count * length
 }
 
-fn isal_encode(_: Kernel, tables: &Tables, row: Row<'_>) -> usize {
-    let [p, q, ..] = row.parity;
-    encode(&tables.encode, &row.sources, [p, q])
+fn isal_encode(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, ..] = &mut row.parity;
+    encode(isal, &isal.encode, &row.sources, [p, q])
 }
 
-fn isal_recover(_: Kernel, tables: &Tables, row: Row<'_>) -> usize {
-    let [p, q, x, y] = row.parity;
-    let mut survivors: Vec<&[u8]> = row.sources[2..].to_vec();
-    survivors.extend([&*p, &*q]);
-    encode(&tables.decode, &survivors, [x, y])
+fn isal_recover(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, x, y] = &mut row.parity;
+    let count = row.sources.len();
+    let mut survivors: [&[u8]; 16] = [&[]; 16];
+    survivors[..count - 2].copy_from_slice(&row.sources[2..]);
+    survivors[count - 2..count].copy_from_slice(&[&**p, &**q]);
+    encode(isal, &isal.decode, &survivors[..count], [x, y])
 }
 
-fn encode(tables: &[u8], sources: &[&[u8]], mut targets: [&mut [u8]; 2]) -> usize {
+fn encode(isal: &Isal, tables: &[u8], sources: &[&[u8]], mut targets: [&mut [u8]; 2]) -> usize {
     let (count, length) = (sources.len(), sources[0].len());
     let array = addresses(sources, &mut targets);
     let (data, coding) = (array.as_ptr(), array[count..].as_ptr());
     // SAFETY: `count` sources and two targets of `length` bytes, tables for both targets.
     unsafe {
         let k = count as c_int;
-        ec_encode_data(length as c_int, k, 2, tables.as_ptr(), data.cast(), coding.cast());
+        (isal.functions.ec_encode_data)(
+            length as c_int,
+            k,
+            2,
+            tables.as_ptr(),
+            data.cast(),
+            coding.cast(),
+        );
     }
     count * length
 }
 
 /// What ISA-L offers: the caller has computed old ^ new before.
-fn isal_update(_: Kernel, tables: &Tables, row: Row<'_>) -> usize {
-    let [p, q, delta, _] = row.parity;
-    update(tables, row.sources.len(), delta, [p, q])
+fn isal_update(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, delta, _] = &mut row.parity;
+    update(isal, row.sources.len(), delta, [p, q])
 }
 
 /// The whole of what a read-modify-write needs.
-fn isal_delta_update(_: Kernel, tables: &Tables, row: Row<'_>) -> usize {
-    let [p, q, new, delta] = row.parity;
+fn isal_delta_update(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
+    let [p, q, new, delta] = &mut row.parity;
     let mut array = addresses(&[row.sources[2], new], &mut [&mut *delta]);
     // SAFETY: three blocks of one length; ISA-L writes to the last only.
-    unsafe { xor_gen(3, delta.len() as c_int, array.as_mut_ptr()) };
-    update(tables, row.sources.len(), delta, [p, q])
+    unsafe { (isal.functions.xor_gen)(3, delta.len() as c_int, array.as_mut_ptr()) };
+    update(isal, row.sources.len(), delta, [p, q])
 }
 
-fn update(tables: &Tables, count: usize, delta: &[u8], [p, q]: [&mut [u8]; 2]) -> usize {
+fn update(isal: &Isal, count: usize, delta: &[u8], [p, q]: [&mut [u8]; 2]) -> usize {
     let coding = [p.as_mut_ptr(), q.as_mut_ptr()];
     let (length, k) = (delta.len() as c_int, count as c_int);
     // SAFETY: all three blocks have `length` bytes; the tables are for k blocks.
     unsafe {
-        let tables = tables.encode.as_ptr();
-        ec_encode_data_update(length, k, 2, 2, tables, delta.as_ptr(), coding.as_ptr());
+        let (tables, data) = (isal.encode.as_ptr(), delta.as_ptr());
+        (isal.functions.ec_encode_data_update)(length, k, 2, 2, tables, data, coding.as_ptr());
     }
     delta.len()
 }
@@ -203,14 +266,20 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let named = arguments.iter().position(|argument| argument == "--kernel");
     let kernel = named.map_or_else(best, |at| by_name(&arguments[at + 1]).expect("no such kernel"));
+    let functions = match kernel.name() {
+        #[cfg(target_arch = "x86_64")]
+        "avx2" => &AVX2,
+        _ => &CHOSEN,
+    };
     let filter = arguments.first().filter(|argument| !argument.starts_with('-'));
     for shape in Shape::all() {
-        let mut stage = Stage::new(shape);
-        let tables = Tables::new(shape.data);
+        let mut room = Room::new(shape);
+        let mut stage = room.stage();
+        let theirs = Isal::new(functions, shape.data);
         for contest in CONTESTS {
-            assert_agreement(kernel, &tables, shape, contest);
+            assert_agreement(kernel, &theirs, shape, contest);
             if filter.is_none_or(|filter| contest.0.contains(filter.as_str())) {
-                measure(kernel, &tables, &mut stage, contest);
+                measure(kernel, &theirs, &mut stage, contest);
             }
         }
     }
@@ -220,29 +289,30 @@ fn main() {
 }
 
 /// Both sides leave the same bytes behind, from the same start.
-fn assert_agreement(kernel: Kernel, tables: &Tables, shape: Shape, contest: (&str, Run, Run)) {
-    let (name, ours, isal) = contest;
+fn assert_agreement(kernel: Kernel, isal: &Isal, shape: Shape, contest: (&str, Run, Run)) {
+    let (name, our_run, isal_run) = contest;
     if name == "update_pq : ec_encode_data_update" {
         return; // its input is a delta, ours is old and new: compared as the contest after it
     }
     let parity = |run: Run| {
-        let mut stage = Stage::new(Shape::in_l2(shape.data));
-        our_pq(kernel, tables, stage.next());
-        run(kernel, tables, stage.next());
+        let mut room = Room::new(Shape::in_l2(shape.data));
+        let mut stage = room.stage();
+        our_pq(kernel, isal, stage.next());
+        run(kernel, isal, stage.next());
         let results = if name.starts_with("recover") { 0..4 } else { 0..2 };
         stage.next().parity[results].iter().map(|block| block.to_vec()).collect::<Vec<_>>()
     };
-    assert!(parity(ours) == parity(isal), "{name} at {}+2", shape.data);
+    assert!(parity(our_run) == parity(isal_run), "{name} at {}+2", shape.data);
 }
 
-fn measure(kernel: Kernel, tables: &Tables, stage: &mut Stage, contest: (&str, Run, Run)) {
-    let (name, ours, isal) = contest;
-    let rate = |stage: &mut Stage, run: Run| {
+fn measure(kernel: Kernel, isal: &Isal, stage: &mut Stage<'_>, contest: (&str, Run, Run)) {
+    let (name, our_run, isal_run) = contest;
+    let rate = |stage: &mut Stage<'_>, run: Run| {
         let mut bytes = 0;
-        let seconds = seconds(SLICE, || bytes = run(kernel, tables, stage.next()));
+        let seconds = seconds(SLICE, || bytes = run(kernel, isal, stage.next()));
         bytes as f64 / seconds / 1e9
     };
-    let rounds = (0..ROUNDS).map(|_| (rate(stage, ours), rate(stage, isal))).collect();
+    let rounds = (0..ROUNDS).map(|_| (rate(stage, our_run), rate(stage, isal_run))).collect();
     let Shape { place, data, .. } = stage.shape;
     report(&format!("{name}, {data}+2 {place}, {}", kernel.name()), rounds);
 }

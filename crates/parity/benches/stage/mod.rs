@@ -36,23 +36,29 @@ impl Shape {
     }
 }
 
-/// Rows of `data + 4` blocks each: data, P, Q, and two spare ones for results or new data.
-pub(crate) struct Stage {
-    pub(crate) shape: Shape,
+/// Random bytes for all rows of a shape, page-aligned as the engine's buffers are.
+pub(crate) struct Room {
+    shape: Shape,
     bytes: Vec<u8>,
-    turn: usize,
 }
 
-/// One row, taken apart.
+/// One row, taken apart: data; P, Q, and two spare blocks for results or new data.
 pub(crate) struct Row<'a> {
     pub(crate) terms: Vec<Term<'a>>,
     pub(crate) sources: Vec<&'a [u8]>,
     pub(crate) parity: [&'a mut [u8]; 4],
 }
 
+/// Rows that are used in turn.
+pub(crate) struct Stage<'a> {
+    pub(crate) shape: Shape,
+    rows: Vec<Row<'a>>,
+    turn: usize,
+}
+
 const PAGE: usize = 4096;
 
-impl Stage {
+impl Room {
     pub(crate) fn new(shape: Shape) -> Self {
         let total = shape.rows * (shape.data + 4) * shape.block_bytes;
         let mut bytes = vec![0; total + PAGE];
@@ -64,28 +70,35 @@ impl Stage {
             seed ^= seed << 17;
             *word = seed.to_le_bytes();
         }
-        Self { shape, bytes, turn: 0 }
+        Self { shape, bytes }
     }
 
-    /// The next row's blocks, page-aligned as the engine's are.
-    fn blocks(&mut self) -> impl Iterator<Item = &mut [u8]> {
+    pub(crate) fn stage(&mut self) -> Stage<'_> {
         let Shape { data, block_bytes, rows, .. } = self.shape;
-        let row_bytes = (data + 4) * block_bytes;
         let aligned = self.bytes.as_ptr().align_offset(PAGE);
-        self.turn = (self.turn + 1) % rows;
-        self.bytes[aligned + self.turn * row_bytes..][..row_bytes].chunks_exact_mut(block_bytes)
+        let rows = self.bytes[aligned..]
+            .chunks_exact_mut((data + 4) * block_bytes)
+            .take(rows)
+            .map(|bytes| Row::new(bytes, data, block_bytes))
+            .collect();
+        Stage { shape: self.shape, rows, turn: 0 }
     }
+}
 
-    pub(crate) fn next(&mut self) -> Row<'_> {
-        let data = self.shape.data;
-        let mut blocks = self.blocks();
-        let mut sources: Vec<&[u8]> = Vec::with_capacity(data);
-        for _ in 0..data {
-            sources.push(blocks.next().expect("a row has its data blocks"));
-        }
-        let parity = std::array::from_fn(|_| blocks.next().expect("a row has four more blocks"));
-        let terms = (0..).zip(sources.iter().copied()).collect();
-        Row { terms, sources, parity }
+impl<'a> Row<'a> {
+    fn new(bytes: &'a mut [u8], data: usize, block_bytes: usize) -> Self {
+        let (data, parity) = bytes.split_at_mut(data * block_bytes);
+        let sources: Vec<&[u8]> = data.chunks_exact(block_bytes).collect();
+        let mut parity = parity.chunks_exact_mut(block_bytes);
+        let parity = std::array::from_fn(|_| parity.next().expect("a row has four more blocks"));
+        Self { terms: (0..).zip(sources.iter().copied()).collect(), sources, parity }
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn next(&mut self) -> &mut Row<'a> {
+        self.turn = (self.turn + 1) % self.rows.len();
+        &mut self.rows[self.turn]
     }
 }
 
