@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     Err(Failure::new(
         format!("failed: {}", failed.join(", ")),
-        "change what we depend on, or deny.toml with a decision record",
+        "its messages stand above; a change of deny.toml needs a decision record",
     ))
 }
 

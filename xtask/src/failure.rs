@@ -10,6 +10,16 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// Everything has been said already.
+    pub(crate) fn told() -> Failure {
+        Failure::new("", "")
+    }
+
+    /// False if there is nothing left to say.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.what.is_empty()
+    }
+
     /// `what` happened; do `remedy`.
     pub(crate) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Failure {
         Failure { what: what.into(), remedy: remedy.into() }

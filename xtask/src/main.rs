@@ -51,7 +51,9 @@ fn main() -> ExitCode {
     match (verb.run)(&arguments[1..]) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("xtask {}: {failure}", verb.name);
+            if failure.has_news() {
+                eprintln!("xtask {}: {failure}", verb.name);
+            }
             ExitCode::FAILURE
         }
     }
