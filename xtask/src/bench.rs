@@ -24,13 +24,15 @@ struct Bench {
 const BENCHES: &[Bench] = &[Bench {
     name: "parity",
     what: "parity kernels in memory and in cache, beside ISA-L",
-    command: "cargo bench --quiet -p parapet-parity --features isal --bench isal",
+    command: "taskset --cpu-list 0 cargo bench --quiet -p parapet-parity --features isal --bench isal",
 }];
+
+/// The page that people read.
+const REPORT: &str = "README.md";
 
 /// Programs and packages whose versions belong to a figure, by the command that tells.
 const VERSIONS: &[(&str, &str)] = &[
     ("rustc", "rustc --version"),
-    ("kernel", "uname -sr"),
     ("fio", "fio --version"),
     ("nbdkit", "nbdkit --version"),
     ("qemu-nbd", "qemu-nbd --version"),
@@ -55,19 +57,21 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let folder = root.join("docs/bench");
     std::fs::create_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
     let mut release = report::read(&folder, env!("CARGO_PKG_VERSION")).unwrap_or_else(|| json!({}));
+    release["version"] = json!(env!("CARGO_PKG_VERSION"));
     for bench in BENCHES {
         if arguments.is_empty() || arguments.iter().any(|name| name == bench.name) {
             println!("\n==> {}: {}", bench.name, bench.command);
             release["benches"][bench.name] = measure(bench, &root)?;
+            // At once: the next benchmark may not come to its end.
+            keep(&folder, &release)?;
         }
     }
-    release["version"] = json!(env!("CARGO_PKG_VERSION"));
-    release["machine"] = machine(&root);
-    keep(&folder, &release)
+    print_report(&folder)
 }
 
-/// The rows that a benchmark prints, with its command.
+/// The rows that a benchmark prints, with its command and what it ran on.
 fn measure(bench: &Bench, root: &Path) -> Result<Value, Failure> {
+    let machine = machine(root);
     let words: Vec<_> = bench.command.split(' ').collect();
     let rows: Vec<Value> =
         shell::output(root, &words)?.lines().filter_map(row).map(Value::Object).collect();
@@ -75,7 +79,12 @@ fn measure(bench: &Bench, root: &Path) -> Result<Value, Failure> {
         let what = format!("{} printed no row", bench.name);
         return Err(Failure::new(what, format!("run `{}` and see", bench.command)));
     }
-    Ok(json!({ "what": bench.what, "command": bench.command, "rows": rows }))
+    Ok(json!({
+        "what": bench.what,
+        "command": bench.command,
+        "machine": machine,
+        "rows": rows,
+    }))
 }
 
 /// A line that is a row: an object with `name`, `ours` and `ratio`.
@@ -101,7 +110,11 @@ fn machine(root: &Path) -> Value {
             versions.insert(String::from(*name), json!(first));
         }
     }
+    // The release without what a distribution or a host appends to it.
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let kernel = kernel.trim().split('-').next();
     json!({
+        "kernel": kernel,
         "cpu": field(&read("/proc/cpuinfo"), "model name"),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
@@ -110,18 +123,25 @@ fn machine(root: &Path) -> Value {
     })
 }
 
-/// Writes the release's figures and the report, and prints the report.
+/// Writes the release's figures and the report.
 fn keep(folder: &Path, release: &Value) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     let earlier = report::earlier(folder, version);
     let text = report::markdown(release, earlier.as_ref());
     let figures = serde_json::to_string_pretty(release).expect("a value is always printable");
-    for (name, content) in
-        [(format!("{version}.json"), format!("{figures}\n")), ("README.md".into(), text.clone())]
-    {
+    let json = format!("{version}.json");
+    for (name, content) in [(json.as_str(), format!("{figures}\n")), (REPORT, text)] {
         let path = folder.join(name);
         std::fs::write(&path, content).map_err(|error| unwritable(&path, &error))?;
     }
+    Ok(())
+}
+
+fn print_report(folder: &Path) -> Result<(), Failure> {
+    let path = folder.join(REPORT);
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        Failure::new(format!("{}: {error}", path.display()), "run the benchmark again")
+    })?;
     println!("\n{text}");
     Ok(())
 }

@@ -33,24 +33,27 @@ pub(super) fn markdown(release: &Value, earlier: Option<&Value>) -> String {
     let version = text(&release["version"]);
     let mut page = format!("# Figures of {version}\n\n");
     page += "Written by `cargo xtask bench`; the figures stand in the JSON files beside it.\n";
-    page += "A ratio is ours over the first peer's of the same run: more than 1 is faster.\n\n";
-    for (key, value) in release["machine"].as_object().into_iter().flatten() {
-        match value.as_object() {
-            Some(versions) => {
-                for (name, version) in versions {
-                    page += &format!("- {name}: {}\n", text(version));
-                }
-            }
-            None => page += &format!("- {key}: {}\n", text(value)),
-        }
-    }
+    page += "A ratio is ours over the first peer's of the same run: more than 1 is faster.\n";
     for (name, bench) in release["benches"].as_object().into_iter().flatten() {
         page += &format!("\n## {name}: {}\n\n", text(&bench["what"]));
         page += &format!("`{}`\n\n", text(&bench["command"]));
+        page += &format!("On {}.\n\n", facts(&bench["machine"]).join(" · "));
         let before = earlier.map(|release| (text(&release["version"]), &release["benches"][name]));
         page += &table(bench, before);
     }
     page
+}
+
+/// "key: value" of an object and of the objects in it.
+fn facts(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, value) in object.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(_) => found.extend(facts(value)),
+            _ => found.push(format!("{key}: {}", text(value).trim())),
+        }
+    }
+    found
 }
 
 /// One line per row; with `before` (version, bench), what it was then.
@@ -107,8 +110,9 @@ mod tests {
     use serde_json::json;
 
     fn release(version: &str, ours: f64) -> Value {
-        json!({ "version": version, "machine": { "cores": 2, "versions": { "fio": "3.33" } },
-            "benches": { "parity": { "what": "kernels", "command": "x", "rows": [
+        json!({ "version": version, "benches": { "parity": {
+            "what": "kernels", "command": "x",
+            "machine": { "cores": 2, "versions": { "fio": "3.33" } }, "rows": [
                 { "name": "p 4+1", "ours": ours, "isal": 10.0, "ratio": ours / 10.0,
                   "unit": "GB/s" }
             ] } } })
@@ -118,7 +122,7 @@ mod tests {
     fn a_report_shows_ours_the_peer_s_and_the_ratio() {
         let page = markdown(&release("0.1.0", 9.5), None);
         assert!(page.contains("| p 4+1 | 9.50 GB/s | isal 10.0 | 0.95 |  |\n"), "{page}");
-        assert!(page.contains("- fio: 3.33\n"));
+        assert!(page.contains("On cores: 2 · fio: 3.33.\n"));
     }
 
     #[test]
