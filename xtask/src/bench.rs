@@ -24,7 +24,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[Bench {
     name: "parity",
     what: "parity kernels in memory and in cache, beside ISA-L",
-    command: "taskset --cpu-list 0 cargo bench --quiet -p parapet-parity --features isal --bench isal",
+    command: "taskset --cpu-list 0 cargo bench -q -p parapet-parity --features isal --bench isal",
 }];
 
 /// The page that people read.

@@ -98,8 +98,14 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let texts = tree::load(&root).map_err(|error| {
         Failure::new(format!("cannot read the checkout: {error}"), "mend it and run tidy again")
     })?;
-    let tree = Tree::new(&texts, manifest::packages(&root)?);
     let (mut broken, mut wishes) = (0, 0);
+    let packages = manifest::packages(&root).unwrap_or_else(|failure| {
+        // What cargo cannot read it must not hide: the other rules look at the text.
+        println!("Cargo.toml:1: {failure} [depend]");
+        broken += 1;
+        Vec::new()
+    });
+    let tree = Tree::new(&texts, packages);
     for rule in RULES {
         let mut found = (rule.check)(&tree);
         found.sort();
