@@ -1,0 +1,24 @@
+//! NBD, the Network Block Device protocol: server and client.
+//!
+//! ```text
+//!    server ──▶ handshake ──▶ session                 one connection, from greeting to end
+//!                  │             │
+//!               export ◀─────────┘──▶ bytewise ──▶ Disk
+//!                  ▲
+//!              the host's Exports                      wire: the bytes; limits: what is too much
+//! ```
+//!
+//! Fixed newstyle only. Everything normative of the protocol is served, and extended headers; RESIZE is
+//! not, as no peer has it. Source of all formats and rules: `doc/proto.md` of the NBD project.
+
+pub mod context;
+pub mod export;
+mod handshake;
+pub mod limits;
+mod outbox;
+pub mod server;
+mod session;
+pub mod wire;
+
+pub use export::{Catalogue, Client, Denial, Export, Exports};
+pub use server::{Ending, Server, Tls};

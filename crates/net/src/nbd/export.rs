@@ -1,0 +1,166 @@
+//! What is served: exports, and the list of them that the host keeps.
+//!
+//! Owns what an export tells about itself (flags, block sizes). Never decides who may see it: that is the
+//! host's [`Exports`]. An export is opened only when a client enters transmission (GO, EXPORT_NAME), after
+//! TLS and the host's checks.
+
+use std::rc::Rc;
+
+use io::{Disk, Limits, Pool};
+
+use super::limits::MAX_PAYLOAD;
+use super::wire::{BlockSizes, Style, flags};
+use crate::bytewise::Bytewise;
+
+/// One served disk. Share one `Export` among all its connections: it orders their unaligned writes.
+pub struct Export {
+    name: String,
+    description: String,
+    disk: Bytewise,
+    read_only: bool,
+    bytewise: bool,
+}
+
+/// Who asks for an export.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Client {
+    /// Where the connection comes from, for logs and access lists.
+    pub origin: String,
+    /// True once the connection is under TLS.
+    pub secure: bool,
+    /// Whom the TLS certificate names, if the client showed one.
+    pub identity: Option<String>,
+}
+
+/// Why a client does not get an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Denial {
+    /// There is none of this name.
+    Unknown,
+    /// There is, but not for this client.
+    Forbidden,
+}
+
+/// The host's exports.
+pub trait Exports {
+    /// Tells name and description of every export that this client may know of.
+    fn list(&self, client: &Client, each: &mut dyn FnMut(&str, &str));
+
+    /// The export of this name, for a description of it; an empty name means the default one.
+    ///
+    /// # Errors
+    /// Why there is none for this client.
+    fn find(&self, name: &str, client: &Client) -> Result<Rc<Export>, Denial>;
+
+    /// The export of this name, to be used: called once for each client that enters transmission.
+    ///
+    /// # Errors
+    /// Why the client does not get it.
+    fn open(&self, name: &str, client: &Client) -> Result<Rc<Export>, Denial> {
+        self.find(name, client)
+    }
+}
+
+impl Export {
+    /// Serves `disk` under `name`; memory for unaligned requests comes from `pool`.
+    pub fn new(name: impl Into<String>, disk: Rc<dyn Disk>, pool: Pool) -> Export {
+        let disk = Bytewise::new(disk, pool);
+        let (name, description) = (name.into(), String::new());
+        Export { name, description, disk, read_only: false, bytewise: false }
+    }
+
+    /// The same export with a sentence for people.
+    #[must_use]
+    pub fn described(mut self, description: impl Into<String>) -> Export {
+        self.description = description.into();
+        self
+    }
+
+    /// The same export, refusing all writes.
+    #[must_use]
+    pub fn read_only(mut self) -> Export {
+        self.read_only = true;
+        self
+    }
+
+    /// The same export, offering a block size of 1. Unaligned requests are served in any case to clients
+    /// that never asked for block sizes; this invites the others to send them too.
+    #[must_use]
+    pub fn bytewise(mut self) -> Export {
+        self.bytewise = true;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A sentence for people; may be empty.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The disk behind it.
+    pub(super) fn disk(&self) -> &Bytewise {
+        &self.disk
+    }
+
+    /// What the disk can do; read-only if the export is.
+    pub fn limits(&self) -> Limits {
+        let limits = self.disk.limits();
+        Limits { read_only: limits.read_only || self.read_only, ..limits }
+    }
+
+    /// Transmission flags for a client that negotiated `style`, and metadata contexts or none.
+    pub(super) fn flags(&self, style: Style, contexts: bool) -> u16 {
+        let limits = self.limits();
+        let always = flags::HAS_FLAGS | flags::SEND_FLUSH | flags::SEND_FUA | flags::SEND_CACHE;
+        // One engine stands behind all connections: a flush on one covers all.
+        let mut set = always | flags::CAN_MULTI_CONN;
+        let mut when = |condition, flag| set |= if condition { flag } else { 0 };
+        when(limits.read_only, flags::READ_ONLY);
+        when(limits.rotational, flags::ROTATIONAL);
+        when(limits.discard && !limits.read_only, flags::SEND_TRIM);
+        when(!limits.read_only, flags::SEND_WRITE_ZEROES | flags::SEND_FAST_ZERO);
+        when(style != Style::Simple, flags::SEND_DF);
+        when(style == Style::Extended && contexts, flags::BLOCK_STATUS_PAYLOAD);
+        set
+    }
+
+    /// Block sizes, as told to clients.
+    pub(super) fn block_sizes(&self) -> BlockSizes {
+        let limits = self.limits();
+        let minimum = if self.bytewise { 1 } else { limits.logical_block.clamp(1, 1 << 16) };
+        // A power of two is asked for: the largest one within what suits the disk.
+        let optimal = 1 << limits.optimal.max(1).ilog2();
+        let preferred = u32::clamp(optimal, minimum.max(512), MAX_PAYLOAD);
+        BlockSizes { minimum, preferred, maximum: MAX_PAYLOAD }
+    }
+}
+
+/// The simplest [`Exports`]: a list that everybody may use; the first one is the default.
+#[derive(Default)]
+pub struct Catalogue {
+    exports: Vec<Rc<Export>>,
+}
+
+impl Catalogue {
+    /// A list of these exports.
+    pub fn new(exports: impl IntoIterator<Item = Rc<Export>>) -> Catalogue {
+        Catalogue { exports: exports.into_iter().collect() }
+    }
+}
+
+impl Exports for Catalogue {
+    fn list(&self, _client: &Client, each: &mut dyn FnMut(&str, &str)) {
+        self.exports.iter().for_each(|export| each(&export.name, &export.description));
+    }
+
+    fn find(&self, name: &str, _client: &Client) -> Result<Rc<Export>, Denial> {
+        let mut exports = self.exports.iter();
+        let found = exports.find(|export| export.name == name);
+        let default = || self.exports.first().filter(|_| name.is_empty());
+        found.or_else(default).cloned().ok_or(Denial::Unknown)
+    }
+}

@@ -1,0 +1,34 @@
+//! Every limit on what a peer may ask of us, by name.
+
+use std::time::Duration;
+
+/// Most bytes in one READ or WRITE, as told to clients: what the protocol says is no attack.
+pub const MAX_PAYLOAD: u32 = 32 << 20;
+/// A refused payload up to this length is read and dropped; a longer one ends the connection.
+pub const MAX_DRAIN: u64 = 64 << 20;
+/// Requests of one connection that are not answered yet, answers not yet sent included.
+pub const MAX_REQUESTS: usize = 256;
+/// Bytes that the requests of one connection keep in memory.
+pub const MAX_REQUEST_BYTES: u64 = 64 << 20;
+/// TRIM and WRITE_ZEROES are done in steps of this many bytes, so that they can be left off when the
+/// client is gone.
+pub const STEP_BYTES: u64 = 64 << 20;
+/// BLOCK_STATUS asks the disk about this many bytes at a time.
+pub const STATUS_STEP_BYTES: u64 = 256 << 20;
+/// BLOCK_STATUS stops after so many steps, and tells what it knows.
+pub const STATUS_STEPS: u32 = 256;
+/// Extents in one BLOCK_STATUS reply.
+pub const MAX_EXTENTS: usize = 8192;
+
+/// Time from the greeting to the begin of transmission.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Options in one handshake.
+pub const MAX_OPTIONS: usize = 64;
+/// Bytes of one option that are looked at.
+pub const MAX_OPTION_BYTES: u32 = 64 << 10;
+/// A longer option is read and dropped up to this length; beyond, the connection ends.
+pub const MAX_OPTION_DRAIN: u32 = 1 << 20;
+/// Queries in one metadata option.
+pub const MAX_QUERIES: usize = 32;
+/// Connections of one server.
+pub const MAX_CONNECTIONS: usize = 100;

@@ -1,0 +1,155 @@
+//! Answers on their way out, and what they still keep in use.
+//!
+//! ```text
+//!    heads    | h h h h | h | h h h |          headers and small payloads, one run of bytes
+//!    entries     4 heads + payload, 1 head + payload, 3 heads
+//!    one write:  heads, payload, head, payload, heads         no payload is copied
+//! ```
+//!
+//! Owns the order of bytes on the wire and the payload buffers until they are sent. An answer counts
+//! against its connection's limits until its last byte is gone: that is what stops a client that sends
+//! requests and never reads.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::ops::{AddAssign, SubAssign};
+use std::task::{Context, Poll, ready};
+
+use io::{Buf, Stream};
+
+/// Slices in one write; well below what systems allow (1024).
+const SLICES: usize = 128;
+/// Sent bytes are cut off the front when there are so many.
+const COMPACT_BYTES: usize = 64 << 10;
+
+/// What requests keep in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Load {
+    pub(super) requests: usize,
+    pub(super) bytes: u64,
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Load) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+}
+
+impl SubAssign for Load {
+    fn sub_assign(&mut self, other: Load) {
+        self.requests -= other.requests;
+        self.bytes -= other.bytes;
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    heads: Vec<u8>,
+    /// Bytes of `heads` that are sent.
+    sent: usize,
+    entries: VecDeque<Entry>,
+}
+
+/// Some of `heads`, then perhaps a payload. `head` and `payload` shrink as they are sent.
+struct Entry {
+    head: usize,
+    payload: Option<Buf>,
+    load: Load,
+}
+
+impl Outbox {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets everything, as nobody will read it. Returns what it kept in use.
+    pub(super) fn abandon(&mut self) -> Load {
+        let mut load = Load::default();
+        self.entries.drain(..).for_each(|entry| load += entry.load);
+        self.heads.clear();
+        self.sent = 0;
+        load
+    }
+
+    /// Appends an answer: what `write` writes, then `payload`. Keeps `load` in use until it is sent.
+    pub(super) fn push(
+        &mut self,
+        load: Load,
+        payload: Option<Buf>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let before = self.heads.len();
+        write(&mut self.heads);
+        let head = self.heads.len() - before;
+        match self.entries.back_mut() {
+            Some(last) if last.payload.is_none() => {
+                last.head += head;
+                last.payload = payload;
+                last.load += load;
+            }
+            _ => self.entries.push_back(Entry { head, payload, load }),
+        }
+    }
+
+    /// Sends as much as the stream takes in one write; tells what is no longer in use.
+    ///
+    /// # Errors
+    /// Whatever the stream says.
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &dyn Stream,
+    ) -> Poll<Result<Load>> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let mut heads = &self.heads[self.sent..];
+        for entry in self.entries.iter().take(SLICES / 2) {
+            let (head, rest) = heads.split_at(entry.head);
+            heads = rest;
+            let payload = entry.payload.as_deref().unwrap_or_default();
+            for part in [head, payload] {
+                if !part.is_empty() {
+                    slices[count] = IoSlice::new(part);
+                    count += 1;
+                }
+            }
+        }
+        let sent = ready!(stream.poll_write(cx, &slices[..count]))?;
+        if sent == 0 {
+            return Poll::Ready(Err(ErrorKind::WriteZero.into()));
+        }
+        Poll::Ready(Ok(self.advance(sent)))
+    }
+
+    fn advance(&mut self, mut sent: usize) -> Load {
+        let mut freed = Load::default();
+        while let Some(entry) = self.entries.front_mut() {
+            let head = sent.min(entry.head);
+            entry.head -= head;
+            self.sent += head;
+            sent -= head;
+            if entry.head > 0 {
+                break;
+            }
+            if let Some(payload) = &mut entry.payload {
+                let part = sent.min(payload.len());
+                drop(payload.split_to(part));
+                sent -= part;
+                if !payload.is_empty() {
+                    break;
+                }
+            }
+            freed += entry.load;
+            self.entries.pop_front();
+        }
+        if self.entries.is_empty() {
+            self.heads.clear();
+            self.sent = 0;
+        } else if self.sent >= COMPACT_BYTES {
+            self.heads.drain(..self.sent);
+            self.sent = 0;
+        }
+        freed
+    }
+}

@@ -1,0 +1,204 @@
+//! The server: connections in, endings out.
+//!
+//! Owns the connection count, the handshake's deadline and the orderly shutdown. The host listens, and
+//! drives the future of each connection it hands in; one connection's end never touches another.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use io::{Clock, Pool, Signal, Stream};
+
+use super::export::{Client, Exports};
+use super::handshake::{self, Host};
+use super::limits::{HANDSHAKE_TIME, MAX_CONNECTIONS};
+use super::session::Session;
+use crate::transfer::before;
+
+/// TLS, as the host provides it. With it, nothing but STARTTLS is served in plain text.
+pub trait Tls {
+    /// Takes over a connection whose client begins its TLS handshake now. Gives the secured stream, and
+    /// whom the client's certificate names, if it has shown one.
+    fn accept(&self, stream: Box<dyn Stream>) -> Accepting;
+}
+
+/// See [`Tls::accept`].
+pub type Accepting =
+    Pin<Box<dyn Future<Output = std::io::Result<(Box<dyn Stream>, Option<String>)>>>>;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The client said goodbye.
+    Finished,
+    /// The stream ended or broke.
+    Vanished(std::io::Error),
+    /// The client broke a rule that leaves nothing to answer.
+    Misbehaved(&'static str),
+    /// The export is not for this client, and it asked in a way that has no error reply.
+    Denied,
+    /// The handshake took too long.
+    TooSlow,
+    /// TLS could not be agreed on.
+    TlsFailed(std::io::Error),
+    /// The server was shut down.
+    Shutdown,
+}
+
+impl From<std::io::Error> for Ending {
+    fn from(error: std::io::Error) -> Ending {
+        Ending::Vanished(error)
+    }
+}
+
+/// An NBD server without a socket. Clones are the same server.
+#[derive(Clone)]
+pub struct Server(Rc<Shared>);
+
+struct Shared {
+    exports: Rc<dyn Exports>,
+    tls: Option<Rc<dyn Tls>>,
+    clock: Rc<dyn Clock>,
+    pool: Pool,
+    max_connections: usize,
+    connections: Cell<usize>,
+    ended: Signal,
+    stopping: Cell<bool>,
+    stop: Signal,
+}
+
+impl Server {
+    /// Serves these exports in plain text; buffers for requests come from `pool`.
+    pub fn new(exports: Rc<dyn Exports>, clock: Rc<dyn Clock>, pool: Pool) -> Server {
+        Server(Rc::new(Shared {
+            exports,
+            tls: None,
+            clock,
+            pool,
+            max_connections: MAX_CONNECTIONS,
+            connections: Cell::new(0),
+            ended: Signal::new(),
+            stopping: Cell::new(false),
+            stop: Signal::new(),
+        }))
+    }
+
+    /// The same server, with TLS required of everybody. To be called before the first connection.
+    #[must_use]
+    pub fn with_tls(self, tls: Rc<dyn Tls>) -> Server {
+        self.rebuilt(|shared| Shared { tls: Some(tls), ..shared })
+    }
+
+    /// The same server with another limit than [`MAX_CONNECTIONS`]. To be called before the first
+    /// connection.
+    #[must_use]
+    pub fn with_max_connections(self, max_connections: usize) -> Server {
+        self.rebuilt(|shared| Shared { max_connections, ..shared })
+    }
+
+    fn rebuilt(self, change: impl FnOnce(Shared) -> Shared) -> Server {
+        let shared = Rc::try_unwrap(self.0).map_err(|_| "a server in use");
+        Server(Rc::new(change(shared.expect("configured before it is cloned or used"))))
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.0.connections.get()
+    }
+
+    /// Takes a new connection in: a future that serves it to its end, to be driven by the host and not
+    /// to be dropped before. Nothing (and the stream is closed) if there are too many, or the server is
+    /// shutting down. `origin` says where the connection comes from.
+    #[must_use = "the connection is served by driving this future"]
+    pub fn admit(
+        &self,
+        stream: Box<dyn Stream>,
+        origin: impl Into<String>,
+    ) -> Option<impl Future<Output = Ending> + 'static> {
+        let shared = Rc::clone(&self.0);
+        if shared.stopping.get() || shared.connections.get() >= shared.max_connections {
+            return None;
+        }
+        let admission = Admission::new(&shared);
+        let client = Client { origin: origin.into(), ..Client::default() };
+        Some(async move {
+            let ending = shared.serve(stream, client).await;
+            drop(admission);
+            ending
+        })
+    }
+
+    /// Shuts the server down: no new connections, handshakes end, requests under way are finished and
+    /// answered, new ones get ESHUTDOWN. The future completes when the last connection has ended.
+    pub fn shutdown(&self) -> impl Future<Output = ()> + 'static {
+        let shared = Rc::clone(&self.0);
+        shared.stopping.set(true);
+        shared.stop.raise();
+        async move {
+            while shared.connections.get() > 0 {
+                shared.ended.wait().await;
+            }
+        }
+    }
+}
+
+/// A place among the connections, given back when dropped.
+struct Admission(Rc<Shared>);
+
+impl Admission {
+    fn new(shared: &Rc<Shared>) -> Admission {
+        shared.connections.set(shared.connections.get() + 1);
+        Admission(Rc::clone(shared))
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.ended.raise();
+    }
+}
+
+impl Shared {
+    async fn serve(&self, stream: Box<dyn Stream>, client: Client) -> Ending {
+        let host = Host { exports: &*self.exports, tls: self.tls.as_deref() };
+        let deadline = self.clock.now() + HANDSHAKE_TIME;
+        let handshake = self.unless_stopped(handshake::run(stream, client, &host));
+        let chosen = match before(&*self.clock, deadline, handshake).await {
+            None => return Ending::TooSlow,
+            Some(None) => return Ending::Shutdown,
+            Some(Some(Err(ending))) => return ending,
+            Some(Some(Ok(chosen))) => chosen,
+        };
+        let mut session = Session::new(chosen, self.pool.clone(), Rc::clone(&self.clock));
+        let mut stop = self.stop.wait();
+        let mut known = None;
+        poll_fn(|cx| {
+            if self.stopping.get() {
+                session.stop();
+            } else if !known.as_ref().is_some_and(|waker| cx.waker().will_wake(waker)) {
+                // Registered once: the signal is raised once.
+                known = Some(cx.waker().clone());
+                if Pin::new(&mut stop).poll(cx).is_ready() {
+                    session.stop();
+                }
+            }
+            session.poll(cx)
+        })
+        .await
+    }
+
+    /// The outcome of `work`, or nothing when the server is shut down before.
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        let mut stop = self.stop.wait();
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if self.stopping.get() => Poll::Ready(None),
+            Poll::Pending => Pin::new(&mut stop).poll(cx).map(|()| None),
+        })
+        .await
+    }
+}

@@ -1,0 +1,355 @@
+//! The transmission phase of one connection.
+//!
+//! ```text
+//!    stream ──▶ inbox ──▶ request ──▶ running ──▶ outbox ──▶ stream
+//!              one read    all in      all under     one vectored
+//!              per turn    the batch   way           write per turn
+//! ```
+//!
+//! One future, no tasks: each turn reads what the socket holds, starts every request in it, collects
+//! every answer that is there, and sends them in one write. When requests or bytes in use reach their
+//! limits the socket is not read until answers have been sent.
+//!
+//! Owns the stream from GO to the end. Invariants: a request that was started is waited for, also when
+//! the client is gone (its ranges are held until then); answers may overtake each other; memory in use is
+//! bounded by `MAX_REQUESTS` and `MAX_REQUEST_BYTES`.
+
+mod inbox;
+mod request;
+
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use io::{Buf, Clock, Cost, Limits, Pool, SharedBuf, Stream, Work};
+
+use self::inbox::{Inbox, Item};
+use self::request::{Running, Step, fault_of};
+use super::export::Export;
+use super::handshake::{Chosen, Terms};
+use super::outbox::{Load, Outbox};
+use super::server::Ending;
+use super::wire::{Fault, Request, command, reply};
+
+/// Turns before other connections get theirs.
+const TURNS: usize = 16;
+/// Read data up to this length is copied behind its header, so that small answers are one piece.
+const COPY_BYTES: usize = 4 << 10;
+
+pub(super) struct Session {
+    stream: Box<dyn Stream>,
+    export: Rc<Export>,
+    terms: Terms,
+    pool: Pool,
+    clock: Rc<dyn Clock>,
+    /// As told to the client at the beginning; it cannot be told of changes.
+    limits: Limits,
+    /// Offsets and lengths have to be multiples of this.
+    unit: u64,
+    inbox: Inbox,
+    running: Vec<Running>,
+    outbox: Outbox,
+    load: Load,
+    phase: Phase,
+    stopping: bool,
+    spare: Spare,
+}
+
+enum Phase {
+    /// Requests are taken.
+    Open,
+    /// No more requests; what is under way is answered, then the stream is closed.
+    Leaving(Ending),
+    /// The client is gone; what is under way is waited for.
+    Gone(Ending),
+    /// Over.
+    Over,
+}
+
+/// Vectors that operations brought back, to be used again.
+#[derive(Default)]
+pub(super) struct Spare {
+    reads: Vec<Vec<Buf>>,
+    writes: Vec<Vec<SharedBuf>>,
+}
+
+impl Spare {
+    fn read(&mut self, buf: Buf) -> Work {
+        let mut bufs = self.reads.pop().unwrap_or_default();
+        bufs.push(buf);
+        Work::Read(bufs)
+    }
+
+    fn write(&mut self, buf: SharedBuf) -> Work {
+        let mut bufs = self.writes.pop().unwrap_or_default();
+        bufs.push(buf);
+        Work::Write(bufs)
+    }
+
+    /// Takes the vector back; gives the buffer of a read.
+    fn take_back(&mut self, work: Work) -> Option<Buf> {
+        match work {
+            Work::Read(mut bufs) => {
+                let buf = bufs.pop();
+                bufs.clear();
+                self.reads.push(bufs);
+                buf
+            }
+            Work::Write(mut bufs) => {
+                bufs.clear();
+                self.writes.push(bufs);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(chosen: Chosen, pool: Pool, clock: Rc<dyn Clock>) -> Session {
+        let Chosen { stream, export, terms } = chosen;
+        let limits = export.limits();
+        let unit = if terms.sized { export.block_sizes().minimum } else { 1 };
+        Session {
+            stream,
+            limits,
+            unit: u64::from(unit),
+            inbox: Inbox::new(terms.style),
+            export,
+            terms,
+            pool,
+            clock,
+            running: Vec::new(),
+            outbox: Outbox::default(),
+            load: Load::default(),
+            phase: Phase::Open,
+            stopping: false,
+            spare: Spare::default(),
+        }
+    }
+
+    /// From now on new requests get ESHUTDOWN, and the connection ends when nothing is under way.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        for _ in 0..TURNS {
+            let mut progress = self.receive(cx);
+            self.take_requests();
+            progress |= self.collect_answers(cx);
+            progress |= self.send(cx);
+            if let Poll::Ready(ending) = self.poll_end(cx) {
+                return Poll::Ready(ending);
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads once; true if something came.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        if !matches!(self.phase, Phase::Open) || !self.inbox.wants_bytes() {
+            return false;
+        }
+        match self.inbox.poll_read(cx, &*self.stream) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(0)) => {
+                self.phase = Phase::Leaving(Ending::Vanished(ErrorKind::UnexpectedEof.into()));
+                true
+            }
+            Poll::Ready(Ok(_)) => true,
+            Poll::Ready(Err(error)) => {
+                self.vanish(error);
+                true
+            }
+        }
+    }
+
+    /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
+    fn take_requests(&mut self) {
+        while matches!(self.phase, Phase::Open) {
+            match self.inbox.take(&mut self.load, &self.pool, &*self.clock) {
+                Item::Nothing => return,
+                Item::Request(request, payload) => self.start(request, payload),
+                Item::Refused(request, fault, message) => {
+                    self.fail(&request, 0, fault, message, None);
+                }
+                Item::Garbage(what) => self.phase = Phase::Leaving(Ending::Misbehaved(what)),
+            }
+        }
+    }
+
+    /// Starts a request, already counted in the load; answers it at once if it is wrong or empty.
+    fn start(&mut self, request: Request, payload: Option<Buf>) {
+        self.clock.charge(Cost::Request, 0);
+        if request.command == command::DISCONNECT {
+            self.load.requests -= 1;
+            self.phase = Phase::Leaving(Ending::Finished);
+            return;
+        }
+        let bytes = self.inbox.bytes_of(&request);
+        if self.stopping {
+            let message = "the server is shutting down";
+            return self.fail(&request, bytes, Fault::Shutdown, message, None);
+        }
+        let checked = request::check(&request, &payload, &self.terms, &self.limits, self.unit);
+        let range = match checked {
+            Ok(range) => range,
+            Err((fault, message)) => return self.fail(&request, bytes, fault, message, None),
+        };
+        if range.len == 0 && request.command != command::FLUSH {
+            return self.succeed(&request, bytes);
+        }
+        let disk = self.export.disk();
+        let running = match request.command {
+            command::READ => {
+                let work = self.spare.read(self.pool.take(range.len as usize));
+                Running::once(disk, request, bytes, work)
+            }
+            command::WRITE => {
+                let work = self.spare.write(payload.unwrap_or_else(|| self.pool.take(0)).freeze());
+                Running::once(disk, request, bytes, work)
+            }
+            command::FLUSH => Running::once(disk, request, bytes, Work::Flush),
+            command::CACHE => return self.succeed(&request, bytes),
+            command::BLOCK_STATUS => Running::status(disk, request, bytes, range),
+            _ => Running::sweep(disk, request, bytes, range),
+        };
+        self.running.push(running);
+    }
+
+    /// Collects every answer that is there; true if there was one.
+    fn collect_answers(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut progress = false;
+        let mut index = 0;
+        let gone = matches!(self.phase, Phase::Gone(_));
+        while let Some(running) = self.running.get_mut(index) {
+            match running.poll(cx, self.export.disk(), gone) {
+                Poll::Pending => index += 1,
+                Poll::Ready(step) => {
+                    let running = self.running.swap_remove(index);
+                    self.answer(running, step);
+                    progress = true;
+                }
+            }
+        }
+        progress
+    }
+
+    fn answer(&mut self, running: Running, step: Step) {
+        let Running { request, bytes, .. } = running;
+        match step {
+            Step::Done(work) => match self.spare.take_back(work) {
+                Some(buf) => self.answer_read(&request, bytes, buf),
+                None => self.succeed(&request, bytes),
+            },
+            Step::Extents { extents, contexts } => {
+                let style = self.terms.style;
+                let load = Load { requests: 1, bytes };
+                let contexts = contexts.iter(&self.terms.contexts);
+                self.outbox.push(load, None, |out| {
+                    let count = contexts.clone().count();
+                    for (index, context) in contexts.enumerate() {
+                        let told = extents.iter().map(|one| (one.len, context.status(one.kind)));
+                        let last = index + 1 == count;
+                        reply::status(out, style, &request, context.id(), told, last);
+                    }
+                });
+            }
+            Step::Failed(work, error) => {
+                self.spare.take_back(work);
+                let (fault, message, at) = fault_of(&error, &request);
+                self.fail(&request, bytes, fault, message, at);
+            }
+            Step::LeftOff => self.load -= Load { requests: 1, bytes },
+        }
+    }
+
+    fn answer_read(&mut self, request: &Request, bytes: u64, buf: Buf) {
+        let style = self.terms.style;
+        let load = Load { requests: 1, bytes };
+        if buf.len() <= COPY_BYTES {
+            self.clock.charge(Cost::Copy, buf.len() as u64);
+            return self.outbox.push(load, None, |out| {
+                reply::data(out, style, request, buf.len());
+                out.extend_from_slice(&buf);
+            });
+        }
+        let length = buf.len();
+        self.outbox.push(load, Some(buf), |out| reply::data(out, style, request, length));
+    }
+
+    fn succeed(&mut self, request: &Request, bytes: u64) {
+        let style = self.terms.style;
+        let load = Load { requests: 1, bytes };
+        self.outbox.push(load, None, |out| reply::success(out, style, request));
+    }
+
+    fn fail(
+        &mut self,
+        request: &Request,
+        bytes: u64,
+        fault: Fault,
+        message: &str,
+        at: Option<u64>,
+    ) {
+        let style = self.terms.style;
+        let load = Load { requests: 1, bytes };
+        self.outbox.push(load, None, |out| reply::error(out, style, request, fault, message, at));
+    }
+
+    /// Writes once; true if something went.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        if matches!(self.phase, Phase::Gone(_)) {
+            self.load -= self.outbox.abandon();
+        }
+        if self.outbox.is_empty() {
+            return false;
+        }
+        match self.outbox.poll_send(cx, &*self.stream) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(freed)) => {
+                self.load -= freed;
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                self.vanish(error);
+                true
+            }
+        }
+    }
+
+    fn vanish(&mut self, error: std::io::Error) {
+        let earlier = std::mem::replace(&mut self.phase, Phase::Over);
+        self.phase = Phase::Gone(match earlier {
+            // The client broke the rules, or said goodbye, before it went.
+            Phase::Leaving(ending) => ending,
+            _ => Ending::Vanished(error),
+        });
+    }
+
+    /// Ends the connection when nothing is left to do.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        if !self.running.is_empty() || !self.outbox.is_empty() {
+            return Poll::Pending;
+        }
+        if self.stopping && matches!(self.phase, Phase::Open) {
+            self.phase = Phase::Leaving(Ending::Shutdown);
+        }
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Open => self.phase = Phase::Open,
+            Phase::Leaving(ending) => match self.stream.poll_close(cx) {
+                Poll::Pending => self.phase = Phase::Leaving(ending),
+                // Whether the goodbye arrives or not, this is the end.
+                Poll::Ready(_) => return Poll::Ready(ending),
+            },
+            Phase::Gone(ending) => return Poll::Ready(ending),
+            Phase::Over => {}
+        }
+        Poll::Pending
+    }
+}

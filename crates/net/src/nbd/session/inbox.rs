@@ -1,0 +1,202 @@
+//! Bytes from the client, cut into requests and payloads.
+//!
+//! Requests are parsed out of one receive buffer, many to a read. A payload begins in the receive buffer
+//! and is copied from there; what is still missing is read straight into its own buffer if it is long.
+//!
+//! Owns the framing: after every request, also a refused one, the next header is found where it belongs.
+
+use std::io::Result;
+use std::task::{Context, Poll};
+
+use io::{Buf, Clock, Cost, Pool, Stream};
+
+use crate::nbd::limits::{
+    MAX_DRAIN, MAX_EXTENTS, MAX_PAYLOAD, MAX_QUERIES, MAX_REQUEST_BYTES, MAX_REQUESTS,
+};
+use crate::nbd::outbox::Load;
+use crate::nbd::wire::{Fault, Request, Style, command, command_flag};
+
+/// Room for bytes not taken apart yet.
+const INBOX_BYTES: usize = 64 << 10;
+/// A payload that misses at least so many bytes is read straight into its buffer.
+const DIRECT_BYTES: usize = 16 << 10;
+/// What a BLOCK_STATUS may keep in memory.
+const STATUS_BYTES: u64 = (MAX_EXTENTS * size_of::<io::Extent>()) as u64;
+/// Longest payload of a BLOCK_STATUS: a length, and the contexts asked for.
+const MAX_STATUS_PAYLOAD: u64 = 8 + 4 * MAX_QUERIES as u64;
+
+pub(super) struct Inbox {
+    style: Style,
+    bytes: Box<[u8]>,
+    /// Bytes not taken yet lie in `start..end`.
+    start: usize,
+    end: usize,
+    expect: Expect,
+    /// A whole header is there, and waits for room within the limits.
+    held_up: bool,
+}
+
+/// What the next bytes are.
+enum Expect {
+    Header,
+    Payload {
+        request: Request,
+        buf: Buf,
+        filled: usize,
+    },
+    /// Bytes of a refused payload, then its refusal.
+    Skip {
+        left: u64,
+        request: Request,
+        fault: Fault,
+        message: &'static str,
+    },
+}
+
+/// What was found in the inbox.
+pub(super) enum Item {
+    /// No whole request; or no room for it.
+    Nothing,
+    /// A whole request.
+    Request(Request, Option<Buf>),
+    /// A request whose payload was dropped; it keeps no bytes in use.
+    Refused(Request, Fault, &'static str),
+    /// Bytes that make no sense: the framing is lost.
+    Garbage(&'static str),
+}
+
+impl Inbox {
+    pub(super) fn new(style: Style) -> Inbox {
+        let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
+        Inbox { style, bytes, start: 0, end: 0, expect: Expect::Header, held_up: false }
+    }
+
+    /// False while a request waits for room: then reading on would only fill memory.
+    pub(super) fn wants_bytes(&self) -> bool {
+        !self.held_up
+    }
+
+    /// Reads once.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &dyn Stream,
+    ) -> Poll<Result<usize>> {
+        if let Expect::Payload { buf, filled, .. } = &mut self.expect
+            && self.start == self.end
+            && buf.len() - *filled >= DIRECT_BYTES
+        {
+            let read = std::task::ready!(stream.poll_read(cx, &mut buf[*filled..]))?;
+            *filled += read;
+            return Poll::Ready(Ok(read));
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.bytes.len() {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let read = std::task::ready!(stream.poll_read(cx, &mut self.bytes[self.end..]))?;
+        self.end += read;
+        Poll::Ready(Ok(read))
+    }
+
+    /// Takes the next thing out. A request is begun only if the limits have room for it beside `load`,
+    /// and is counted there from then on.
+    pub(super) fn take(&mut self, load: &mut Load, pool: &Pool, clock: &dyn Clock) -> Item {
+        if matches!(self.expect, Expect::Header)
+            && let Some(item) = self.take_header(load, pool)
+        {
+            return item;
+        }
+        match &mut self.expect {
+            Expect::Header => Item::Nothing,
+            Expect::Payload { request, buf, filled } => {
+                let part = (buf.len() - *filled).min(self.end - self.start);
+                let from = &self.bytes[self.start..self.start + part];
+                buf[*filled..*filled + part].copy_from_slice(from);
+                clock.charge(Cost::Copy, part as u64);
+                *filled += part;
+                self.start += part;
+                if *filled < buf.len() {
+                    return Item::Nothing;
+                }
+                let request = *request;
+                match std::mem::replace(&mut self.expect, Expect::Header) {
+                    Expect::Payload { buf, .. } => Item::Request(request, Some(buf)),
+                    _ => Item::Nothing,
+                }
+            }
+            Expect::Skip { left, request, fault, message } => {
+                let part = (*left).min((self.end - self.start) as u64);
+                *left -= part;
+                self.start += part as usize;
+                if *left > 0 {
+                    return Item::Nothing;
+                }
+                let item = Item::Refused(*request, *fault, message);
+                self.expect = Expect::Header;
+                item
+            }
+        }
+    }
+
+    /// Takes a header; gives what there is to say about it already, if anything.
+    fn take_header(&mut self, load: &mut Load, pool: &Pool) -> Option<Item> {
+        let bytes = &self.bytes[self.start..self.end];
+        let header = Request::header_bytes(self.style);
+        if bytes.len() < header {
+            return Some(Item::Nothing);
+        }
+        let Ok(request) = Request::decode(bytes, self.style) else {
+            return Some(Item::Garbage("a request without its magic number"));
+        };
+        let wanted = self.bytes_of(&request);
+        // Alone, a request may be of any size: its own limit is far lower.
+        let bytes_fit = load.bytes == 0 || load.bytes + wanted <= MAX_REQUEST_BYTES;
+        self.held_up = load.requests >= MAX_REQUESTS || !bytes_fit;
+        if self.held_up {
+            return Some(Item::Nothing);
+        }
+        self.start += header;
+        load.requests += 1;
+        if !self.has_payload(&request) {
+            load.bytes += wanted;
+            return Some(Item::Request(request, None));
+        }
+        let (most, message) = match request.command {
+            command::WRITE => (u64::from(MAX_PAYLOAD), "more bytes than the maximum payload"),
+            command::BLOCK_STATUS => (MAX_STATUS_PAYLOAD, "more contexts than there can be"),
+            _ => (0, "this command takes no payload"),
+        };
+        if request.length > MAX_DRAIN {
+            return Some(Item::Garbage("a payload of more bytes than are read"));
+        }
+        self.expect = if request.length > most {
+            Expect::Skip { left: request.length, request, fault: Fault::Invalid, message }
+        } else {
+            load.bytes += wanted;
+            Expect::Payload { request, buf: pool.take(request.length as usize), filled: 0 }
+        };
+        None
+    }
+
+    fn has_payload(&self, request: &Request) -> bool {
+        match self.style {
+            Style::Extended => request.flags & command_flag::PAYLOAD_LENGTH != 0,
+            _ => request.command == command::WRITE,
+        }
+    }
+
+    /// What a request keeps in memory.
+    pub(super) fn bytes_of(&self, request: &Request) -> u64 {
+        match request.command {
+            command::READ if request.length <= u64::from(MAX_PAYLOAD) => request.length,
+            command::WRITE if self.has_payload(request) => {
+                request.length.min(u64::from(MAX_PAYLOAD))
+            }
+            command::BLOCK_STATUS => STATUS_BYTES,
+            _ => 0,
+        }
+    }
+}

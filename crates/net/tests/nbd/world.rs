@@ -1,0 +1,138 @@
+//! A server, its clock and its clients, all in one thread and driven by hand.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::tasks::complete;
+use io::{Clock, Completion, Cost, Disk, MemDisk, Pool, TaskSet, Time, Timers};
+use net::nbd::{Catalogue, Ending, Export, Exports, Server};
+
+use crate::pipe::{self, End};
+
+/// Time that passes when the test says so.
+#[derive(Default)]
+pub struct HandClock {
+    now: Cell<u64>,
+    timers: Timers,
+}
+
+impl HandClock {
+    pub fn pass(&self, span: Duration) {
+        self.now.set(self.now.get() + span.as_nanos() as u64);
+        self.timers.fire(Time(self.now.get()));
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Time {
+        Time(self.now.get())
+    }
+
+    fn sleep_until(&self, at: Time) -> Completion<()> {
+        if at <= self.now() { Completion::ready(()) } else { self.timers.sleep_until(at) }
+    }
+
+    fn unix_micros(&self) -> u64 {
+        0
+    }
+
+    fn charge(&self, _cost: Cost, _bytes: u64) {}
+}
+
+pub struct World {
+    pub tasks: TaskSet,
+    pub clock: Rc<HandClock>,
+    pub server: Server,
+    pub endings: Rc<RefCell<Vec<Ending>>>,
+}
+
+pub fn pool() -> Pool {
+    Pool::new(16 << 20)
+}
+
+/// A world with one export named "disk".
+pub fn world(disk: Rc<dyn Disk>) -> World {
+    World::new(Rc::new(Catalogue::new([Rc::new(Export::new("disk", disk, pool()))])))
+}
+
+/// A world with one export named "disk" of 1 MiB of zeros.
+pub fn small_world() -> World {
+    world(Rc::new(MemDisk::new(1 << 20)))
+}
+
+impl World {
+    pub fn new(exports: Rc<dyn Exports>) -> World {
+        World::with(exports, |server| server)
+    }
+
+    pub fn with(exports: Rc<dyn Exports>, configure: impl FnOnce(Server) -> Server) -> World {
+        let clock = Rc::new(HandClock::default());
+        let server = configure(Server::new(exports, Rc::clone(&clock) as _, pool()));
+        World { tasks: TaskSet::new(), clock, server, endings: Rc::default() }
+    }
+
+    /// A new connection with much room.
+    pub fn connect(&self) -> End {
+        self.connect_over(1 << 30, usize::MAX).expect("there is a place")
+    }
+
+    /// A new connection over a stream with so much room, read in bites.
+    pub fn connect_over(&self, room: usize, bite: usize) -> Option<End> {
+        let (near, far) = pipe::pair(room, bite);
+        let serving = self.server.admit(Box::new(far), "test")?;
+        let endings = Rc::clone(&self.endings);
+        self.tasks.spawn(async move {
+            let ending = serving.await;
+            endings.borrow_mut().push(ending);
+        });
+        Some(near)
+    }
+
+    /// Lets everything run until it waits for something from outside.
+    pub fn settle(&self) {
+        complete(self.tasks.run());
+    }
+
+    /// Sends bytes and gives what comes back.
+    pub fn exchange(&self, peer: &End, bytes: &[u8]) -> Vec<u8> {
+        peer.push(bytes);
+        self.settle();
+        peer.pull()
+    }
+
+    /// Greets, and goes into transmission with these options sent before GO.
+    pub fn transmit(&self, peer: &End, options: &[(u32, Vec<u8>)], requests: &[u16]) {
+        use net::nbd::wire::{Choice, answer, option, put_option};
+        self.settle();
+        assert_eq!(peer.pull().len(), 18, "the greeting");
+        peer.push(&3u32.to_be_bytes());
+        for (option, data) in options {
+            let mut bytes = Vec::new();
+            put_option(&mut bytes, *option, data);
+            let reply = self.exchange(peer, &bytes);
+            let last = reply.len() - 20;
+            assert_eq!(reply[last + 12..last + 16], answer::ACK.to_be_bytes(), "an ACK");
+        }
+        let mut go = Vec::new();
+        let choice = Choice { name: "disk", requests: requests.to_vec() };
+        put_option(&mut go, option::GO, &choice.encode());
+        let reply = self.exchange(peer, &go);
+        let last = reply.len() - 20;
+        assert_eq!(reply[last + 12..last + 16], answer::ACK.to_be_bytes(), "an ACK to GO");
+    }
+
+    /// How the only connection ended.
+    pub fn ending(&self) -> String {
+        let endings = self.endings.borrow();
+        assert_eq!(endings.len(), 1, "one connection has ended");
+        format!("{:?}", endings[0])
+    }
+}
+
+/// Bytes from hexadecimal digits; spaces and line ends do not count.
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    assert_eq!(digits.len() % 2, 0, "whole bytes");
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}
