@@ -355,3 +355,7 @@ fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "private/tests.rs"]
+mod tests;

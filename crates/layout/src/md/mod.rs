@@ -6,18 +6,22 @@
 //! Every structure follows one rule: bytes are checked before they are believed, lengths before
 //! they are used, and an error names the field, its value and its place.
 
+pub mod badblocks;
 pub mod bitmap;
 pub mod bytemap;
 pub mod feature;
 pub mod field;
 pub mod identity;
+pub mod ppl;
 pub mod superblock;
 
+pub use badblocks::{BadBlocks, FoundBadBlocks, LogFull};
 pub use bitmap::{Bitmap, BitmapVersion};
 pub use bytemap::{ByteMap, TooSmall};
 pub use feature::Features;
 pub use field::{Fault, Field, ParseError};
 pub use identity::{Name, Timestamp, Uuid};
+pub use ppl::{PplEntry, PplHeader};
 pub use superblock::{Magic, RawSuperblock, Role, Superblock, Version, position};
 
 /// md counts in sectors of 512 bytes, whatever the device's blocks are.
@@ -32,3 +36,19 @@ pub const MAX_SECTOR: u64 = u64::MAX;
 /// The formats here take it as an argument: they depend on nothing, PPL headers are made for every
 /// small write, and one fast CRC-32C in the project is enough.
 pub type Crc32c = fn(u32, &[u8]) -> u32;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    /// CRC-32C, bit by bit: slow, and too short to be wrong.
+    pub(crate) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(!before, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (crc & 1) * 0x82f6_3b78)
+        })
+    }
+
+    #[test]
+    fn crc32c_is_the_standard_one_and_can_be_continued() {
+        assert_eq!(crc32c(0, b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(crc32c(0, b"1234"), b"56789"), 0xe306_9283);
+    }
+}

@@ -1,0 +1,176 @@
+//! The header against broken bytes, and against everybody else who may have written the superblock.
+
+use super::*;
+use crate::md::tests::crc32c;
+use crate::md::{ByteMap, Features, Magic, Name, Role, Version};
+
+const SECONDS: u64 = 1_700_000_000;
+
+fn map() -> ByteMap {
+    ByteMap::for_new_member(64 << 20, 64 << 10, Version::V1_2).unwrap()
+}
+
+fn superblock() -> Superblock {
+    let mut superblock = Superblock {
+        magic: Magic::Md,
+        features: Features::BITMAP,
+        set_uuid: Uuid([1; 16]),
+        set_name: Name::default(),
+        ctime: Timestamp::new(SECONDS, 0),
+        level: 5,
+        layout: 2,
+        size: 1024,
+        chunk_sectors: 128,
+        raid_disks: 4,
+        bitmap_offset: 0,
+        new_level: 0,
+        reshape_position: 0,
+        delta_disks: 0,
+        new_layout: 0,
+        new_chunk: 0,
+        new_offset: 0,
+        data_offset: 0,
+        data_size: 0,
+        super_offset: 0,
+        recovery_offset: 0,
+        dev_number: 0,
+        corrected_reads: 0,
+        device_uuid: Uuid([2; 16]),
+        device_flags: 0,
+        bblog_shift: 0,
+        bblog_size: 0,
+        bblog_offset: 0,
+        utime: Tag::new(77).stamp(SECONDS),
+        events: 17,
+        resync_offset: 0,
+        logical_block_size: 0,
+        roles: [Role::Slot(0)].into(),
+    };
+    map().describe(&mut superblock);
+    superblock
+}
+
+fn header() -> PrivateHeader {
+    let (map, superblock) = (map(), superblock());
+    PrivateHeader {
+        set_uuid: superblock.set_uuid,
+        device_uuid: superblock.device_uuid,
+        history_id: Uuid([9; 16]),
+        events: superblock.events,
+        utime: superblock.utime,
+        slot: Some(0),
+        bounds: map.private.clone().unwrap(),
+        parts: map.private_parts().unwrap(),
+    }
+}
+
+#[test]
+fn what_is_printed_is_parsed_again() {
+    for slot in [None, Some(0), Some(u16::MAX)] {
+        let header = PrivateHeader { slot, ..header() };
+        let bytes = header.print(crc32c);
+        assert_eq!(bytes.len() as u64, HEADER_BYTES);
+        assert_eq!(PrivateHeader::parse(&bytes, crc32c), Ok(header));
+    }
+}
+
+#[test]
+fn a_flipped_or_missing_byte_is_an_error() {
+    let bytes = header().print(crc32c);
+    for index in 0..bytes.len() {
+        let mut broken = bytes.clone();
+        broken[index] ^= 1;
+        assert!(PrivateHeader::parse(&broken, crc32c).is_err(), "byte {index}");
+        assert!(PrivateHeader::parse(&bytes[..index], crc32c).is_err(), "{index} bytes");
+    }
+}
+
+#[test]
+fn a_flipped_byte_with_a_right_checksum_is_an_error_or_a_difference() {
+    let (header, bytes) = (header(), header().print(crc32c));
+    for index in (0..bytes.len()).filter(|index| !(12..16).contains(index)) {
+        for bit in 0..8 {
+            let mut other = bytes.clone();
+            other[index] ^= 1 << bit;
+            let crc = checksum(&other, crc32c);
+            at::CRC.put(&mut other, u64::from(crc));
+            if let Ok(parsed) = PrivateHeader::parse(&other, crc32c) {
+                assert_ne!(parsed, header, "byte {index} does not count");
+                assert_eq!(parsed.print(crc32c), other, "byte {index} is lost");
+            }
+        }
+    }
+}
+
+/// What changes a superblock, and what that makes of the header.
+type Change = (Mismatch, fn(&mut Superblock));
+
+#[test]
+fn only_our_own_last_superblock_matches() {
+    let bounds = map().private.unwrap();
+    assert_eq!(header().matches(&superblock(), &bounds), Ok(()));
+    let changes: [Change; 7] = [
+        (Mismatch::Array, |s| s.set_uuid.0[0] ^= 1),
+        (Mismatch::Member, |s| s.device_uuid.0[15] ^= 1),
+        (Mismatch::Untagged, |s| s.utime = Timestamp::new(SECONDS, 0)),
+        (Mismatch::Superseded, |s| s.utime = Tag::new(78).stamp(SECONDS)),
+        (Mismatch::Superseded, |s| s.utime = Tag::new(77).stamp(SECONDS + 1)),
+        (Mismatch::Superseded, |s| s.events += 1),
+        (Mismatch::Superseded, |s| s.events -= 1),
+    ];
+    for (mismatch, change) in changes {
+        let mut superblock = superblock();
+        change(&mut superblock);
+        assert_eq!(header().matches(&superblock, &bounds), Err(mismatch));
+    }
+    let moved = bounds.start..bounds.end - 4096;
+    assert_eq!(header().matches(&superblock(), &moved), Err(Mismatch::Moved));
+}
+
+#[test]
+fn a_crash_between_header_and_superblock_leaves_a_valid_pair() {
+    let bounds = map().private.unwrap();
+    let next = PrivateHeader { events: 18, utime: Tag::new(5).stamp(SECONDS + 1), ..header() };
+    let mut copies = vec![0; HEADERS_BYTES as usize];
+    for header in [header(), next.clone()] {
+        let start = (PrivateHeader::copy(header.events) * HEADER_BYTES) as usize;
+        copies[start..start + HEADER_BYTES as usize].copy_from_slice(&header.print(crc32c));
+    }
+    let old = superblock();
+    assert_eq!(valid(&copies, &old, &bounds, crc32c), Some(header()));
+    let new = Superblock { events: next.events, utime: next.utime, ..superblock() };
+    assert_eq!(valid(&copies, &new, &bounds, crc32c), Some(next));
+    let kernel = Superblock { utime: Timestamp::new(SECONDS, 0), ..superblock() };
+    assert_eq!(valid(&copies, &kernel, &bounds, crc32c), None);
+    assert_eq!(valid(&copies[..100], &old, &bounds, crc32c), None);
+    assert_eq!(valid(&[], &old, &bounds, crc32c), None);
+}
+
+#[test]
+fn every_tag_is_nonzero_and_a_legal_number_of_microseconds() {
+    for random in [0, 1, 999_998, 999_999, 1_000_000, u32::MAX] {
+        let stamp = Tag::new(random).stamp(SECONDS);
+        assert!((1..1_000_000).contains(&stamp.micros()));
+        assert_eq!((stamp.seconds(), Tag::of(stamp)), (SECONDS, Some(Tag::new(random))));
+    }
+    assert_eq!(Tag::of(Timestamp::new(SECONDS, 0)), None);
+}
+
+#[test]
+fn parts_fill_their_bounds_and_the_table_goes_first_when_room_is_short() {
+    let data = 64 << 20;
+    let fixed = HEADERS_BYTES + HISTORY_BYTES + bitmap::space(data) + LEAST_LOG_BYTES;
+    let table = checksum_bytes(data);
+    for (room, has_table) in [(fixed, false), (fixed + table - 1, false), (fixed + table, true)] {
+        let parts = Parts::of(1 << 20..(1 << 20) + room, data).unwrap();
+        assert_eq!(!parts.checksums.is_empty(), has_table, "{room}");
+        assert_eq!(parts.log.start, (1 << 20) + HEADERS_BYTES);
+        assert_eq!(parts.log.end, parts.regions.start);
+        assert_eq!(parts.regions.end, parts.history.start);
+        assert_eq!(parts.history.end, parts.checksums.start);
+        assert_eq!(parts.checksums.end, (1 << 20) + room);
+    }
+    assert_eq!(Parts::of(0..fixed - 1, data), None);
+    let (start, end) = (10, 5);
+    assert_eq!(Parts::of(start..end, data), None, "backwards");
+}
