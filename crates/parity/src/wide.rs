@@ -442,40 +442,42 @@ pub(crate) unsafe fn is_zero<V: Vector, const U: usize>(bytes: &[u8]) -> bool {
     scalar::is_zero(done, bytes)
 }
 
-/// Makes `OPERATIONS`, a kernel of the algorithms above for one vector type.
+/// Makes `OPERATIONS`, a kernel of the algorithms above for one vector type. `sums` and
+/// `syndromes` are how many vectors a block has where XOR alone is computed, and where Q is.
 ///
 /// Each entry is a safe function pointer around a `#[target_feature]` function: only the file
 /// that expands this hands the table out, and only after it has asked the CPU.
 macro_rules! kernel {
-    ($name:literal, $vector:ty, $unroll:literal, $features:literal) => {
+    ($name:literal, $vector:ty, sums: $sums:literal, syndromes: $syndromes:literal,
+        $features:literal) => {
         /// This vector's kernel. To be handed out only where the CPU has its instructions.
         static OPERATIONS: crate::select::Operations = crate::select::Operations {
             name: $name,
-            xor: kernel!(@entry $vector, $unroll, $features,
+            xor: kernel!(@entry $vector, $sums, $features,
                 xor(sources: &[&[u8]], target: &mut [u8])),
-            xor_into: kernel!(@entry $vector, $unroll, $features,
+            xor_into: kernel!(@entry $vector, $sums, $features,
                 xor_into(sources: &[&[u8]], target: &mut [u8])),
-            pq: kernel!(@entry $vector, $unroll, $features,
+            pq: kernel!(@entry $vector, $syndromes, $features,
                 pq(terms: &[crate::Term<'_>], p: &mut [u8], q: &mut [u8])),
-            q: kernel!(@entry $vector, $unroll, $features,
+            q: kernel!(@entry $vector, $syndromes, $features,
                 q(terms: &[crate::Term<'_>], q: &mut [u8])),
-            update_pq: kernel!(@entry $vector, $unroll, $features,
+            update_pq: kernel!(@entry $vector, $syndromes, $features,
                 update_pq(factor: u8, old: &[u8], new: &[u8], p: &mut [u8], q: &mut [u8])),
-            update_q: kernel!(@entry $vector, $unroll, $features,
+            update_q: kernel!(@entry $vector, $syndromes, $features,
                 update_q(factor: u8, old: &[u8], new: &[u8], q: &mut [u8])),
-            recover_one_p: kernel!(@entry $vector, $unroll, $features,
+            recover_one_p: kernel!(@entry $vector, $sums, $features,
                 recover_one_p(terms: &[crate::Term<'_>], p: &[u8], lost: &mut [u8])),
-            recover_one_q: kernel!(@entry $vector, $unroll, $features,
+            recover_one_q: kernel!(@entry $vector, $syndromes, $features,
                 recover_one_q(terms: &[crate::Term<'_>], q: &[u8], one: crate::recover::OneQ,
                     lost: &mut [u8])),
-            recover_two: kernel!(@entry $vector, $unroll, $features,
+            recover_two: kernel!(@entry $vector, $syndromes, $features,
                 recover_two(terms: &[crate::Term<'_>], p: &[u8], q: &[u8],
                     two: crate::recover::Two, x: &mut [u8], y: &mut [u8])),
-            check_p: kernel!(@entry $vector, $unroll, $features,
+            check_p: kernel!(@entry $vector, $sums, $features,
                 check_p(sources: &[&[u8]], p: &[u8]) -> bool),
-            check_pq: kernel!(@entry $vector, $unroll, $features,
+            check_pq: kernel!(@entry $vector, $syndromes, $features,
                 check_pq(terms: &[crate::Term<'_>], p: &[u8], q: &[u8]) -> bool),
-            is_zero: kernel!(@entry $vector, $unroll, $features, is_zero(bytes: &[u8]) -> bool),
+            is_zero: kernel!(@entry $vector, $sums, $features, is_zero(bytes: &[u8]) -> bool),
         };
     };
     (@entry $vector:ty, $unroll:literal, $features:literal,

@@ -6,11 +6,8 @@
 mod rows;
 
 use parity::{Kernel, Term, by_name, kernels};
+use rows::agreement::{compare, lose, scalar};
 use rows::{Random, Row};
-
-fn scalar() -> Kernel {
-    by_name("scalar").expect("scalar always runs")
-}
 
 /// All kernels but the oracle, and `cycle`.
 fn candidates() -> impl Iterator<Item = Kernel> {
@@ -47,7 +44,7 @@ fn every_size_and_alignment() {
         let count = 1 + size % 9;
         for exponents in exponent_sets(count) {
             let row = Row::new(&mut random, exponents, size, size % 67);
-            candidates().for_each(|kernel| compare(kernel, &row, &mut random));
+            candidates().for_each(|kernel| compare(&kernel, &row, &mut random));
         }
     }
 }
@@ -59,7 +56,7 @@ fn every_number_of_sources() {
         for exponents in exponent_sets(count) {
             for size in [512, 1061] {
                 let row = Row::new(&mut random, exponents.clone(), size, count % 8);
-                candidates().for_each(|kernel| compare(kernel, &row, &mut random));
+                candidates().for_each(|kernel| compare(&kernel, &row, &mut random));
             }
         }
     }
@@ -69,7 +66,7 @@ fn every_number_of_sources() {
 fn big_blocks() {
     let mut random = Random(3);
     let row = Row::new(&mut random, (0..10).collect(), 64 << 10, 0);
-    candidates().for_each(|kernel| compare(kernel, &row, &mut random));
+    candidates().for_each(|kernel| compare(&kernel, &row, &mut random));
 }
 
 #[test]
@@ -88,40 +85,6 @@ fn without_sources_parity_is_zero() {
             assert_eq!(target, before);
         }
     }
-}
-
-/// All verbs but recovery, against the oracle.
-fn compare(kernel: Kernel, row: &Row, random: &mut Random) {
-    let what = || format!("{kernel:?}, {} of {} bytes", row.exponents.len(), row.size);
-    let (terms, sources) = (row.terms(), row.sources());
-    let (mut p, mut q) = (row.spare(), row.spare());
-    let (mut p_true, mut q_true) = (row.spare(), row.spare());
-    scalar().pq(&terms, p_true.get_mut(), q_true.get_mut());
-    kernel.pq(&terms, p.get_mut(), q.get_mut());
-    assert!(p.get() == p_true.get() && q.get() == q_true.get(), "pq, {}", what());
-    let mut alone = row.spare();
-    kernel.q(&terms, alone.get_mut());
-    assert_eq!(alone.get(), q_true.get(), "q, {}", what());
-    kernel.xor(&sources, alone.get_mut());
-    assert_eq!(alone.get(), p_true.get(), "xor, {}", what());
-    kernel.xor_into(&sources, alone.get_mut());
-    assert!(kernel.is_zero(alone.get()), "xor_into, {}", what());
-    assert!(kernel.check_p(&sources, p.get()) && kernel.check_pq(&terms, p.get(), q.get()));
-
-    let (index, new) = (random.below(row.exponents.len()), row.another(random));
-    let (exponent, old) = terms[index];
-    let (p_before, q_before) = (p.get().to_vec(), q.get().to_vec());
-    kernel.update_pq(exponent, old, new.get(), p.get_mut(), q.get_mut());
-    let mut changed = terms.clone();
-    changed[index].1 = new.get();
-    scalar().pq(&changed, p_true.get_mut(), q_true.get_mut());
-    assert!(p.get() == p_true.get() && q.get() == q_true.get(), "update_pq, {}", what());
-    p.get_mut().copy_from_slice(&p_before);
-    kernel.update_p(old, new.get(), p.get_mut());
-    assert_eq!(p.get(), p_true.get(), "update_p, {}", what());
-    q.get_mut().copy_from_slice(&q_before);
-    kernel.update_q(exponent, old, new.get(), q.get_mut());
-    assert_eq!(q.get(), q_true.get(), "update_q, {}", what());
 }
 
 #[test]
@@ -159,7 +122,7 @@ fn every_loss_of_one_and_two() {
             let row = Row::new(&mut random, exponents, 331, 1);
             let pairs = (0..count).flat_map(|x| (0..count).map(move |y| (x, y)));
             for (x, y) in pairs {
-                kernels().for_each(|kernel| lose(kernel, &row, x, y));
+                kernels().for_each(|kernel| lose(&kernel, &row, x, y));
             }
         }
     }
@@ -170,28 +133,7 @@ fn losses_in_the_widest_row() {
     let mut random = Random(6);
     let row = Row::new(&mut random, (0..254).collect(), 600, 5);
     for (x, y) in [(0, 253), (253, 0), (0, 1), (252, 253), (17, 130), (99, 99)] {
-        kernels().for_each(|kernel| lose(kernel, &row, x, y));
-    }
-}
-
-/// Loses blocks `x` and `y` of the row, or one if they are the same, and recovers them each way.
-fn lose(kernel: Kernel, row: &Row, x: usize, y: usize) {
-    let terms = row.terms();
-    let (mut p, mut q) = (row.spare(), row.spare());
-    scalar().pq(&terms, p.get_mut(), q.get_mut());
-    let left: Vec<Term<'_>> =
-        (0..terms.len()).filter(|&i| i != x && i != y).map(|i| terms[i]).collect();
-    let (mut first, mut second) = (row.spare(), row.spare());
-    if x == y {
-        kernel.recover_one_p(&left, p.get(), first.get_mut());
-        assert_eq!(first.get(), terms[x].1, "{kernel:?}: {x} from P");
-        kernel.recover_one_q(&left, q.get(), terms[x].0, second.get_mut());
-        assert_eq!(second.get(), terms[x].1, "{kernel:?}: {x} from Q");
-    } else {
-        let (to_x, to_y) = ((terms[x].0, first.get_mut()), (terms[y].0, second.get_mut()));
-        kernel.recover_two(&left, p.get(), q.get(), to_x, to_y);
-        let right = first.get() == terms[x].1 && second.get() == terms[y].1;
-        assert!(right, "{kernel:?}: {x} and {y} of {}", terms.len());
+        kernels().for_each(|kernel| lose(&kernel, &row, x, y));
     }
 }
 

@@ -12,7 +12,7 @@ use crate::gf;
 use crate::select::Operations;
 use crate::wide::{Vector, kernel};
 
-kernel!("avx512", Avx512, 4, "avx512f,avx512bw,gfni");
+kernel!("avx512", Avx512, sums: 4, syndromes: 4, "avx512f,avx512bw,gfni");
 
 /// The kernel, if this CPU can run it.
 pub(crate) fn detect() -> Option<&'static Operations> {

@@ -1,6 +1,8 @@
 //! Rows of random data at chosen alignments, for the tests. Owns no expectation.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod agreement;
+
 use parity::Term;
 
 /// Marsaglia's xorshift64: reproducible, never seeded by the world.
