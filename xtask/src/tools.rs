@@ -113,7 +113,7 @@ fn install(lacking: &[&Tool]) -> Result<(), Failure> {
     packages.dedup();
     let wait = "DPkg::Lock::Timeout=300";
     let update = ["apt-get", "-q", "-o", wait, "update"];
-    let mut install = vec!["apt-get", "-q", "-o", wait, "install", "--yes"];
+    let mut install = vec!["apt-get", "-qq", "-o", wait, "install", "--yes"];
     install.push("--no-install-recommends");
     install.extend(&packages);
     let here = Path::new("/");
