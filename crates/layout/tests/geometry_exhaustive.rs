@@ -236,6 +236,7 @@ fn survives_exactly_what_leaves_a_copy() {
         while geometry.family() != Family::Parity && at < geometry.capacity() {
             let places = geometry.places(at);
             let slots: SlotSet = places.copies().map(|place| place.slot).collect();
+            assert!(places.len > 0);
             if !holders.contains(&slots) {
                 holders.push(slots);
             }
