@@ -12,7 +12,7 @@
 //! member, all at the same member offset. Numbers below are chunks of the array, columns are slots,
 //! lines are stripes, member offsets grow downwards.
 //!
-//! **Parity** ([`parity`]). P, and on RAID 6 Q, turn so that every member takes its share of small
+//! **Parity** (`parity.rs`). P, and on RAID 6 Q, turn so that every member takes its share of small
 //! writes. Where they are depends on s mod n for stripe s; a [`StripeMap`] answers everything about
 //! one stripe by a few additions. The default, *left-symmetric*, puts data behind the parity and
 //! around the end, so that n consecutive chunks are on n members:
@@ -43,8 +43,8 @@
 //!   s=1   0–1023  –2047   –3071   –4095    P      bytes of block 1
 //! ```
 //!
-//! **Mirror** ([`mirror`]). RAID 10 lays out positions: copy j of chunk c is at position c · near +
-//! j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots further
+//! **Mirror** (`mirror.rs`). RAID 10 lays out positions: copy j of chunk c is at position c · near
+//! + j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots further
 //! on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case near =
 //! n.
 //!
@@ -59,7 +59,7 @@
 //!                                             11  8  9 10
 //! ```
 //!
-//! **Plain** ([`plain`]). RAID 0 over unequal members has a *zone* for each height: all members
+//! **Plain** (`plain.rs`). RAID 0 over unequal members has a *zone* for each height: all members
 //! take part in the first, the shortest drop out of the next. Linux counted turns first from the
 //! start of the array, later from the start of the zone; both are on disks, and a superblock says
 //! which.
