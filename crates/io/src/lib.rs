@@ -18,6 +18,8 @@ pub mod budget;
 pub mod buf;
 pub mod clock;
 pub mod completion;
+#[cfg(feature = "contract")]
+pub mod contract;
 pub mod disk;
 pub mod error;
 pub mod mailbox;

@@ -1,1 +1,29 @@
-//! os
+//! The real world: what the seam (`io`) asks for, done with Linux system calls.
+//!
+//! ```text
+//!    Executor ── runs tasks until none is awake, then takes one turn of the
+//!       │
+//!    Reactor ─── io_uring: disks' operations, readiness, timeouts, in one system call per turn
+//!       │        (epoll, where io_uring is not permitted)
+//!    ┌──┴─────┬──────────┬─────────┬─────────┐
+//!    disk     socket     clock     signal    mailbox ── eventfd ──▶ another thread's executor
+//! ```
+//!
+//! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its `unsafe`
+//! code. Knows neither RAID nor protocols. One executor per thread; nothing here is shared between
+//! threads but mailboxes and wakers.
+
+pub mod clock;
+pub mod disk;
+pub mod executor;
+pub mod mailbox;
+mod reactor;
+pub mod signal;
+pub mod socket;
+pub mod threads;
+
+pub use clock::MonotonicClock;
+pub use disk::{Direct, FileDisk, OpenError, Options};
+pub use executor::{Config, Engine, Executor, Spawner};
+pub use signal::{Signal, Signals};
+pub use socket::{Address, Listener, Peer, Socket, Stdio};

@@ -1,0 +1,162 @@
+//! Files and block devices as disks.
+//!
+//! ```text
+//!    open ─▶ File (descriptor, limits, how it is accessed)         holder   names who has it
+//!              │                                                   probe    finds the limits
+//!    submit ─▶ Transfer: one operation as a series of requests
+//!              ├─▶ psync: the request as a system call, here and now
+//!              └─▶ uring: the request in the thread's ring
+//! ```
+//!
+//! How a disk is accessed is decided once, at open (`DESIGN` 10):
+//!
+//! | what | reads, writes | flush, zero, discard |
+//! |---|---|---|
+//! | block device, file: O_DIRECT | ring | ring |
+//! | file, buffered | inline; a read that would wait for the medium: ring | write inline; else ring |
+//! | file in memory (tmpfs) | inline | inline |
+//! | any of them, without io_uring | inline | inline |
+//!
+//! What is inline holds up its thread for as long as it takes; also `BLKDISCARD` on kernels before 6.12,
+//! and asking for extents (`lseek`). No file is ever accessed both direct and buffered: that is slow, and
+//! in the page cache's gaps incoherent. Superblocks go through the same disk as data.
+//!
+//! A file that was *cut* while in use is noticed at a read behind its new end and at each flush. From
+//! then on writes fail as `Gone`, since one of them would make the file whole again with zeros in place
+//! of data. Reads below the cut still work.
+
+mod error;
+mod file;
+mod holder;
+mod open;
+mod probe;
+mod psync;
+mod transfer;
+mod uring;
+
+use std::path::Path;
+use std::rc::Rc;
+
+use io::{Completion, Disk, Done, Limits, Op, Work};
+
+use crate::executor::Spawner;
+use file::{Access, File};
+use psync::Inline;
+use uring::Transfers;
+
+pub use error::{OpenError, OpenErrorKind};
+pub use holder::Holder;
+
+/// Whether a file's bytes go around the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direct {
+    /// Wherever the file system can, and for every block device.
+    #[default]
+    Auto,
+    /// Fail at open where it cannot.
+    Always,
+    /// Through the page cache.
+    Never,
+}
+
+/// How a disk is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Around the page cache?
+    pub direct: Direct,
+    /// Open for reading only; others may then read too.
+    pub read_only: bool,
+    /// Make a new file of this many bytes, with its space reserved; fail if there is one already.
+    pub create_bytes: Option<u64>,
+    /// Keep others out: `flock` on files, O_EXCL on block devices.
+    pub lock: bool,
+}
+
+impl Default for Options {
+    /// Read and write an existing file or device, direct where possible, locked.
+    fn default() -> Options {
+        Options { direct: Direct::Auto, read_only: false, create_bytes: None, lock: true }
+    }
+}
+
+/// A file or block device. Belongs to the executor whose [`Spawner`] opened it.
+pub struct FileDisk {
+    file: Rc<File>,
+    inline: Inline,
+    transfers: Option<Rc<Transfers>>,
+}
+
+impl FileDisk {
+    /// Opens the file or block device at `path`.
+    ///
+    /// # Errors
+    /// Says what is in the way, and where it can, the command that removes it: see [`OpenErrorKind`].
+    /// What was created is removed again.
+    pub fn open(path: &Path, options: &Options, on: &Spawner) -> Result<Rc<FileDisk>, OpenError> {
+        let file = Rc::new(open::open(path, options)?);
+        let ring = on.reactor().ring().filter(|_| file.access != Access::Memory);
+        let transfers = ring.map(|ring| Transfers::new(&file, ring));
+        Ok(Rc::new(FileDisk { file, inline: Inline::default(), transfers }))
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// True if bytes go around the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.access == Access::Direct
+    }
+
+    /// True if it is a block device.
+    pub fn is_device(&self) -> bool {
+        self.file.device
+    }
+
+    /// True if the file has lost its last name, was cut, or the device is unplugged. Costs one system
+    /// call. A deleted file still works until it is closed; its bytes are lost then.
+    pub fn is_gone(&self) -> bool {
+        self.file.is_gone()
+    }
+
+    /// The ring for this operation, if it goes there.
+    fn ring_for(&self, op: &Op) -> Option<&Rc<Transfers>> {
+        let transfers = self.transfers.as_ref().filter(|transfers| transfers.is_open())?;
+        match (self.file.access, &op.work) {
+            (_, Work::Extents { .. }) => None,
+            (Access::Buffered, Work::Read(_) | Work::Write(_)) => None,
+            _ => Some(transfers),
+        }
+    }
+}
+
+impl Disk for FileDisk {
+    fn submit(&self, mut op: Op) -> Completion<Done> {
+        if let Some(error) = self.file.refuses(&op) {
+            return Completion::ready(Done::failed(op.work, error));
+        }
+        if op.work.is_empty() && !matches!(op.work, Work::Flush) {
+            return Completion::ready(Done::ok(op.work));
+        }
+        if let Some(transfers) = self.ring_for(&op) {
+            return transfers.begin(op);
+        }
+        if let (Access::Buffered, Work::Read(bufs), Some(transfers)) =
+            (self.file.access, &mut op.work, &self.transfers)
+            && transfers.is_open()
+            && !self.inline.read_cached(&self.file, bufs, op.offset)
+        {
+            return transfers.begin(op);
+        } else if let (Access::Buffered, Work::Read(_), Some(_)) =
+            (self.file.access, &op.work, &self.transfers)
+        {
+            return Completion::ready(Done::ok(op.work));
+        }
+        Completion::ready(self.inline.run(&self.file, op))
+    }
+
+    fn limits(&self) -> Limits {
+        self.file.limits
+    }
+}

@@ -1,0 +1,157 @@
+//! An open file or device: what every way of access needs to know of it, and what its errors mean.
+//!
+//! Never moves data. Invariant: `access`, `limits` and `mem_align` are fixed at open; `bytes_left` only
+//! shrinks.
+
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use io::{Error, ErrorKind, Limits, Op, Pool, Work};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+
+use super::probe;
+
+/// How bytes get to the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    /// Around the page cache.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+    /// The page cache is all there is (tmpfs).
+    Memory,
+}
+
+/// Which ways of zeroing are faster than writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Zeroing {
+    /// By giving the space back.
+    pub(super) punch: bool,
+    /// With the space kept.
+    pub(super) range: bool,
+}
+
+/// See the module.
+pub(super) struct File {
+    pub(super) fd: OwnedFd,
+    pub(super) path: PathBuf,
+    pub(super) device: bool,
+    pub(super) access: Access,
+    pub(super) limits: Limits,
+    /// What the address of a buffer must be a multiple of; 1 unless direct.
+    pub(super) mem_align: usize,
+    /// What `fallocate` can do here.
+    pub(super) zeroing: Zeroing,
+    /// Memory for what must be copied to be aligned, and for written zeros.
+    pub(super) pool: Pool,
+    /// `limits.bytes`, or less once the file was seen to be cut.
+    pub(super) bytes_left: Cell<u64>,
+}
+
+impl File {
+    /// Why this operation cannot be tried, if so: every disk asks this first.
+    pub(super) fn refuses(&self, op: &Op) -> Option<Error> {
+        if let Some(fault) = self.limits.check(op) {
+            let context = format!("{}, offset {}: {fault}", self.path.display(), op.offset);
+            return Some(Error::refused(context));
+        }
+        if let Work::Zero { unmap, fast: true, .. } = op.work
+            && !(unmap && self.zeroing.punch || self.zeroing.range)
+        {
+            return Some(self.not_fast());
+        }
+        let left = self.bytes_left.get();
+        if left == self.limits.bytes {
+            return None;
+        }
+        let reads = matches!(op.work, Work::Read(_) | Work::Extents { .. });
+        if !reads {
+            return Some(self.cut());
+        }
+        let end = op.offset + op.work.len();
+        let offset = op.offset.max(left);
+        (end > left).then(|| self.unreadable(offset, end - offset))
+    }
+
+    /// The answer to a zeroing that was to be fast.
+    pub(super) fn not_fast(&self) -> Error {
+        let path = self.path.display();
+        Error::refused(format!("{path}: zeroing would be no faster than writing"))
+    }
+
+    /// What this errno means for `len` bytes at `offset`.
+    pub(super) fn fault(&self, errno: i32, offset: u64, len: u64) -> Error {
+        let kind = match errno {
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,
+            libc::ENODEV | libc::ENXIO | libc::ESTALE | libc::ENOMEDIUM => ErrorKind::Gone,
+            libc::ENOLINK | libc::ENOTCONN | libc::ESHUTDOWN | libc::ECANCELED => ErrorKind::Gone,
+            libc::ETIMEDOUT => ErrorKind::Timeout,
+            libc::EINVAL | libc::EOPNOTSUPP | libc::EPERM | libc::EBADF | libc::EROFS => {
+                ErrorKind::Refused
+            }
+            _ if self.is_unplugged() => ErrorKind::Gone,
+            _ => ErrorKind::Medium { offset, len },
+        };
+        let context = format!("{}, offset {offset}", self.path.display());
+        Error::new(kind, context).with_source(std::io::Error::from_raw_os_error(errno))
+    }
+
+    /// The file ended before byte `offset + len`: what has become of it?
+    pub(super) fn ended_at(&self, offset: u64, len: u64) -> Error {
+        self.measure();
+        if self.is_unplugged() {
+            return Error::new(ErrorKind::Gone, self.path.display().to_string());
+        }
+        self.unreadable(offset, len)
+    }
+
+    /// Looks whether the file is as long as it was; an error if not.
+    pub(super) fn whole(&self) -> Result<(), Error> {
+        self.measure();
+        if self.bytes_left.get() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
+    }
+
+    /// See [`FileDisk::is_gone`](super::FileDisk::is_gone).
+    pub(super) fn is_gone(&self) -> bool {
+        if self.device {
+            return self.is_unplugged();
+        }
+        let cut = self.whole().is_err();
+        cut || fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// True if the device behind the descriptor has left: the kernel then shows a size of 0.
+    fn is_unplugged(&self) -> bool {
+        self.device && probe::device_bytes(&self.fd).is_ok_and(|bytes| bytes == 0)
+    }
+
+    fn measure(&self) {
+        let bytes = match (self.device, fstat(&self.fd)) {
+            (false, Ok(stat)) => u64::try_from(stat.st_size).unwrap_or(0),
+            (false, Err(_)) => return,
+            (true, _) => match probe::device_bytes(&self.fd) {
+                Ok(bytes) => bytes,
+                Err(_) => return,
+            },
+        };
+        self.bytes_left.set(self.bytes_left.get().min(bytes));
+    }
+
+    fn unreadable(&self, offset: u64, len: u64) -> Error {
+        let context = format!("{}: cut to {} bytes", self.path.display(), self.bytes_left.get());
+        Error::new(ErrorKind::Medium { offset, len }, context)
+    }
+
+    fn cut(&self) -> Error {
+        let path = self.path.display();
+        let context = format!("{path}: cut to {} bytes while in use", self.bytes_left.get());
+        Error::new(ErrorKind::Gone, context)
+    }
+}
+
+/// An errno as the ring reports it.
+pub(super) fn negative(errno: Errno) -> i32 {
+    -errno.raw_os_error()
+}

@@ -1,0 +1,152 @@
+//! Who has a file or device that cannot be had, and how to free it.
+//!
+//! Read from `/sys/dev/block/*/holders`, `/proc/self/mountinfo`, `/proc/swaps`, `/proc/locks` and
+//! `/proc/*/fd`. A help for people: incomplete where this process may not look, never an error.
+
+use std::fmt;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{fstat, major, minor};
+
+/// Somebody who holds a disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// Who: "mounted at /home", "process 42 (qemu-system-x86)".
+    pub who: String,
+    /// The command that frees the disk.
+    pub free_by: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (free it with: {})", self.who, self.free_by)
+    }
+}
+
+/// Who holds the block device with this number, or one of its partitions.
+pub(super) fn of_device(path: &Path, device: u64) -> Vec<Holder> {
+    let mut holders = Vec::new();
+    let sysfs = fs::canonicalize(format!("/sys/dev/block/{}", number(device)));
+    let mut directories: Vec<PathBuf> = sysfs.into_iter().collect();
+    let partitions: Vec<PathBuf> =
+        directories.first().into_iter().flat_map(|whole| entries(whole)).collect();
+    directories.extend(partitions.into_iter().filter(|entry| entry.join("partition").exists()));
+    for directory in &directories {
+        holders.extend(entries(&directory.join("holders")).iter().map(|link| stacked(link)));
+        let Ok(number) = fs::read_to_string(directory.join("dev")) else { continue };
+        let node = Path::new("/dev").join(directory.file_name().unwrap_or_default());
+        holders.extend(mounts(number.trim(), &node));
+        holders.extend(swap(&node));
+    }
+    if holders.is_empty() {
+        holders.extend(processes(path, |stat| {
+            stat.file_type().is_block_device() && stat.rdev() == device
+        }));
+    }
+    holders
+}
+
+/// Who holds a lock on this file.
+pub(super) fn of_file(fd: &OwnedFd) -> Vec<Holder> {
+    let Ok(stat) = fstat(fd) else { return Vec::new() };
+    let name = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // 1: FLOCK  ADVISORY  WRITE 1234 08:01:56789 0 EOF
+    let pids = locks.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let at = fields.iter().position(|field| *field == name)?;
+        fields.get(at.checked_sub(1)?)?.parse().ok()
+    });
+    pids.filter(|&pid| pid > 0).map(process).collect()
+}
+
+/// A device that lies on another: md, device mapper, loop and the like.
+fn stacked(link: &Path) -> Holder {
+    let kernel_name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mapped = fs::read_to_string(format!("/sys/block/{kernel_name}/dm/name"));
+    let (who, free_by) = match mapped {
+        Ok(name) => {
+            let name = name.trim();
+            (format!("part of the mapped device {name}"), format!("dmsetup remove {name}"))
+        }
+        Err(_) if kernel_name.starts_with("md") => (
+            format!("member of the kernel's array {kernel_name}"),
+            format!("mdadm --stop /dev/{kernel_name}"),
+        ),
+        Err(_) => (format!("under {kernel_name}"), format!("lsblk /dev/{kernel_name}")),
+    };
+    Holder { who, free_by }
+}
+
+fn mounts(number: &str, node: &Path) -> Vec<Holder> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // 36 35 8:1 /root /mnt options - ext4 /dev/sda1 options
+    let at = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let source = fields.iter().position(|field| *field == "-").map(|dash| dash + 2);
+        let source = source.and_then(|index| fields.get(index));
+        // btrfs mounts under a number of its own; its source still names the device.
+        let ours = fields.get(2) == Some(&number)
+            || source.is_some_and(|source| Path::new(source) == node);
+        if ours { fields.get(4).map(|place| unescaped(place)) } else { None }
+    });
+    at.map(|place| Holder {
+        who: format!("mounted at {place}"),
+        free_by: format!("umount {place}"),
+    })
+    .collect()
+}
+
+fn swap(node: &Path) -> Option<Holder> {
+    let table = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let used = table.lines().filter_map(|line| line.split_whitespace().next());
+    used.map(unescaped)
+        .find(|used| Path::new(used) == node)
+        .map(|used| Holder { who: "used as swap".to_owned(), free_by: format!("swapoff {used}") })
+}
+
+/// Processes with a descriptor of which this is true, other than ours.
+fn processes(path: &Path, is_it: impl Fn(&fs::Metadata) -> bool) -> Vec<Holder> {
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in entries(Path::new("/proc")) {
+        let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Ok(pid) = name.parse::<u32>() else { continue };
+        let opened = entries(&entry.join("fd"));
+        let holds = opened.iter().any(|link| fs::metadata(link).is_ok_and(|stat| is_it(&stat)));
+        if holds && pid != own {
+            found.push(process(pid));
+        } else if holds {
+            let path = path.display();
+            let who = format!("this process (process {pid}) has {path} open already");
+            found.push(Holder { who, free_by: "name it only once".to_owned() });
+        }
+    }
+    found
+}
+
+fn process(pid: u32) -> Holder {
+    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let command = command.trim();
+    let command = if command.is_empty() { "name unknown" } else { command };
+    Holder { who: format!("process {pid} ({command})"), free_by: format!("kill {pid}") }
+}
+
+fn number(device: u64) -> String {
+    format!("{}:{}", major(device), minor(device))
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Undoes the kernel's octal escapes of blanks in paths.
+fn unescaped(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+}

@@ -1,0 +1,137 @@
+//! Requests as plain system calls, here and now.
+//!
+//! The quickest way where the answer is a copy from memory: 1.2 µs for 4 KiB of tmpfs, where io_uring
+//! takes 3 to 7 because it hands such requests to worker threads. Never waits for a completion.
+
+use std::cell::Cell;
+use std::io::{IoSlice, IoSliceMut};
+
+use io::{Buf, Done, Extent, ExtentKind, Op, Work};
+use rustix::fs::{SeekFrom, fallocate, fdatasync, seek};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::file::{Access, File, negative};
+use super::probe;
+use super::transfer::{Request, Transfer};
+
+/// The most extents of one answer: one system call each.
+const EXTENTS: usize = 256;
+
+/// See the module. Owns the room for segments, so that an operation allocates nothing.
+#[derive(Default)]
+pub(super) struct Inline {
+    iov: Cell<Vec<libc::iovec>>,
+}
+
+impl Inline {
+    /// Does the whole operation.
+    pub(super) fn run(&self, file: &File, mut op: Op) -> Done {
+        if let Work::Extents { len, found } = &mut op.work {
+            let fault = |errno: Errno| file.fault(errno.raw_os_error(), op.offset, *len);
+            let told = extents(file, op.offset, *len, found).map_err(fault);
+            return Done { result: told.and_then(|()| file.whole()), work: op.work };
+        }
+        let mut transfer = Transfer::new(file, op, self.iov.take());
+        let result = loop {
+            let answer = perform(file, &transfer.next(file));
+            if let Some(result) = transfer.advance(file, answer) {
+                break result;
+            }
+        };
+        let (work, iov) = transfer.into_parts();
+        self.iov.set(iov);
+        Done { work, result }
+    }
+
+    /// Fills the buffers from the page cache; false if any byte is not there.
+    pub(super) fn read_cached(&self, file: &File, bufs: &mut [Buf], offset: u64) -> bool {
+        const FEW: usize = 16;
+        if bufs.len() > FEW {
+            return false;
+        }
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let mut bufs = bufs.iter_mut();
+        let mut segments: [IoSliceMut<'_>; FEW] =
+            std::array::from_fn(|_| IoSliceMut::new(bufs.next().map_or(&mut [], |buf| buf)));
+        let flags = ReadWriteFlags::NOWAIT;
+        rustix::io::preadv2(&file.fd, &mut segments, offset, flags).is_ok_and(|read| read == len)
+    }
+}
+
+/// Asks the kernel; answers as the ring does: a count, or a negative errno.
+pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
+    let answer = match *request {
+        Request::Read { iov, offset } => {
+            // SAFETY: the transfer owns this memory exclusively, and it is used until the call is over;
+            // IoSliceMut has the layout of iovec.
+            let segments = unsafe {
+                let start = iov.as_ptr().cast_mut().cast::<IoSliceMut<'_>>();
+                std::slice::from_raw_parts_mut(start, iov.len())
+            };
+            match segments {
+                [one] => rustix::io::pread(&file.fd, &mut one[..], offset),
+                many => rustix::io::preadv(&file.fd, many, offset),
+            }
+        }
+        Request::Write { iov, offset, durable } => {
+            // SAFETY: the transfer owns this memory, nobody writes to it; IoSlice has the layout of
+            // iovec.
+            let segments = unsafe {
+                std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len())
+            };
+            match segments {
+                _ if durable => {
+                    let flags = ReadWriteFlags::DSYNC;
+                    rustix::io::pwritev2(&file.fd, segments, offset, flags)
+                }
+                [one] => rustix::io::pwrite(&file.fd, one, offset),
+                many => rustix::io::pwritev(&file.fd, many, offset),
+            }
+        }
+        Request::Sync if file.access == Access::Memory => Ok(0),
+        Request::Sync => fdatasync(&file.fd).map(|()| 0),
+        Request::Allocate { mode, offset, len } => {
+            fallocate(&file.fd, mode, offset, len).map(|()| 0)
+        }
+        Request::Trim { offset, len } => probe::discard(&file.fd, offset, len).map(|()| 0),
+    };
+    match answer {
+        // The kernel moves at most 2 GiB - 4 KiB at once.
+        Ok(count) => i32::try_from(count).unwrap_or(i32::MAX),
+        Err(errno) => negative(errno),
+    }
+}
+
+/// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls all of
+/// it data; space that is reserved and was never written counts as a hole.
+fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Result<(), Errno> {
+    found.clear();
+    let end = offset + len;
+    if file.device {
+        found.push(Extent { len, kind: ExtentKind::Data });
+        return Ok(());
+    }
+    // A block that is partly data is data.
+    let block = u64::from(file.limits.logical_block);
+    let mut at = offset;
+    while at < end && found.len() < EXTENTS {
+        let data = match seek(&file.fd, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => end,
+            answer => answer?,
+        };
+        let start = (data / block * block).clamp(at, end);
+        if start > at {
+            found.push(Extent { len: start - at, kind: ExtentKind::Hole });
+            at = start;
+            continue;
+        }
+        let hole = seek(&file.fd, SeekFrom::Hole(data))?;
+        let stop = hole.next_multiple_of(block).clamp(at, end);
+        match found.last_mut() {
+            Some(last) if last.kind == ExtentKind::Data => last.len += stop - at,
+            _ => found.push(Extent { len: stop - at, kind: ExtentKind::Data }),
+        }
+        at = stop;
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Sockets that systemd opened for us: the protocol of `sd_listen_fds(3)`.
+
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::net::sockopt;
+
+use super::Listener;
+use crate::executor::Spawner;
+
+/// `SD_LISTEN_FDS_START`.
+const FIRST: RawFd = 3;
+
+/// Descriptors can be owned once.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The sockets that this process was started with, by name (`FileDescriptorName=`, "unknown" without).
+/// Empty if it was not started by a socket; also when asked again.
+///
+/// # Errors
+/// If one of them is not a listening stream socket (`Accept=no`, `ListenStream=`).
+pub fn activated(on: &Spawner) -> Result<Vec<(String, Listener)>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let names = promised(variable, std::process::id());
+    if names.is_empty() || TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    (FIRST..).zip(names).map(|(fd, name)| Ok((name, listener(fd, on)?))).collect()
+}
+
+fn listener(fd: RawFd, on: &Spawner) -> Result<Listener> {
+    // SAFETY: only looked at, to see whether it is open.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+    fcntl_getfd(borrowed)?;
+    // SAFETY: it is open, the environment says that it is ours, and `TAKEN` that we take it once.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
+        return Err(Error::new(ErrorKind::InvalidInput, "the activated socket does not listen"));
+    }
+    fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+    Listener::from_fd(fd, on)
+}
+
+/// The names of the descriptors that the environment promises to this process.
+fn promised(variable: impl Fn(&str) -> Option<String>, pid: u32) -> Vec<String> {
+    let number = |name| variable(name).and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(pid) {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0).min(1024) as usize;
+    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names: Vec<String> = names.split(':').map(str::to_owned).collect();
+    names.resize(count, String::new());
+    let unnamed = |name: String| if name.is_empty() { "unknown".to_owned() } else { name };
+    names.into_iter().map(unnamed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::promised;
+
+    #[test]
+    fn only_descriptors_promised_to_this_process_are_taken() {
+        let environment = |name: &str| match name {
+            "LISTEN_PID" => Some("42".to_owned()),
+            "LISTEN_FDS" => Some("3".to_owned()),
+            "LISTEN_FDNAMES" => Some("nbd:control".to_owned()),
+            _ => None,
+        };
+        assert_eq!(promised(environment, 42), ["nbd", "control", "unknown"]);
+        assert!(promised(environment, 43).is_empty());
+        assert!(promised(|_| None, 42).is_empty());
+    }
+}

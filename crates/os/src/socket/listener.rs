@@ -1,0 +1,143 @@
+//! Waiting for connections.
+//!
+//! A unix socket's file that nobody answers on was left behind by a process that died: it is replaced.
+//! One that somebody answers on is never touched. The file is removed again by whoever made it.
+
+use std::fs;
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, accept_with, bind, connect, getsockname, listen,
+    sockopt,
+};
+
+use super::{Address, Socket, family, new_fd};
+use crate::executor::Spawner;
+use crate::reactor::source::{Direction, Watched};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A socket that others connect to. One task accepts.
+pub struct Listener {
+    watched: Watched,
+    on: Spawner,
+    /// The file we made, and its inode: removed when we go, if it is still ours.
+    made: Option<(PathBuf, u64)>,
+}
+
+impl Listener {
+    /// Listens at this address; a TCP port of 0 lets the kernel choose.
+    ///
+    /// # Errors
+    /// As `bind(2)`; `AddrInUse` if somebody answers there, or if the path is not a socket.
+    pub fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
+        let (fd, made) = match address {
+            Address::Unix(path) => {
+                let fd = bind_unix(path)?;
+                (fd, Some((path.clone(), fs::symlink_metadata(path)?.ino())))
+            }
+            Address::Tcp(address) => {
+                let fd = new_fd(family(address))?;
+                sockopt::set_socket_reuseaddr(&fd, true)?;
+                bind(&fd, address)?;
+                (fd, None)
+            }
+        };
+        listen(&fd, BACKLOG)?;
+        let mut listener = Listener::from_fd(fd, on)?;
+        listener.made = made;
+        Ok(listener)
+    }
+
+    /// Takes a non-blocking socket that listens already.
+    pub(super) fn from_fd(fd: OwnedFd, on: &Spawner) -> Result<Listener> {
+        Ok(Listener { watched: Watched::new(fd, on.reactor())?, on: on.clone(), made: None })
+    }
+
+    /// Where it listens; none for a unix socket without a name.
+    pub fn address(&self) -> Option<Address> {
+        let address = getsockname(&self.watched).ok()?;
+        if let Ok(address) = SocketAddrUnix::try_from(address.clone()) {
+            let path = address.path()?;
+            let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+            return Some(Address::Unix(PathBuf::from(path)));
+        }
+        SocketAddr::try_from(address).ok().map(Address::Tcp)
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// Of the machine, not of a client: no descriptors or memory left. Worth a pause and another try.
+    pub async fn accept(&self) -> Result<Socket> {
+        let fd = poll_fn(|cx| self.poll_accept(cx)).await?;
+        Socket::new(fd, &self.on)
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<OwnedFd>> {
+        loop {
+            match accept_with(&self.watched, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => return Poll::Ready(Ok(fd)),
+                Err(Errno::AGAIN) => {
+                    self.watched.arm(Direction::Read, cx);
+                    return Poll::Pending;
+                }
+                Err(errno) if is_of_client(errno) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+    }
+}
+
+/// Errors of the connection that was to be accepted (accept(2), "Error handling"): the next may be fine.
+fn is_of_client(errno: Errno) -> bool {
+    let network = [Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTDOWN, Errno::HOSTUNREACH];
+    let connection = [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::NOPROTOOPT];
+    network.contains(&errno) || connection.contains(&errno)
+}
+
+fn bind_unix(path: &Path) -> Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let fd = new_fd(AddressFamily::UNIX)?;
+    match bind(&fd, &address) {
+        Err(Errno::ADDRINUSE) if is_stale(path, &address)? => {
+            fs::remove_file(path)?;
+            bind(&fd, &address)?;
+        }
+        Err(Errno::ADDRINUSE) => {
+            let message = format!("{}: somebody answers there, or it is no socket", path.display());
+            return Err(Error::new(ErrorKind::AddrInUse, message));
+        }
+        bound => bound?,
+    }
+    Ok(fd)
+}
+
+/// True if this is a socket, and nobody answers.
+fn is_stale(path: &Path, address: &SocketAddrUnix) -> Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let probe = new_fd(AddressFamily::UNIX)?;
+    Ok(connect(&probe, address) == Err(Errno::CONNREFUSED))
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some((path, inode)) = &self.made
+            && fs::symlink_metadata(path).is_ok_and(|stat| stat.ino() == *inode)
+        {
+            // If it cannot be removed, the next to listen there finds it stale.
+            let _ = fs::remove_file(path);
+        }
+    }
+}

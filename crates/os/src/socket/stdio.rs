@@ -1,0 +1,101 @@
+//! Standard input and output as one stream: `--stdio`, inetd, a parent's pipe.
+//!
+//! Takes both descriptors for itself and leaves `/dev/null` in their place, so that nothing that prints
+//! can get between the protocol's bytes. Pipes are opened anew to become non-blocking: the flag would
+//! otherwise also bind the processes that share them.
+
+use std::cell::RefCell;
+use std::io::{IoSlice, Result};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::task::{Context, Poll};
+
+use io::Stream;
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::SLICES;
+use crate::executor::Spawner;
+use crate::reactor::source::{Direction, Watched};
+
+/// See the module.
+pub struct Stdio {
+    input: Watched,
+    /// None once closed.
+    output: RefCell<Option<Watched>>,
+}
+
+impl Stdio {
+    /// Takes standard input and output.
+    ///
+    /// # Errors
+    /// If one of them is closed, or there are no descriptors left.
+    pub fn take(on: &Spawner) -> Result<Stdio> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let input = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)?;
+        let output = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        Stdio::new(input, output, on)
+    }
+
+    fn new(input: OwnedFd, output: OwnedFd, on: &Spawner) -> Result<Stdio> {
+        let input = Watched::new(unblocked(input, OFlags::RDONLY)?, on.reactor())?;
+        let output = Watched::new(unblocked(output, OFlags::WRONLY)?, on.reactor())?;
+        Ok(Stdio { input, output: RefCell::new(Some(output)) })
+    }
+}
+
+/// The same end of the same pipe, non-blocking for us alone if that is possible.
+fn unblocked(fd: OwnedFd, access: OFlags) -> Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    // Sockets cannot be opened anew, nor can what this user may not open.
+    if let Ok(own) = rustix::fs::open(path, flags, Mode::empty()) {
+        return Ok(own);
+    }
+    fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+    Ok(fd)
+}
+
+impl Stream for Stdio {
+    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<Result<usize>> {
+        loop {
+            match rustix::io::read(&self.input, &mut *into) {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(Errno::AGAIN) => {
+                    self.input.arm(Direction::Read, cx);
+                    return Poll::Pending;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        let output = self.output.borrow();
+        let Some(output) = output.as_ref() else {
+            return Poll::Ready(Err(Errno::PIPE.into()));
+        };
+        loop {
+            match rustix::io::writev(output, &bytes[..bytes.len().min(SLICES)]) {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(Errno::AGAIN) => {
+                    output.arm(Direction::Write, cx);
+                    return Poll::Pending;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+    }
+
+    fn poll_close(&self, _: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Some(output) = self.output.take() {
+            // A socket's other direction stays open; a pipe has none, and ends by being closed.
+            let _ = rustix::net::shutdown(output.as_fd(), Shutdown::Write);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
