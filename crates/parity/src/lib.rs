@@ -65,10 +65,13 @@ extern crate std;
 #[allow(unsafe_code)]
 mod crc;
 mod gf;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
+mod neon;
 mod recover;
 mod scalar;
 mod select;
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[allow(unsafe_code)]
 mod wide;
 #[cfg(target_arch = "x86_64")]

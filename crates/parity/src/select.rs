@@ -67,11 +67,14 @@ const CYCLE: &str = "cycle";
 /// Everything that this build knows and this CPU can run, slowest first.
 ///
 /// AVX-512 may be chosen by itself: its tests have run, and passed, on a CPU that has it (AMD
-/// Zen 5). A kernel whose tests never ran on its own hardware does not belong in this list.
+/// Zen 5). NEON's have run under qemu-user; NEON is part of the 64-bit ARM baseline. A kernel whose
+/// tests never ran does not belong in this list.
 fn available() -> impl Iterator<Item = &'static Operations> {
     #[cfg(target_arch = "x86_64")]
     let vectors = [crate::x86::avx2(), crate::x86::avx512()];
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    let vectors = [crate::neon::detect()];
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let vectors: [Option<&'static Operations>; 0] = [];
     core::iter::once(&scalar::OPERATIONS).chain(vectors.into_iter().flatten())
 }
