@@ -1,6 +1,7 @@
 //! Who and when: the UUIDs, names and time stamps of md's metadata.
 //!
-//! Owns how they are stored and shown. Never makes one up: randomness and time come from the caller.
+//! Owns how they are stored and shown. Never makes one up: randomness and time come from the
+//! caller.
 
 use alloc::string::String;
 use core::fmt;

@@ -11,8 +11,10 @@ pub mod bitmap;
 pub mod bytemap;
 pub mod feature;
 pub mod field;
+pub mod foreign;
 pub mod identity;
 pub mod ppl;
+pub mod super090;
 pub mod superblock;
 
 pub use badblocks::{BadBlocks, FoundBadBlocks, LogFull};
@@ -20,8 +22,10 @@ pub use bitmap::{Bitmap, BitmapVersion};
 pub use bytemap::{ByteMap, TooSmall};
 pub use feature::Features;
 pub use field::{Fault, Field, ParseError};
+pub use foreign::{Signature, probe};
 pub use identity::{Name, Timestamp, Uuid};
 pub use ppl::{PplEntry, PplHeader};
+pub use super090::Superblock090;
 pub use superblock::{Magic, RawSuperblock, Role, Superblock, Version, position};
 
 /// md counts in sectors of 512 bytes, whatever the device's blocks are.
@@ -42,7 +46,7 @@ pub(crate) mod tests {
     /// CRC-32C, bit by bit: slow, and too short to be wrong.
     pub(crate) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!before, |crc, &byte| {
-            (0..8).fold(crc ^ u32::from(byte), |crc, _| crc >> 1 ^ (crc & 1) * 0x82f6_3b78)
+            (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78))
         })
     }
 

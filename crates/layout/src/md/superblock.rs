@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Bytes from a disk become a [`RawSuperblock`] first: the magic and the length can be believed,
-//! nothing else. [`RawSuperblock::check`] turns it into a [`Superblock`]. No length is used before it
-//! has been checked (`max_dev` before the checksum: GHSA-5h5p-mx5j-6q4j).
+//! nothing else. [`RawSuperblock::check`] turns it into a [`Superblock`]. No length is used before
+//! it has been checked (`max_dev` before the checksum: GHSA-5h5p-mx5j-6q4j).
 //!
 //! Invariant: what [`Superblock::parse`] accepts, [`Superblock::print`] gives back byte for byte.
 //!

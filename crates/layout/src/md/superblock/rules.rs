@@ -101,9 +101,9 @@ impl Superblock {
         [Some((at::DATA_OFFSET, now)), then]
     }
 
-    /// The data must lie behind the superblock (1.1, 1.2: K) or before it (1.0: the kernel only asks
-    /// that `data_size` does not exceed `super_offset`, which lets data run over the superblock
-    /// where `data_offset` is not 0).
+    /// The data must lie behind the superblock (1.1, 1.2: K) or before it (1.0). At 1.0 the kernel
+    /// only asks that `data_size` does not exceed `super_offset`, which would let the data run over
+    /// the superblock where `data_offset` is not 0.
     fn check_data(&self, field: Field, offset: i128) -> Result<(), ParseError> {
         let fault = if offset < 0 {
             Fault::Conflict("the data would begin before the member")
