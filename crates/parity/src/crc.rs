@@ -1,12 +1,12 @@
 //! CRC32C (Castagnoli), the checksum of the private log and of network headers.
 //!
-//! Owns: the checksum polynomial, its tables and its instruction. Never: other CRCs.
+//! Owns: the checksum's polynomial and its tables. Never: other CRCs; instructions are in `x86`.
 //! Invariant: hardware and table give the same result for every input and every split.
 //!
 //! Source: RFC 3720, section 12.1 and appendix B.4 (test vectors).
 
 /// The Castagnoli polynomial 0x1edc6f41, bits reversed.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
+pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// `TABLES[k][b]`: the effect of byte b that is followed by k zero bytes.
 static TABLES: [[u32; 256]; 8] = tables();
@@ -43,15 +43,14 @@ const fn tables() -> [[u32; 256]; 8] {
 /// `!crc32c(0, …)`.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the CPU has SSE4.2.
-        return !unsafe { by_instruction(!seed, bytes) };
+    if let Some(crc) = crate::x86::crc32c(!seed, bytes) {
+        return !crc;
     }
     !by_table(!seed, bytes)
 }
 
 /// Eight bytes a step through eight tables. The register is passed as it is, not inverted.
-fn by_table(mut crc: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn by_table(mut crc: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
         let word = u64::from_le_bytes(*word) ^ crc as u64;
@@ -61,16 +60,6 @@ fn by_table(mut crc: u32, bytes: &[u8]) -> u32 {
         crc = (crc >> 8) ^ TABLES[0][((crc ^ byte as u32) & 0xff) as usize];
     }
     crc
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse4.2")]
-fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
-    use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
-    let (words, rest) = bytes.as_chunks::<8>();
-    let crc =
-        words.iter().fold(crc as u64, |crc, word| _mm_crc32_u64(crc, u64::from_le_bytes(*word)));
-    rest.iter().fold(crc as u32, |crc, &byte| _mm_crc32_u8(crc, byte))
 }
 
 #[cfg(test)]

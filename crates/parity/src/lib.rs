@@ -60,9 +60,9 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 // For CPU detection, which `core` does not have, and for tests.
+#[cfg(any(test, target_arch = "x86_64", target_arch = "aarch64"))]
 extern crate std;
 
-#[allow(unsafe_code)]
 mod crc;
 mod gf;
 #[cfg(target_arch = "aarch64")]

@@ -2,6 +2,10 @@
 //!
 //! Owns: NEON's spelling of [`Vector`]. Never: an algorithm.
 //! Invariant: `OPERATIONS` leaves this file through [`detect`] only.
+//!
+//! Tested without the hardware: `cargo test -p parapet-parity --target aarch64-unknown-linux-gnu`
+//! with `aarch64-linux-gnu-gcc` as the target's linker and `qemu-aarch64 -L /usr/aarch64-linux-gnu`
+//! as its runner (Debian: gcc-aarch64-linux-gnu, qemu-user). Its speed has not been measured.
 
 use core::arch::aarch64::*;
 

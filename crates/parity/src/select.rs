@@ -28,7 +28,7 @@ pub(crate) struct Operations {
     pub(crate) is_zero: fn(&[u8]) -> bool,
 }
 
-/// A chosen set of kernels. `Copy` and two words small: pass it by value.
+/// A chosen set of kernels. One word: pass it by value, choose it once.
 #[derive(Clone, Copy)]
 pub struct Kernel(Choice);
 

@@ -1,7 +1,7 @@
 //! Every algorithm once, over any vector of bytes.
 //!
 //! Owns: the order in which bytes are read, multiplied and written. Never names an instruction:
-//! those are in [`x86`](crate::x86) and [`neon`](crate::neon), behind [`Vector`].
+//! those are in `x86` and `neon`, behind [`Vector`].
 //! Invariants: each source byte is read once; P and Q stay in registers over all sources of a
 //! block and are written once, by ordinary stores (non-temporal ones make the read-modify-write
 //! that often follows five times slower); columns that do not fill a block go to the scalar

@@ -5,6 +5,8 @@
 
 mod avx2;
 mod avx512;
+mod crc;
 
 pub(crate) use avx2::detect as avx2;
 pub(crate) use avx512::detect as avx512;
+pub(crate) use crc::crc32c;
