@@ -181,20 +181,18 @@ impl Inbox {
         None
     }
 
+    /// With extended headers a flag tells of a payload. A write has one even without the flag: QEMU's
+    /// client (seen in 10.0) leaves it out, and its server lets that pass.
     fn has_payload(&self, request: &Request) -> bool {
-        match self.style {
-            Style::Extended => request.flags & command_flag::PAYLOAD_LENGTH != 0,
-            _ => request.command == command::WRITE,
-        }
+        let flagged = request.flags & command_flag::PAYLOAD_LENGTH != 0;
+        request.command == command::WRITE || self.style == Style::Extended && flagged
     }
 
     /// What a request keeps in memory.
     pub(super) fn bytes_of(&self, request: &Request) -> u64 {
         match request.command {
             command::READ if request.length <= u64::from(MAX_PAYLOAD) => request.length,
-            command::WRITE if self.has_payload(request) => {
-                request.length.min(u64::from(MAX_PAYLOAD))
-            }
+            command::WRITE => request.length.min(u64::from(MAX_PAYLOAD)),
             command::BLOCK_STATUS => STATUS_BYTES,
             _ => 0,
         }

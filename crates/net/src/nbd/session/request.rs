@@ -104,9 +104,6 @@ fn check_flags(request: &Request, terms: &Terms) -> Result<(), Refusal> {
     if request.flags & !(own | command_flag::FUA) != 0 {
         return Err((Fault::Invalid, "a flag that this command does not have"));
     }
-    if extended && request.command == command::WRITE && request.flags & payload == 0 {
-        return Err((Fault::Invalid, "a write without a payload"));
-    }
     Ok(())
 }
 
