@@ -409,7 +409,7 @@ impl<'a> Subject<'a> {
             self.must(Op::new(offset, Work::Zero { len: count, unmap: true, fast: false })).await;
         }
         let block = self.block as u64;
-        for (offset, len) in [(0, len as u64), (block, block), (130 << 10, 1 << 20)] {
+        for (offset, len) in [(0, len as u64), (block, block), (132 << 10, 1 << 20)] {
             let mut at = offset;
             while at < offset + len {
                 let found = self.extents(at, offset + len - at).await;

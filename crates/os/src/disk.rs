@@ -124,8 +124,7 @@ impl FileDisk {
     fn ring_for(&self, op: &Op) -> Option<&Rc<Transfers>> {
         let transfers = self.transfers.as_ref().filter(|transfers| transfers.is_open())?;
         match (self.file.access, &op.work) {
-            (_, Work::Extents { .. }) => None,
-            (Access::Buffered, Work::Read(_) | Work::Write(_)) => None,
+            (_, Work::Extents { .. }) | (Access::Buffered, Work::Write(_)) => None,
             _ => Some(transfers),
         }
     }
@@ -139,21 +138,15 @@ impl Disk for FileDisk {
         if op.work.is_empty() && !matches!(op.work, Work::Flush) {
             return Completion::ready(Done::ok(op.work));
         }
-        if let Some(transfers) = self.ring_for(&op) {
-            return transfers.begin(op);
-        }
-        if let (Access::Buffered, Work::Read(bufs), Some(transfers)) =
-            (self.file.access, &mut op.work, &self.transfers)
-            && transfers.is_open()
-            && !self.inline.read_cached(&self.file, bufs, op.offset)
-        {
-            return transfers.begin(op);
-        } else if let (Access::Buffered, Work::Read(_), Some(_)) =
-            (self.file.access, &op.work, &self.transfers)
+        let Some(transfers) = self.ring_for(&op) else {
+            return Completion::ready(self.inline.run(&self.file, op));
+        };
+        if let (Access::Buffered, Work::Read(bufs)) = (self.file.access, &mut op.work)
+            && self.inline.read_cached(&self.file, bufs, op.offset)
         {
             return Completion::ready(Done::ok(op.work));
         }
-        Completion::ready(self.inline.run(&self.file, op))
+        transfers.begin(op)
     }
 
     fn limits(&self) -> Limits {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use io::{Error, ErrorKind, Limits, Op, Pool, Work};
-use rustix::fs::fstat;
+use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
 use super::probe;
@@ -38,6 +38,8 @@ pub(super) struct File {
     pub(super) fd: OwnedFd,
     pub(super) path: PathBuf,
     pub(super) device: bool,
+    /// True if it holds a lock of its own.
+    pub(super) locked: bool,
     pub(super) access: Access,
     pub(super) limits: Limits,
     /// What the address of a buffer must be a multiple of; 1 unless direct.
@@ -148,6 +150,16 @@ impl File {
         let path = self.path.display();
         let context = format!("{path}: cut to {} bytes while in use", self.bytes_left.get());
         Error::new(ErrorKind::Gone, context)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.locked {
+            // Closing is not enough: a child that is just being started shares the descriptor until it
+            // has become another program. The lock was taken on this descriptor, so it can be let go.
+            let _ = flock(&self.fd, FlockOperation::Unlock);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl fmt::Display for Holder {
 }
 
 /// Who holds the block device with this number, or one of its partitions.
-pub(super) fn of_device(path: &Path, device: u64) -> Vec<Holder> {
+pub(super) fn of_device(device: u64) -> Vec<Holder> {
     let mut holders = Vec::new();
     let sysfs = fs::canonicalize(format!("/sys/dev/block/{}", number(device)));
     let mut directories: Vec<PathBuf> = sysfs.into_iter().collect();
@@ -42,9 +42,8 @@ pub(super) fn of_device(path: &Path, device: u64) -> Vec<Holder> {
         holders.extend(swap(&node));
     }
     if holders.is_empty() {
-        holders.extend(processes(path, |stat| {
-            stat.file_type().is_block_device() && stat.rdev() == device
-        }));
+        holders
+            .extend(processes(|stat| stat.file_type().is_block_device() && stat.rdev() == device));
     }
     holders
 }
@@ -60,7 +59,10 @@ pub(super) fn of_file(fd: &OwnedFd) -> Vec<Holder> {
         let at = fields.iter().position(|field| *field == name)?;
         fields.get(at.checked_sub(1)?)?.parse().ok()
     });
-    pids.filter(|&pid| pid > 0).map(process).collect()
+    let mut pids: Vec<u32> = pids.filter(|&pid| pid > 0).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids.into_iter().map(process).collect()
 }
 
 /// A device that lies on another: md, device mapper, loop and the like.
@@ -108,21 +110,15 @@ fn swap(node: &Path) -> Option<Holder> {
         .map(|used| Holder { who: "used as swap".to_owned(), free_by: format!("swapoff {used}") })
 }
 
-/// Processes with a descriptor of which this is true, other than ours.
-fn processes(path: &Path, is_it: impl Fn(&fs::Metadata) -> bool) -> Vec<Holder> {
-    let own = std::process::id();
+/// Processes with a descriptor of which this is true.
+fn processes(is_it: impl Fn(&fs::Metadata) -> bool) -> Vec<Holder> {
     let mut found = Vec::new();
     for entry in entries(Path::new("/proc")) {
         let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Ok(pid) = name.parse::<u32>() else { continue };
         let opened = entries(&entry.join("fd"));
-        let holds = opened.iter().any(|link| fs::metadata(link).is_ok_and(|stat| is_it(&stat)));
-        if holds && pid != own {
+        if opened.iter().any(|link| fs::metadata(link).is_ok_and(|stat| is_it(&stat))) {
             found.push(process(pid));
-        } else if holds {
-            let path = path.display();
-            let who = format!("this process (process {pid}) has {path} open already");
-            found.push(Holder { who, free_by: "name it only once".to_owned() });
         }
     }
     found
@@ -132,7 +128,11 @@ fn process(pid: u32) -> Holder {
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let command = command.trim();
     let command = if command.is_empty() { "name unknown" } else { command };
-    Holder { who: format!("process {pid} ({command})"), free_by: format!("kill {pid}") }
+    let who = format!("process {pid} ({command})");
+    if pid == std::process::id() {
+        return Holder { who: format!("this very {who}"), free_by: "name it only once".into() };
+    }
+    Holder { who, free_by: format!("kill {pid}") }
 }
 
 fn number(device: u64) -> String {

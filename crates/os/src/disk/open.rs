@@ -72,7 +72,7 @@ fn existing(path: &Path, options: &Options) -> Result<OwnedFd, OpenError> {
         let device = fs::metadata(path).map(|stat| stat.rdev());
         match (errno, device) {
             (Errno::BUSY, Ok(device)) => {
-                let holders = holder::of_device(path, device);
+                let holders = holder::of_device(device);
                 OpenError::new(path, OpenErrorKind::Busy(holders))
             }
             _ => OpenError::from_kernel(path, errno),
@@ -89,7 +89,8 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
         FileType::RegularFile => false,
         _ => return Err(OpenError::new(path, OpenErrorKind::NotADisk)),
     };
-    if options.lock && !device {
+    let locked = options.lock && !device;
+    if locked {
         lock(path, &fd, options.read_only)?;
     }
     let access = access(path, &fd, device, options)?;
@@ -102,7 +103,7 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
     let path = path.to_owned();
     let bytes_left = limits.bytes.into();
     let pool = Pool::new(POOL_BYTES);
-    Ok(File { fd, path, device, access, limits, mem_align, zeroing, pool, bytes_left })
+    Ok(File { fd, path, device, locked, access, limits, mem_align, zeroing, pool, bytes_left })
 }
 
 fn lock(path: &Path, fd: &OwnedFd, read_only: bool) -> Result<(), OpenError> {

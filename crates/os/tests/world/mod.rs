@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 pub(crate) fn mib(count: u64) -> u64 {
     count << 20
@@ -101,6 +102,13 @@ impl Drop for Mount {
     fn drop(&mut self) {
         run("umount", &["--lazy"], &self.0);
     }
+}
+
+/// Waits until no other test of this program that starts programs is running: a child shares all
+/// descriptors until it has become another program, and a device stays busy for that long.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Runs a command; true if it succeeded.
