@@ -45,6 +45,19 @@
 //!
 //! Source: H. P. Anvin, "The mathematics of RAID-6" (2004).
 //!
+//! # A row of three, two of them lost
+//!
+//! ```
+//! let row: [&[u8]; 3] = [b"never", b"again", b"lost!"];
+//! let kernel = parity::best();
+//! let (mut p, mut q) = ([0; 5], [0; 5]);
+//! kernel.pq(&[(0, row[0]), (1, row[1]), (2, row[2])], &mut p, &mut q);
+//!
+//! let (mut first, mut last) = ([0; 5], [0; 5]);
+//! kernel.recover_two(&[(1, row[1])], &p, &q, (0, &mut first), (2, &mut last));
+//! assert_eq!((&first, &last), (b"never", b"lost!"));
+//! ```
+//!
 //! # The code
 //!
 //! `gf` is the field, `scalar` these formulas spelled out (the oracle of all tests), `wide` the
