@@ -21,6 +21,9 @@
 //! and asking for extents (`lseek`). No file is ever accessed both direct and buffered: that is slow, and
 //! in the page cache's gaps incoherent. Superblocks go through the same disk as data.
 //!
+//! Deadlines and classes are not looked at: a buffer that the kernel may still write to cannot come back
+//! in time, so whoever waits stops waiting.
+//!
 //! A file that was *cut* while in use is noticed at a read behind its new end and at each flush. From
 //! then on writes fail as `Gone`, since one of them would make the file whole again with zeros in place
 //! of data. Reads below the cut still work.

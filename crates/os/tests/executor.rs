@@ -1,4 +1,5 @@
 //! Tasks, timers, wakes and mailboxes, with io_uring and without.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -50,6 +51,42 @@ fn the_engine_is_the_one_that_was_asked_for() {
     let made = |engine| Executor::new(Config { engine, ..Config::default() }).unwrap().has_ring();
     assert!(made(Engine::Uring));
     assert!(!made(Engine::Epoll));
+}
+
+/// Forbids io_uring to the calling thread, as a container's sandbox does: seccomp(2), EPERM.
+fn forbid_io_uring() {
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let jump = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let answer = (libc::BPF_RET | libc::BPF_K) as u16;
+    let rule = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // The number of the system call is the first word of seccomp_data.
+    let mut rules = [
+        rule(load, 0, 0, 0),
+        rule(jump, 0, 1, libc::SYS_io_uring_setup as u32),
+        rule(answer, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        rule(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: rules.as_mut_ptr() };
+    // SAFETY: both calls concern this thread alone; the program lives until they return.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+    }
+}
+
+#[test]
+fn where_io_uring_is_forbidden_epoll_takes_its_place() {
+    let sandboxed = std::thread::spawn(|| {
+        forbid_io_uring();
+        let config = |engine| Config { engine, ..Config::default() };
+        assert!(Executor::new(config(Engine::Uring)).is_err());
+        let executor = Executor::new(config(Engine::Auto)).unwrap();
+        assert!(!executor.has_ring());
+        let clock = executor.clock();
+        executor.block_on(clock.sleep_until(clock.now() + Duration::from_millis(1)));
+    });
+    sandboxed.join().unwrap();
 }
 
 #[test]

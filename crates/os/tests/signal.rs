@@ -1,4 +1,5 @@
 //! Signals as a future. One test: signals belong to the whole process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use io::tasks::poll_once;
 use os::{Config, Engine, Executor, Signal, Signals};

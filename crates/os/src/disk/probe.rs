@@ -74,21 +74,16 @@ pub(super) fn file(fd: BorrowedFd<'_>, access: Access, read_only: bool) -> Resul
         _ => (1, 512),
     };
     let block = u32::try_from(stat.st_blksize).unwrap_or(4096);
-    let zeroing = match (read_only, bytes) {
-        (true, _) => Zeroing::default(),
-        _ => Zeroing {
-            punch: can_allocate(fd, FallocateFlags::PUNCH_HOLE, bytes),
-            range: can_allocate(fd, FallocateFlags::ZERO_RANGE, bytes),
-        },
-    };
-    let fast = zeroing.punch || zeroing.range;
+    // There is no harmless try at ZERO_RANGE. Where it is missing, zeros get written all the same.
+    let punch = !read_only && can_punch(fd, bytes);
+    let zeroing = Zeroing { punch, range: punch && access != Access::Memory };
     let limits = Limits {
         logical_block,
         physical_block: if block.is_power_of_two() { block.max(logical_block) } else { 4096 },
         atomic_write: logical_block,
-        zero: if fast { ZeroSupport::Fast } else { ZeroSupport::Written },
-        discard: zeroing.punch,
-        discard_zeroes: zeroing.punch,
+        zero: if punch { ZeroSupport::Fast } else { ZeroSupport::Written },
+        discard: punch,
+        discard_zeroes: punch,
         rotational: access != Access::Memory
             && Queue::of(stat.st_dev).number("rotational") == Some(1),
         ..Limits::plain(bytes / u64::from(logical_block) * u64::from(logical_block))
@@ -124,14 +119,10 @@ fn tried_align(fd: BorrowedFd<'_>, bytes: u64) -> (u32, u32) {
     if works { (512, 512) } else { (4096, 4096) }
 }
 
-/// Tries the call behind the file's end, where it changes nothing.
-fn can_allocate(fd: BorrowedFd<'_>, mode: FallocateFlags, bytes: u64) -> bool {
-    if mode == FallocateFlags::ZERO_RANGE {
-        // Behind the end it would reserve space: one byte within, of what is zero, does the same job.
-        return false;
-    }
-    let behind = bytes.next_multiple_of(1 << 20);
-    fallocate(fd, FallocateFlags::KEEP_SIZE | mode, behind, 4096) != Err(Errno::OPNOTSUPP)
+/// Tries to punch a hole behind the file's end, where it changes nothing.
+fn can_punch(fd: BorrowedFd<'_>, bytes: u64) -> bool {
+    let mode = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+    fallocate(fd, mode, bytes.next_multiple_of(1 << 20), 4096) != Err(Errno::OPNOTSUPP)
 }
 
 fn optimal(bytes: Option<u64>, physical_block: u32) -> u32 {

@@ -37,6 +37,8 @@ pub(crate) struct Ring {
     flights: RefCell<Flights>,
     /// What has just landed; kept so that its room is used again.
     landed: RefCell<Vec<(u64, i32)>>,
+    /// What landed while the submission queue was full: delivered at the next turn.
+    early: RefCell<Vec<(u64, i32)>>,
     closed: Cell<bool>,
 }
 
@@ -94,6 +96,7 @@ impl Ring {
             uring: RefCell::new(uring),
             flights: RefCell::default(),
             landed: RefCell::default(),
+            early: RefCell::default(),
             closed: Cell::new(false),
         })
     }
@@ -136,15 +139,19 @@ impl Ring {
             if unsafe { uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over now. Completions stay in theirs until the turn.
+            // The queue is full: hand it over now. The kernel may want room in the other one first.
             settle(uring.submit());
+            let mut early = self.early.borrow_mut();
+            early.extend(uring.completion().map(|entry| (entry.user_data(), entry.result())));
         }
     }
 
     /// True if a look would find something.
     pub(crate) fn has_landed(&self) -> bool {
         let mut uring = self.uring.borrow_mut();
-        !uring.completion().is_empty() || uring.submission().taskrun()
+        !self.early.borrow().is_empty()
+            || !uring.completion().is_empty()
+            || uring.submission().taskrun()
     }
 
     /// Hands over what was gathered and delivers what has landed, without waiting. Returns how many.
@@ -179,6 +186,7 @@ impl Ring {
 
     fn deliver(&self) -> usize {
         let mut landed = self.landed.take();
+        landed.append(&mut self.early.borrow_mut());
         for entry in self.uring.borrow_mut().completion() {
             landed.push((entry.user_data(), entry.result()));
         }

@@ -49,7 +49,7 @@ impl Stdio {
 /// The same end of the same pipe, non-blocking for us alone if that is possible.
 fn unblocked(fd: OwnedFd, access: OFlags) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     // Sockets cannot be opened anew, nor can what this user may not open.
     if let Ok(own) = rustix::fs::open(path, flags, Mode::empty()) {
         return Ok(own);
@@ -97,5 +97,42 @@ impl Stream for Stdio {
             let _ = rustix::net::shutdown(output.as_fd(), Shutdown::Write);
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+    use crate::{Config, Engine, Executor};
+
+    #[test]
+    fn pipes_carry_both_directions_and_end_when_closed() {
+        for engine in [Engine::Uring, Engine::Epoll] {
+            let on = Executor::new(Config { engine, ..Config::default() }).unwrap();
+            let (input, theirs) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            let (answers, output) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            let stdio = Stdio::new(input, output, &on.spawner()).unwrap();
+            let shared = fcntl_getfl(&theirs).unwrap() | fcntl_getfl(&answers).unwrap();
+            assert!(!shared.contains(OFlags::NONBLOCK));
+            let mut buf = [0; 16];
+            // Nothing is there yet: the answer comes from another thread while we wait.
+            let writer = std::thread::spawn(move || rustix::io::write(&theirs, b"hello").unwrap());
+            let count = on.block_on(poll_fn(|cx| stdio.poll_read(cx, &mut buf))).unwrap();
+            assert_eq!((&buf[..count], writer.join().unwrap()), (&b"hello"[..], 5));
+            let end = on.block_on(poll_fn(|cx| stdio.poll_read(cx, &mut buf))).unwrap();
+            assert_eq!(end, 0);
+            let slices = [IoSlice::new(b"good"), IoSlice::new(b"bye")];
+            let sent = on.block_on(poll_fn(|cx| stdio.poll_write(cx, &slices))).unwrap();
+            on.block_on(poll_fn(|cx| stdio.poll_close(cx))).unwrap();
+            assert_eq!(rustix::io::read(&answers, &mut buf).unwrap(), sent);
+            assert_eq!(&buf[..sent], b"goodbye");
+            assert_eq!(rustix::io::read(&answers, &mut buf).unwrap(), 0, "closed");
+            let late = on.block_on(poll_fn(|cx| stdio.poll_write(cx, &slices)));
+            assert!(late.is_err());
+        }
     }
 }
