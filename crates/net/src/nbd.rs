@@ -11,6 +11,7 @@
 //! Fixed newstyle only. Everything normative of the protocol is served, and extended headers; RESIZE is
 //! not, as no peer has it. Source of all formats and rules: `doc/proto.md` of the NBD project.
 
+pub mod client;
 pub mod context;
 pub mod export;
 mod handshake;

@@ -22,7 +22,7 @@ use super::export::{Client, Denial, Export, Exports};
 use super::limits::{MAX_OPTION_BYTES, MAX_OPTION_DRAIN, MAX_OPTIONS, MAX_QUERIES};
 use super::server::{Ending, Tls};
 use super::wire::{self, Choice, Malformed, Queries, Style, answer, handshake, info, option};
-use crate::transfer::{fill, send, skip};
+use crate::transfer::{close, fill, send, skip};
 
 /// What the host brings into a handshake.
 pub(super) struct Host<'a> {
@@ -93,7 +93,11 @@ pub(super) async fn run(
             Next::Transmit(export, terms) => {
                 return Ok(Chosen { stream: haggling.stream, export, terms });
             }
-            Next::End(ending) => return Err(ending),
+            Next::End(ending) => {
+                // A goodbye under TLS wants one in return; whether it arrives is no matter.
+                let _ = close(&*haggling.stream).await;
+                return Err(ending);
+            }
         }
     }
 }

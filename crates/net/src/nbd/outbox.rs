@@ -1,4 +1,4 @@
-//! Answers on their way out, and what they still keep in use.
+//! Messages on their way out, and what they still keep in use.
 //!
 //! ```text
 //!    heads    | h h h h | h | h h h |          headers and small payloads, one run of bytes
@@ -12,10 +12,10 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result};
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Deref, SubAssign};
 use std::task::{Context, Poll, ready};
 
-use io::{Buf, Stream};
+use io::Stream;
 
 /// Slices in one write; well below what systems allow (1024).
 const SLICES: usize = 128;
@@ -43,22 +43,30 @@ impl SubAssign for Load {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Outbox {
+/// Messages on their way out: a server's answers with [`Buf`](io::Buf)s, a client's requests with
+/// [`SharedBuf`](io::SharedBuf)s.
+pub(super) struct Outbox<P> {
     heads: Vec<u8>,
     /// Bytes of `heads` that are sent.
     sent: usize,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Entry<P>>,
 }
 
-/// Some of `heads`, then perhaps a payload. `head` and `payload` shrink as they are sent.
-struct Entry {
+/// Some of `heads`, then perhaps a payload. `head` shrinks and `payload_sent` grows on the way.
+struct Entry<P> {
     head: usize,
-    payload: Option<Buf>,
+    payload: Option<P>,
+    payload_sent: usize,
     load: Load,
 }
 
-impl Outbox {
+impl<P> Default for Outbox<P> {
+    fn default() -> Outbox<P> {
+        Outbox { heads: Vec::new(), sent: 0, entries: VecDeque::new() }
+    }
+}
+
+impl<P: Deref<Target = [u8]>> Outbox<P> {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -76,7 +84,7 @@ impl Outbox {
     pub(super) fn push(
         &mut self,
         load: Load,
-        payload: Option<Buf>,
+        payload: Option<P>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let before = self.heads.len();
@@ -88,7 +96,7 @@ impl Outbox {
                 last.payload = payload;
                 last.load += load;
             }
-            _ => self.entries.push_back(Entry { head, payload, load }),
+            _ => self.entries.push_back(Entry { head, payload, payload_sent: 0, load }),
         }
     }
 
@@ -108,6 +116,7 @@ impl Outbox {
             let (head, rest) = heads.split_at(entry.head);
             heads = rest;
             let payload = entry.payload.as_deref().unwrap_or_default();
+            let payload = &payload[entry.payload_sent..];
             for part in [head, payload] {
                 if !part.is_empty() {
                     slices[count] = IoSlice::new(part);
@@ -132,11 +141,11 @@ impl Outbox {
             if entry.head > 0 {
                 break;
             }
-            if let Some(payload) = &mut entry.payload {
-                let part = sent.min(payload.len());
-                drop(payload.split_to(part));
+            if let Some(payload) = &entry.payload {
+                let part = sent.min(payload.len() - entry.payload_sent);
+                entry.payload_sent += part;
                 sent -= part;
-                if !payload.is_empty() {
+                if entry.payload_sent < payload.len() {
                     break;
                 }
             }

@@ -48,7 +48,7 @@ pub(super) struct Session {
     unit: u64,
     inbox: Inbox,
     running: Vec<Running>,
-    outbox: Outbox,
+    outbox: Outbox<Buf>,
     load: Load,
     phase: Phase,
     stopping: bool,

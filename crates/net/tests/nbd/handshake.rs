@@ -109,3 +109,207 @@ fn unknown_options_are_answered_and_abort_is_too() {
     );
     assert_eq!(world.ending(), "Finished");
 }
+
+const ASKED_FOR_INFO: &str = "49484156454f5054 00000006 0000000a 00000004 6469736b 0000";
+
+#[test]
+fn info_answers_and_leaves_options_open() {
+    transcript(
+        &small_world(),
+        &[
+            line('S', &[GREETING]),
+            line('C', &["00000003"]),
+            line('C', &[ASKED_FOR_INFO]),
+            line(
+                'S',
+                &[
+                    REPLY,
+                    "00000006 00000003 0000000c 0000 0000000000100000",
+                    FLAGS,
+                    REPLY,
+                    "00000006 00000001 00000000",
+                ],
+            ),
+            // An export that is not there.
+            line('C', &[OPTION, "00000006 00000009 00000003 6e6f70 0000"]),
+            line('S', &[&said("00000006", "80000006", "no such export")]),
+            // The default export; then the name 1 byte longer than the data.
+            line('C', &[OPTION, "00000006 00000006 00000000 0000"]),
+            line(
+                'S',
+                &[
+                    REPLY,
+                    "00000006 00000003 0000000c 0000 0000000000100000",
+                    FLAGS,
+                    REPLY,
+                    "00000006 00000001 00000000",
+                ],
+            ),
+            line('C', &[OPTION, "00000006 0000000a 00000007 6469736b 0000"]),
+            line('S', &[&said("00000006", "80000003", "the option's data is malformed")]),
+        ],
+    );
+}
+
+#[test]
+fn list_names_exports_and_takes_no_data() {
+    let disk =
+        |name: &str| Rc::new(Export::new(name, Rc::new(MemDisk::new(512)), pool()).described("d"));
+    let world = World::new(Rc::new(Catalogue::new([disk("a"), disk("bc")])));
+    transcript(
+        &world,
+        &[
+            line('S', &[GREETING]),
+            line('C', &["00000003"]),
+            line('C', &[OPTION, "00000003 00000000"]),
+            line(
+                'S',
+                &[
+                    REPLY,
+                    "00000003 00000002 00000006 00000001 61 64",
+                    REPLY,
+                    "00000003 00000002 00000007 00000002 6263 64",
+                    REPLY,
+                    "00000003 00000001 00000000",
+                ],
+            ),
+            line('C', &[OPTION, "00000003 00000001 00"]),
+            line('S', &[&said("00000003", "80000003", "LIST takes no data")]),
+        ],
+    );
+}
+
+#[test]
+fn export_name_with_and_without_zeroes() {
+    let answer = ["0000000000100000", FLAGS].concat();
+    for (flags, zeroes) in [("00000001", 124), ("00000003", 0), ("00000000", 124)] {
+        transcript(
+            &small_world(),
+            &[
+                line('S', &[GREETING]),
+                line('C', &[flags]),
+                line('C', &[OPTION, "00000001 00000004 6469736b"]),
+                line('S', &[&answer, &"00".repeat(zeroes)]),
+                // FLUSH.
+                line('C', &["25609513 0000 0003 0000000000000007 0000000000000000 00000000"]),
+                line('S', &["67446698 00000000 0000000000000007"]),
+            ],
+        );
+    }
+}
+
+#[test]
+fn structured_replies_then_extended_headers() {
+    transcript(
+        &small_world(),
+        &[
+            line('S', &[GREETING]),
+            line('C', &["00000003"]),
+            line('C', &[OPTION, "00000008 00000001 00"]),
+            line('S', &[&said("00000008", "80000003", "this option takes no data")]),
+            line('C', &[OPTION, "00000008 00000000"]),
+            line('S', &[REPLY, "00000008 00000001 00000000"]),
+            line('C', &[OPTION, "0000000b 00000000"]),
+            line('S', &[REPLY, "0000000b 00000001 00000000"]),
+            line('C', &[OPTION, "00000008 00000000"]),
+            line('S', &[&said("00000008", "8000000a", "extended headers are in use")]),
+            line('C', &[OPTION, "00000007 0000000a 00000004 6469736b 0000"]),
+            // DF is offered now; there is no context, so no payload for BLOCK_STATUS.
+            line(
+                'S',
+                &[
+                    REPLY,
+                    "00000007 00000003 0000000c 0000 0000000000100000 0ded",
+                    REPLY,
+                    "00000007 00000001 00000000",
+                ],
+            ),
+            // READ of 2 bytes at 16.
+            line('C', &["21e41c71 0000 0000 00000000000000aa 0000000000000010 0000000000000002"]),
+            line(
+                'S',
+                &[
+                    "6e8a278c 0001 0001 00000000000000aa 0000000000000010 000000000000000a",
+                    "0000000000000010 0000",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn meta_contexts_are_listed_chosen_and_replaced() {
+    // Lengths and names: "disk", "base:allocation", "base:", "x-parapet:", "base:nope".
+    let (name, allocation) = ("00000004 6469736b", "0000000f 626173653a616c6c6f636174696f6e");
+    let (base, own) = ("00000005 626173653a", "0000000a 782d706172617065743a");
+    let nope = "00000009 626173653a6e6f7065";
+    let told = |option: &str, id: &str| {
+        [REPLY, option, "00000004 00000013", id, "626173653a616c6c6f636174696f6e"].concat()
+    };
+    let (list, set) = ("00000009", "0000000a");
+    transcript(
+        &small_world(),
+        &[
+            line('S', &[GREETING]),
+            line('C', &["00000003"]),
+            line('C', &[OPTION, list, "0000000c", name, "00000000"]),
+            line(
+                'S',
+                &[&said(list, "80000003", "metadata needs structured replies or extended headers")],
+            ),
+            line('C', &[OPTION, "00000008 00000000"]),
+            line('S', &[REPLY, "00000008 00000001 00000000"]),
+            // LIST: all, by namespace, by a namespace that has none.
+            line('C', &[OPTION, list, "0000000c", name, "00000000"]),
+            line('S', &[&told(list, "00000000"), REPLY, list, "00000001 00000000"]),
+            line('C', &[OPTION, list, "00000015", name, "00000001", base]),
+            line('S', &[&told(list, "00000000"), REPLY, list, "00000001 00000000"]),
+            line('C', &[OPTION, list, "0000001a", name, "00000001", own]),
+            line('S', &[REPLY, list, "00000001 00000000"]),
+            // SET: a pattern chooses nothing; twice the same is once.
+            line('C', &[OPTION, set, "00000015", name, "00000001", base]),
+            line('S', &[REPLY, set, "00000001 00000000"]),
+            line('C', &[OPTION, set, "0000003f", name, "00000003", allocation, allocation, nope]),
+            line('S', &[&told(set, "00000001"), REPLY, set, "00000001 00000000"]),
+            // A SET that fails takes the earlier choice with it: BLOCK_STATUS is EINVAL.
+            line('C', &[OPTION, set, "0000000c", "00000004 6e6f7065", "00000000"]),
+            line('S', &[&said(set, "80000006", "no such export")]),
+            line('C', &[OPTION, "00000007 0000000a 00000004 6469736b 0000"]),
+            line(
+                'S',
+                &[
+                    REPLY,
+                    "00000007 00000003 0000000c 0000 0000000000100000 0ded",
+                    REPLY,
+                    "00000007 00000001 00000000",
+                ],
+            ),
+            line('C', &["25609513 0000 0007 0000000000000001 0000000000000000 00001000"]),
+            line(
+                'S',
+                &[
+                    "668e33ef 0001 8001 0000000000000001 00000034 00000016 002e",
+                    &"no metadata context was chosen for this export"
+                        .bytes()
+                        .map(|byte| format!("{byte:02x}"))
+                        .collect::<String>(),
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn starttls_is_refused_where_tls_is_off() {
+    transcript(
+        &small_world(),
+        &[
+            line('S', &[GREETING]),
+            line('C', &["00000003"]),
+            line('C', &[OPTION, "00000005 00000000"]),
+            line('S', &[&said("00000005", "80000002", "TLS is off")]),
+            line('C', &[OPTION, "00000005 00000001 00"]),
+            line('S', &[&said("00000005", "80000003", "STARTTLS takes no data")]),
+        ],
+    );
+}

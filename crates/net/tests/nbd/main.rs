@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod handshake;
+mod mix;
 mod pipe;
+mod violations;
 mod world;

@@ -87,7 +87,7 @@ pub fn status(
             head(out, style, request, flags, chunk::BLOCK_STATUS, length);
             out.extend_from_slice(&context.to_be_bytes());
             for (bytes, status) in extents {
-                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX & !0xffff);
+                let bytes = u32::try_from(bytes).expect("compact requests are shorter");
                 out.extend_from_slice(&bytes.to_be_bytes());
                 out.extend_from_slice(&status.to_be_bytes());
             }
