@@ -18,6 +18,9 @@
 //!    and mdadm write zeros there. The event count alone proves nothing, since a kernel's session
 //!    can end on the number it began with.
 //!
+//! Where md writes no superblock there is nothing to be seen: a kernel runs and writes a linear or
+//! RAID 0 array without touching one. There a header never counts.
+//!
 //! A superblock is never written before its header: the header for event count `e` goes into copy
 //! `e mod 2` and is flushed, then the superblock is written. A crash between the two leaves the old
 //! superblock with the old header, in the other copy. [`valid`] takes whichever copy matches.
@@ -76,6 +79,8 @@ pub const CHECKSUM_ENTRY_BYTES: u64 = 8;
 const STRUCTURE: &str = "private area";
 const MAGIC: u64 = u64::from_le_bytes(*b"Pprivate");
 const VERSION: u32 = 1;
+/// The levels at which the kernel never updates a superblock: linear and RAID 0.
+const UNWITNESSED: [i32; 2] = [-1, 0];
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -185,6 +190,8 @@ pub enum Mismatch {
     Untagged,
     /// The superblock has another event count or time: it was written after the header, or before.
     Superseded,
+    /// A level whose superblocks md leaves alone while it writes data (linear, RAID 0).
+    Unwitnessed,
     /// The area is elsewhere now: the data, or one of md's structures, has moved.
     Moved,
 }
@@ -305,6 +312,8 @@ impl PrivateHeader {
             Err(Mismatch::Untagged)
         } else if (self.events, self.utime) != (superblock.events, superblock.utime) {
             Err(Mismatch::Superseded)
+        } else if UNWITNESSED.contains(&superblock.level) {
+            Err(Mismatch::Unwitnessed)
         } else if self.bounds != *bounds {
             Err(Mismatch::Moved)
         } else {

@@ -1,5 +1,6 @@
-//! Signatures: every line of the table is found where it says, and real file systems, made by their
-//! own programs (Debian packages `e2fsprogs`, `util-linux`, `fdisk`), are named as blkid names them.
+//! Signatures: every line of the table is found where it says, and real file systems, made by
+//! their own programs (Debian packages `e2fsprogs`, `util-linux`, `fdisk`), are found where wipefs
+//! finds them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -142,14 +143,14 @@ fn run(program: &str, package: &str, arguments: &[&str], image: &Path, input: &s
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = spawned.unwrap_or_else(|error| match error.kind() {
+    let mut process = spawned.unwrap_or_else(|error| match error.kind() {
         ErrorKind::NotFound => panic!("{program} is missing: install the package {package}"),
         _ => panic!("{program}: {error}"),
     });
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = process.stdin.take().expect("it is piped");
     stdin.write_all(input.as_bytes()).expect("the program reads its input");
     drop(stdin);
-    let output = child.wait_with_output().expect("the program ends");
+    let output = process.wait_with_output().expect("the program ends");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{program}: {text}{output:?}");
     text

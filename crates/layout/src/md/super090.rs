@@ -238,6 +238,15 @@ impl Superblock090 {
         })
     }
 
+    /// The UUID as its bytes lie on the disk: its bitmap carries it in that form.
+    pub fn stored_uuid(&self) -> Uuid {
+        let mut bytes = self.set_uuid.0;
+        if self.order == ByteOrder::Little {
+            bytes.chunks_exact_mut(4).for_each(<[u8]>::reverse);
+        }
+        Uuid(bytes)
+    }
+
     /// How far the array is in sync, as `resync_offset` of version 1 says it.
     pub fn resync_offset(&self) -> u64 {
         if self.state & STATE_CLEAN != 0 {
@@ -254,8 +263,7 @@ impl Superblock090 {
     /// printed and written to the member, it would destroy the member's superblock, so an array
     /// assembled from it must stay read-only.
     ///
-    /// There is no name and no device UUID in 0.90. Its bitmap carries the UUID in the host's byte
-    /// order.
+    /// There is no name and no device UUID in 0.90.
     ///
     /// # Errors
     /// If the member is smaller than the superblock says.

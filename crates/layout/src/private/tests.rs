@@ -109,7 +109,7 @@ type Change = (Mismatch, fn(&mut Superblock));
 fn only_our_own_last_superblock_matches() {
     let bounds = map().private.unwrap();
     assert_eq!(header().matches(&superblock(), &bounds), Ok(()));
-    let changes: [Change; 7] = [
+    let changes: [Change; 9] = [
         (Mismatch::Array, |s| s.set_uuid.0[0] ^= 1),
         (Mismatch::Member, |s| s.device_uuid.0[15] ^= 1),
         (Mismatch::Untagged, |s| s.utime = Timestamp::new(SECONDS, 0)),
@@ -117,6 +117,8 @@ fn only_our_own_last_superblock_matches() {
         (Mismatch::Superseded, |s| s.utime = Tag::new(77).stamp(SECONDS + 1)),
         (Mismatch::Superseded, |s| s.events += 1),
         (Mismatch::Superseded, |s| s.events -= 1),
+        (Mismatch::Unwitnessed, |s| s.level = 0),
+        (Mismatch::Unwitnessed, |s| s.level = -1),
     ];
     for (mismatch, change) in changes {
         let mut superblock = superblock();
