@@ -84,13 +84,21 @@ impl Reactor {
         }
         self.sleeper.lie_down();
         // Whoever wakes a task from here on rings; whoever did before is seen here.
-        if !awake() {
-            match &self.backend {
-                Backend::Ring(ring) => ring.sleep(patience),
-                Backend::Epoll(epoll) => epoll.wait(patience, &self.sleeper),
-            };
+        let quiet = !awake();
+        match &self.backend {
+            Backend::Ring(ring) => {
+                if quiet {
+                    ring.wait(patience);
+                }
+                // Before anyone is told: a wake on this thread need not ring.
+                self.sleeper.get_up();
+                ring.deliver();
+            }
+            Backend::Epoll(epoll) => {
+                let patience = if quiet { patience } else { Some(Duration::ZERO) };
+                epoll.wait(patience, &self.sleeper);
+            }
         }
-        self.sleeper.get_up();
     }
 
     /// Without a spin the look and the sleep are one system call.

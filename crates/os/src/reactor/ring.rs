@@ -168,23 +168,22 @@ impl Ring {
         self.deliver()
     }
 
-    /// The same, but waits for at least one landing, or for the time to pass.
-    pub(crate) fn sleep(&self, patience: Option<Duration>) -> usize {
-        {
-            let uring = self.uring.borrow();
-            match patience {
-                None => settle(uring.submitter().submit_and_wait(1)),
-                Some(patience) => {
-                    let timeout = types::Timespec::from(patience);
-                    let args = types::SubmitArgs::new().timespec(&timeout);
-                    settle(uring.submitter().submit_with_args(1, &args));
-                }
+    /// Hands over what was gathered and waits until something has landed, or the time has passed.
+    /// Delivers nothing.
+    pub(crate) fn wait(&self, patience: Option<Duration>) {
+        let uring = self.uring.borrow();
+        match patience {
+            None => settle(uring.submitter().submit_and_wait(1)),
+            Some(patience) => {
+                let timeout = types::Timespec::from(patience);
+                let args = types::SubmitArgs::new().timespec(&timeout);
+                settle(uring.submitter().submit_with_args(1, &args));
             }
         }
-        self.deliver()
     }
 
-    fn deliver(&self) -> usize {
+    /// Tells the owners of all that has landed. Returns how many.
+    pub(crate) fn deliver(&self) -> usize {
         let mut landed = self.landed.take();
         landed.append(&mut self.early.borrow_mut());
         for entry in self.uring.borrow_mut().completion() {
@@ -217,7 +216,8 @@ impl Ring {
             self.cancel(flight);
         }
         while self.flights.borrow().in_the_air() > 0 && start.elapsed() < CLOSING {
-            self.sleep(Some(Duration::from_millis(100)));
+            self.wait(Some(Duration::from_millis(100)));
+            self.deliver();
         }
         for slot in &mut self.flights.borrow_mut().slots {
             // The kernel may still touch what these own.
