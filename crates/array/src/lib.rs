@@ -1,3 +1,60 @@
-//! array
+//! The engine: an array of disks as one disk.
+//!
+//! ```text
+//!            Array            requests in, units out; the verbs of an array's life
+//!           /     \
+//!      Shard …   Keeper       rows and data                 membership, superblocks, marks, jobs
+//!        |          |
+//!   layout::plan  Ledger      what to do, as a value        the members' bytes that describe the array
+//!        |
+//!     Batch ──▶ io::Disk      member operations
+//! ```
+//!
+//! Decides purely (`layout::plan`), acts in straight-line `async`. Runs on any executor over any
+//! disks: it opens nothing, spawns nothing, reads no clock but [`io::Clock`]. It does not know that a
+//! network exists. Assertions stay on in release.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod array;
+pub mod assemble;
+mod balance;
+mod batch;
+mod bitmap;
+pub mod bounds;
+mod compute;
+mod copies;
+pub mod create;
+mod error;
+pub mod examine;
+mod gate;
+mod keeper;
+pub mod ledger;
+mod locks;
+mod marks;
+mod member;
+mod message;
+pub mod ranges;
+mod read;
+mod rows;
+mod shard;
+pub mod status;
+mod sync;
+mod unit;
+mod upkeep;
+mod view;
+mod watch;
+mod write;
+mod zero;
+
+pub use array::{Array, Host};
+pub use bounds::Bounds;
+pub use error::{Error, ErrorKind, Result};
+pub use keeper::{JobKind, ScrubResult};
+pub use marks::Intent;
+pub use member::MemberId;
+pub use message::Message;
+pub use ranges::RangeSet;
+pub use status::Status;
+pub use upkeep::{Finding, Report};
+pub use view::{Configuration, Mode, Seat};

@@ -1,0 +1,74 @@
+//! Which copy to read: a stream stays with its copy, a new one goes where there is least to do.
+//!
+//! A read that begins where an earlier one ended belongs to its stream and reads the same copy, so that
+//! each member sees runs of addresses. The table of streams is larger than the number of copies: a
+//! third reader on two copies does not make the first two lose theirs.
+
+use std::cell::RefCell;
+
+use layout::{Place, Places};
+
+use crate::member::Member;
+
+/// Streams remembered at once.
+const STREAMS: usize = 32;
+
+/// How many more operations a stream's own copy may have under way than the idlest one.
+const PATIENCE: u32 = 8;
+
+#[derive(Default)]
+pub(crate) struct Balancer {
+    streams: RefCell<Streams>,
+}
+
+#[derive(Default)]
+struct Streams {
+    table: [Stream; STREAMS],
+    turn: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    next: u64,
+    copy: usize,
+    used: u64,
+}
+
+impl Balancer {
+    /// The copy to read for `len` bytes from `array_offset`; `member` gives the member of a place that
+    /// can be read now. `None` if there is none.
+    pub(crate) fn choose<'a>(
+        &self,
+        array_offset: u64,
+        len: u64,
+        places: &Places,
+        member: impl Fn(Place) -> Option<&'a Member>,
+    ) -> Option<Place> {
+        let mut streams = self.streams.borrow_mut();
+        streams.turn += 1;
+        let turn = streams.turn;
+        let busy = |copy: usize| member(places.copy(copy)).map(|member| member.busy.get());
+        let idlest = (0..places.count())
+            .filter_map(|copy| {
+                let member = member(places.copy(copy))?;
+                let distance = member.head.get().abs_diff(places.copy(copy).member_offset);
+                Some((member.busy.get(), distance, copy))
+            })
+            .min()?;
+        let known = streams.table.iter().position(|s| s.used > 0 && s.next == array_offset);
+        let copy = match known.map(|at| streams.table[at].copy) {
+            Some(copy) if busy(copy).is_some_and(|busy| busy <= idlest.0 + PATIENCE) => copy,
+            _ => idlest.2,
+        };
+        let at = known.unwrap_or_else(|| {
+            let oldest = streams.table.iter().enumerate().min_by_key(|(_, s)| s.used);
+            oldest.expect("the table is not empty").0
+        });
+        streams.table[at] = Stream { next: array_offset + len, copy, used: turn };
+        let place = places.copy(copy);
+        if let Some(member) = member(place) {
+            member.head.set(place.member_offset + len);
+        }
+        Some(place)
+    }
+}

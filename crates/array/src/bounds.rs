@@ -1,0 +1,49 @@
+//! The limits of an array, named, and fixed when it starts.
+
+use std::time::Duration;
+
+/// Nothing in the engine is unbounded: what would be is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Pieces of requests that one shard works on at once.
+    pub units: usize,
+    /// A request is worked on in pieces of about so many bytes, cut between stripes.
+    pub unit_bytes: u64,
+    /// Memory of one shard for parity and for what must be read to compute it.
+    pub scratch_bytes: u64,
+    /// Unused buffers that are kept for the next request.
+    pub keep_bytes: usize,
+    /// The largest operation sent to a member.
+    pub member_op_bytes: u64,
+    /// A member that does not answer for so long is lost.
+    pub deadline: Duration,
+    /// A region without writes for so long is marked clean again: md's `daemon_sleep`.
+    pub region_linger: Duration,
+    /// An array without writes for so long is marked clean: md's `safe_mode_delay`.
+    pub clean_delay: Duration,
+    /// Pieces of background work under way at once.
+    pub job_units: usize,
+    /// Background work is made durable and its progress recorded after so many bytes of a member.
+    pub checkpoint_bytes: u64,
+    /// Read errors that a member may have within an hour before it is failed: md's
+    /// `max_read_errors`.
+    pub read_errors: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            units: 64,
+            unit_bytes: 1 << 20,
+            scratch_bytes: 32 << 20,
+            keep_bytes: 16 << 20,
+            member_op_bytes: 1 << 20,
+            deadline: Duration::from_secs(30),
+            region_linger: Duration::from_secs(5),
+            clean_delay: Duration::from_millis(200),
+            job_units: 4,
+            checkpoint_bytes: 256 << 20,
+            read_errors: 20,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Levels without parity: every copy of a range is written, one is read.
+//!
+//! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be read,
+//! and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go to the
+//! first readable copy, so that what was read once stays so.
+
+use std::rc::Rc;
+
+use io::Buf;
+use layout::{Family, Place, Places};
+
+use crate::batch::Manner;
+use crate::error::{Error, ErrorKind, Result};
+use crate::member::Member;
+use crate::read::Target;
+use crate::rows::Outgoing;
+use crate::shard::{Scratch, Shard};
+use crate::view::{Mode, View};
+use crate::write::Fresh;
+
+impl Shard {
+    /// The stretches of an array range with the same places: array offset, bytes, places.
+    pub(crate) fn stretches(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (u64, u64, Places)> {
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let places = self.setup.geometry.places(at);
+            let part = places.len.min(end - at);
+            at += part;
+            Some((at - part, part, places))
+        })
+    }
+
+    /// Writes every copy of the range.
+    pub(crate) async fn write_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        fresh: Fresh<'_>,
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        if self.setup.geometry.family() == Family::Mirror || view.mode == Mode::ReadOnly {
+            self.check_writable(&view)?;
+        }
+        work.outgoing.clear();
+        for (at, part, places) in self.stretches(offset, len) {
+            if !places.copies().any(|place| view.member(place.slot).is_some()) {
+                return Err(self.copies_lost(at, &places));
+            }
+            for place in places.copies() {
+                for (begin, bytes) in fresh.share(at, part) {
+                    let at = place.member_offset + begin;
+                    work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
+                }
+            }
+        }
+        let result = self.send(work, manner, &inside, view).await;
+        work.outgoing.clear();
+        result
+    }
+
+    fn copies_lost(&self, at: u64, places: &Places) -> Error {
+        let what = "no member with a copy is left";
+        Error::new(ErrorKind::DataLost, what).in_slot(places.copy(0).slot).at(at)
+    }
+
+    /// The place to read a stretch from, and its member.
+    fn choose_copy<'v>(
+        &self,
+        view: &'v View,
+        at: u64,
+        part: u64,
+        places: &Places,
+    ) -> Option<(Place, &'v Rc<Member>)> {
+        let readable = |place: Place| {
+            let ok = view.is_readable(place.slot, at + part, place.member_offset, part);
+            ok.then(|| view.member(place.slot)).flatten()
+        };
+        let place = if places.count() == 1 || self.is_unsynced(at, part) {
+            places.copies().find(|&place| readable(place).is_some())
+        } else {
+            let member = |place: Place| readable(place).map(|member| &**member);
+            self.balancer.choose(at, part, places, member)
+        }?;
+        view.member(place.slot).map(|member| (place, member))
+    }
+
+    /// Reads one copy of each stretch; where that fails, any other.
+    pub(crate) async fn read_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        {
+            let inside = self.gate.enter().await;
+            let view = self.view();
+            let chosen: Option<Vec<_>> = self
+                .stretches(offset, len)
+                .map(|(at, part, places)| self.choose_copy(&view, at, part, &places))
+                .collect();
+            if let Some(chosen) = chosen {
+                let batch = &mut work.batch;
+                let lens = self.stretches(offset, len).map(|(_, part, _)| part);
+                let parts = self.cut_parts(bufs, lens, |tag, number, begin, buf| {
+                    let (place, member) = chosen[number];
+                    let at = place.member_offset + begin;
+                    batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
+                });
+                self.run(&mut work.batch, manner).await;
+                if self.gather(work, parts, bufs, len) {
+                    return Ok(());
+                }
+                work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+                if !work.failures.is_empty() {
+                    self.lose(&inside, &view, &mut work.failures).await?;
+                }
+            }
+        }
+        self.read_any_copy(work, manner, (offset, len), bufs).await
+    }
+
+    /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites the
+    /// copies that could not.
+    async fn read_any_copy(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        let inside = self.gate.enter().await;
+        let mut target = Target { offset, bufs };
+        for (at, part, places) in self.stretches(offset, len) {
+            let (bytes, bad) =
+                self.read_stretch(work, manner, (at, part), &places, &inside).await?;
+            target.put(at, &bytes);
+            let bytes = bytes.freeze();
+            work.outgoing.clear();
+            for place in bad {
+                let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
+                work.outgoing.push(Outgoing { slot, at, bytes });
+            }
+            self.rewrite(work, manner, &inside, self.view()).await?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a stretch from any copy, and the copies that gave a medium error.
+    pub(crate) async fn read_stretch(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (at, part): (u64, u64),
+        places: &Places,
+        inside: &crate::gate::Inside<'_>,
+    ) -> Result<(Buf, Vec<Place>)> {
+        let mut bad = Vec::new();
+        loop {
+            let view = self.view();
+            let usable = |place: &Place| {
+                let at_end = at + part;
+                !bad.contains(place)
+                    && view.is_readable(place.slot, at_end, place.member_offset, part)
+            };
+            let Some(place) = places.copies().find(usable) else {
+                return Err(self.copies_lost(at, places));
+            };
+            let member = view.member(place.slot).expect("what is readable has a member");
+            let buf = self.pool.take(part as usize);
+            work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
+            self.run(&mut work.batch, manner).await;
+            let mut got = None;
+            let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
+            work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+            if let Some(buf) = got {
+                work.failures.clear();
+                return Ok((buf, bad));
+            }
+            bad.push(place);
+            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Why an array could not do something, sorted by what to do next.
+
+use std::{error, fmt};
+
+use layout::Slot;
+
+/// The result of something an array was asked to do.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What to do about an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// Try again: the configuration changed meanwhile.
+    Retry,
+    /// A member was lost; the array goes on without it.
+    MemberLost,
+    /// The array takes no writes (any more).
+    ReadOnly,
+    /// More is missing than the level can make good: these bytes are lost.
+    DataLost,
+    /// The request is wrong, or comes at the wrong time; nothing was changed.
+    Refused,
+    /// Parapet contradicts itself. Please report it.
+    Bug,
+}
+
+/// An error with its context.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    slot: Option<Slot>,
+    offset: Option<u64>,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of this kind; `message` says what is wrong and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let message = message.into();
+        Error(Box::new(Inner { kind, slot: None, offset: None, message, source: None }))
+    }
+
+    /// The request is wrong or comes at the wrong time.
+    pub fn refused(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Refused, message)
+    }
+
+    /// The same error, in this slot.
+    #[must_use]
+    pub fn in_slot(mut self, slot: Slot) -> Error {
+        self.0.slot = Some(slot);
+        self
+    }
+
+    /// The same error, at this offset of the array.
+    #[must_use]
+    pub fn at(mut self, array_offset: u64) -> Error {
+        self.0.offset = Some(array_offset);
+        self
+    }
+
+    /// The same error, with the disk's own.
+    #[must_use]
+    pub fn because(mut self, source: io::Error) -> Error {
+        self.0.source = Some(source);
+        self
+    }
+
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The slot concerned.
+    pub fn slot(&self) -> Option<Slot> {
+        self.0.slot
+    }
+
+    /// The error as the user of the array as a disk sees it.
+    pub fn into_io(self, array: &str, offset: u64, len: u64) -> io::Error {
+        let kind = match self.0.kind {
+            ErrorKind::DataLost | ErrorKind::MemberLost => io::ErrorKind::Medium { offset, len },
+            ErrorKind::Retry => io::ErrorKind::Timeout,
+            ErrorKind::ReadOnly | ErrorKind::Refused => io::ErrorKind::Refused,
+            ErrorKind::Bug => io::ErrorKind::Gone,
+        };
+        io::Error::new(kind, format!("array {array}")).with_source(self)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)?;
+        if let Some(slot) = self.0.slot {
+            write!(f, " (slot {slot})")?;
+        }
+        if let Some(offset) = self.0.offset {
+            write!(f, " (array offset {offset})")?;
+        }
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({self})", self.0.kind)
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,324 @@
+//! The keeper: the one who decides about the membership of an array.
+//!
+//! ```text
+//!   shards ──lost──▶ losses ─┐
+//!   user ──fail, add, …──────┤                close gate · wait until still
+//!   jobs ──rebuilt, …────────┴──▶ change ──▶  decide · make durable · open gate with the new epoch
+//!
+//!   shards ──mark──▶ superblocks dirty, bits set, durable ──marked──▶ shards
+//! ```
+//!
+//! Owns the configuration, the epoch, the dirty mark, the bits of the write-intent bitmap and the
+//! background jobs. Never touches data.
+//!
+//! Invariants:
+//! - The membership changes only while every shard is still (no unit moves, so none can mix epochs).
+//! - A loss is durable on every survivor before the gate opens, so before anything that it affects is
+//!   acknowledged. A loss that the level cannot bear is not recorded: the array stops being written
+//!   instead, and its members stay as they were for whoever repairs the cause.
+//! - A region's bit is durable before a shard may write there, and cleared only when every shard has
+//!   flushed and the array is whole.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use io::{Clock, Completion, Completions, Mailbox, Signal, TaskSet};
+use layout::{Epoch, Family, Geometry, Slot, SlotSet};
+
+use crate::bounds::Bounds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Decision, Ledger};
+use crate::member::{Member, MemberId};
+use crate::message::{Message, ToKeeper, ToShard};
+use crate::ranges::RangeSet;
+use crate::shard::Shard;
+use crate::status::{Event, EventKind, EventLog};
+use crate::view::{Configuration, Mode};
+
+mod changes;
+mod jobs;
+mod marks;
+mod pace;
+
+pub(crate) use jobs::{Job, describe};
+pub use jobs::{JobKind, ScrubResult};
+pub(crate) use pace::Pace;
+
+/// See the module's description.
+pub(crate) struct Keeper {
+    pub(crate) geometry: Rc<Geometry>,
+    pub(crate) ledger: Ledger,
+    pub(crate) log: EventLog,
+    pub(crate) pace: Pace,
+    bounds: Bounds,
+    clock: Rc<dyn Clock>,
+    mailbox: Rc<dyn Mailbox<Message>>,
+    /// The shards of this thread; the first one carries the keeper's own work out.
+    shards: Vec<Rc<Shard>>,
+    /// The configuration that every shard has, or is being told.
+    configuration: RefCell<Configuration>,
+    /// Names of members, for people; kept for members that are gone.
+    names: RefCell<BTreeMap<MemberId, String>>,
+    /// Array ranges whose parity or copies may disagree.
+    unsynced: RefCell<RangeSet>,
+    /// No write is under way: what the superblocks say.
+    clean: Cell<bool>,
+    /// What arrived and was not acted upon.
+    lost: RefCell<VecDeque<(MemberId, io::Error)>>,
+    marking: RefCell<VecDeque<marks::Asked>>,
+    /// Who holds a region's mark.
+    holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
+    awake: RefCell<BTreeSet<usize>>,
+    still: Cell<usize>,
+    /// Raised at every arrival and every change.
+    pub(crate) stirred: Signal,
+    commands: RefCell<VecDeque<(Command, io::Ticket)>>,
+    answers: Completions<Result<()>>,
+    /// One at a time writes superblocks.
+    writing: Cell<bool>,
+    written: Signal,
+    pub(crate) job: RefCell<Option<Job>>,
+    /// For members that came back: the only ranges that must be copied.
+    partial: RefCell<BTreeMap<MemberId, RangeSet>>,
+    pub(crate) scrub: RefCell<Option<crate::upkeep::Task>>,
+    pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
+    stopping: Cell<bool>,
+}
+
+/// A change that the user asks for.
+pub(crate) enum Command {
+    /// Take this member out, as if it had failed.
+    Fail(MemberId),
+    /// A spare that the ledger has admitted.
+    AddSpare(MemberId),
+    /// A member that came back to its slot; only these ranges differ.
+    Readd(MemberId, Slot, RangeSet),
+    /// Forget a spare or a failed member.
+    Remove(MemberId),
+    /// Copy the slot to this spare, then let it take the slot.
+    Replace(Slot, MemberId),
+    /// Refuse or accept writes.
+    SetMode(Mode),
+}
+
+/// What a keeper starts from.
+pub(crate) struct Start {
+    pub(crate) geometry: Rc<Geometry>,
+    pub(crate) ledger: Ledger,
+    pub(crate) bounds: Bounds,
+    pub(crate) clock: Rc<dyn Clock>,
+    pub(crate) mailbox: Rc<dyn Mailbox<Message>>,
+    pub(crate) shards: Vec<Rc<Shard>>,
+    pub(crate) configuration: Configuration,
+    pub(crate) names: BTreeMap<MemberId, String>,
+    pub(crate) unsynced: RangeSet,
+    pub(crate) clean: bool,
+}
+
+impl Keeper {
+    pub(crate) fn new(start: Start) -> Rc<Keeper> {
+        Rc::new(Keeper {
+            geometry: start.geometry,
+            ledger: start.ledger,
+            log: EventLog::default(),
+            pace: Pace::default(),
+            bounds: start.bounds,
+            clock: start.clock,
+            mailbox: start.mailbox,
+            shards: start.shards,
+            configuration: RefCell::new(start.configuration),
+            names: RefCell::new(start.names),
+            unsynced: RefCell::new(start.unsynced),
+            clean: Cell::new(start.clean),
+            lost: RefCell::default(),
+            marking: RefCell::default(),
+            holders: RefCell::default(),
+            awake: RefCell::default(),
+            still: Cell::new(0),
+            stirred: Signal::new(),
+            commands: RefCell::default(),
+            answers: Completions::new(),
+            writing: Cell::new(false),
+            written: Signal::new(),
+            job: RefCell::default(),
+            partial: RefCell::default(),
+            scrub: RefCell::default(),
+            last_scrub: RefCell::default(),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// Starts the keeper's tasks.
+    pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet) {
+        let keeper = Rc::clone(self);
+        tasks.spawn(async move { keeper.mind_changes().await });
+        let keeper = Rc::clone(self);
+        tasks.spawn(async move { keeper.mind_marks().await });
+        let keeper = Rc::clone(self);
+        tasks.spawn(async move { keeper.mind_jobs().await });
+    }
+
+    /// Takes in a message. Acts later: messages arrive in the middle of other things.
+    pub(crate) fn handle(&self, message: ToKeeper) {
+        match message {
+            ToKeeper::Lost { member, why } => self.lost.borrow_mut().push_back((member, why)),
+            ToKeeper::Still { .. } => self.still.set(self.still.get() + 1),
+            ToKeeper::Mark { shard, ticket, first, last } => {
+                let asked = marks::Asked::Mark { shard, ticket, regions: first..=last };
+                self.marking.borrow_mut().push_back(asked);
+            }
+            ToKeeper::Unmark { shard, regions } => {
+                let asked = marks::Asked::Unmark { shard, regions };
+                self.marking.borrow_mut().push_back(asked);
+            }
+            ToKeeper::Quiet { shard } => {
+                self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
+            }
+            ToKeeper::Repaired { member, bytes } => {
+                self.ledger.add_corrected(member, bytes / 512);
+                self.note(EventKind::Repaired, Some(member), format!("{bytes} bytes rewritten"));
+            }
+        }
+        self.stirred.raise();
+    }
+
+    /// The configuration of now.
+    pub(crate) fn configuration(&self) -> Configuration {
+        self.configuration.borrow().clone()
+    }
+
+    /// Array ranges whose parity or copies may disagree.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.borrow().bytes()
+    }
+
+    /// What the superblocks say.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.clean.get()
+    }
+
+    /// The name of a member, also of one that is gone.
+    pub(crate) fn name_of(&self, id: MemberId) -> String {
+        self.names.borrow().get(&id).cloned().unwrap_or_else(|| format!("member {}", id.0))
+    }
+
+    /// Remembers a new member's name, and gives every shard a handle on it.
+    pub(crate) fn introduce(&self, id: MemberId, name: &str, member: impl Fn() -> Member) {
+        self.names.borrow_mut().insert(id, name.to_string());
+        for shard in &self.shards {
+            shard.introduce(Rc::new(member()));
+        }
+    }
+
+    /// Asks for a change; the answer comes when it is durable.
+    pub(crate) fn command(&self, command: Command) -> Completion<Result<()>> {
+        let (ticket, completion) = self.answers.start();
+        self.commands.borrow_mut().push_back((command, ticket));
+        self.stirred.raise();
+        completion
+    }
+
+    /// Sends the same to every shard.
+    fn broadcast(&self, message: impl Fn() -> ToShard) {
+        for shard in 0..self.shards[0].count {
+            self.mailbox.send(shard, &mut vec![Message::Shard(message())]);
+        }
+    }
+
+    fn note(&self, kind: EventKind, member: Option<MemberId>, text: impl Into<String>) {
+        let member = member.map(|id| self.name_of(id));
+        let unix_micros = self.clock.unix_micros();
+        self.log.push(Event { unix_micros, kind, member, text: text.into() });
+    }
+
+    /// What is to be durable if this is the configuration. Below the first range that is not synced
+    /// everything is; above it, the bitmap knows.
+    fn decision(&self, configuration: Configuration) -> Decision {
+        let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);
+        Decision { configuration, clean: self.clean.get(), resync_from }
+    }
+
+    /// Writes the superblocks. Members that cannot be written are lost too; that is the caller's.
+    async fn commit(&self, decision: &Decision) -> Result<(), Vec<(MemberId, io::Error)>> {
+        while self.writing.get() {
+            self.written.wait().await;
+        }
+        self.writing.set(true);
+        let result = self.ledger.commit(decision).await;
+        self.writing.set(false);
+        self.written.raise();
+        result
+    }
+
+    /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members that
+    /// cannot be written are reported as lost, and the record is made again without them.
+    pub(crate) async fn record(&self) -> Result<()> {
+        loop {
+            let configuration = self.configuration();
+            if configuration.mode != Mode::ReadWrite {
+                return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
+            }
+            let epoch = configuration.epoch;
+            let Err(failed) = self.commit(&self.decision(configuration)).await else {
+                return Ok(());
+            };
+            self.report(failed);
+            self.after(epoch).await;
+        }
+    }
+
+    /// Reports losses that the keeper itself has noticed.
+    fn report(&self, failed: Vec<(MemberId, io::Error)>) {
+        self.lost.borrow_mut().extend(failed);
+        self.stirred.raise();
+    }
+
+    /// Completes when the configuration is newer than `epoch`.
+    async fn after(&self, epoch: Epoch) {
+        while self.configuration.borrow().epoch <= epoch {
+            self.stirred.wait().await;
+        }
+    }
+
+    /// Slots that do not hold all that they should.
+    fn unwell(configuration: &Configuration) -> SlotSet {
+        SlotSet::first(configuration.seats.len()).difference(configuration.in_sync())
+    }
+
+    /// Ends background work and the marks, and makes the members clean. The shards must have no
+    /// request any more.
+    pub(crate) async fn stop(&self) -> Result<()> {
+        self.stopping.set(true);
+        self.stirred.raise();
+        while self.job.borrow().is_some() {
+            self.stirred.wait().await;
+        }
+        if self.configuration.borrow().mode != Mode::ReadWrite {
+            return Ok(());
+        }
+        let redundant = self.geometry.family() != Family::Plain;
+        if redundant {
+            self.clean.set(true);
+        }
+        // The commit flushes every member before it says that they are clean.
+        self.record().await?;
+        if redundant {
+            self.clear_all_marks().await;
+        }
+        Ok(())
+    }
+
+    /// True once the keeper is to end.
+    fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    fn publish(&self, next: Configuration) {
+        *self.configuration.borrow_mut() = next.clone();
+        let next = Arc::new(next);
+        self.broadcast(|| ToShard::Open(Arc::clone(&next)));
+        self.stirred.raise();
+    }
+}

@@ -1,0 +1,239 @@
+//! Changes of the membership: losses, commands, and what follows from them.
+
+use layout::{Epoch, Slot, SlotSet};
+
+use super::{Command, Keeper};
+use crate::error::{Error, ErrorKind, Result};
+use crate::member::MemberId;
+use crate::message::ToShard;
+use crate::status::EventKind;
+use crate::view::{Configuration, Mode, Seat};
+
+impl Keeper {
+    /// Carries out losses and commands, one after the other.
+    pub(super) async fn mind_changes(&self) {
+        loop {
+            let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+            if !losses.is_empty() {
+                self.lose(losses).await;
+                continue;
+            }
+            let command = self.commands.borrow_mut().pop_front();
+            if let Some((command, ticket)) = command {
+                let result = self.obey(command).await;
+                self.answers.finish(ticket, result);
+                continue;
+            }
+            self.stirred.wait().await;
+        }
+    }
+
+    /// Takes lost members out.
+    async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
+        for (id, why) in &losses {
+            let seated = self.configuration.borrow().seat_of(*id).is_some();
+            if seated {
+                self.note(EventKind::Fail, Some(*id), why.to_string());
+            }
+        }
+        self.change(|next| {
+            for (id, _) in &losses {
+                self.take_out(next, *id);
+            }
+        })
+        .await;
+    }
+
+    /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable, and
+    /// opens the gate. Members that cannot be written on the way are taken out too.
+    pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
+        self.still.set(0);
+        self.broadcast(|| ToShard::Close);
+        while self.still.get() < self.shards[0].count {
+            self.stirred.wait().await;
+        }
+        let mut next = self.configuration();
+        edit(&mut next);
+        // Losses that came in while the shards came to a stand belong to the same change.
+        let more: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        for (id, why) in more {
+            if next.seat_of(id).is_some() {
+                self.note(EventKind::Fail, Some(id), why.to_string());
+            }
+            self.take_out(&mut next, id);
+        }
+        next.epoch = Epoch(next.epoch.0 + 1);
+        self.make_durable(&mut next).await;
+        if next.mode == Mode::Broken && self.configuration.borrow().mode != Mode::Broken {
+            let text = "more members are lost than the level can make good; nothing is written";
+            self.note(EventKind::Broken, None, text);
+        }
+        self.publish(next);
+    }
+
+    async fn make_durable(&self, next: &mut Configuration) {
+        while next.mode != Mode::Broken {
+            let Err(failed) = self.commit(&self.decision(next.clone())).await else { return };
+            for (id, why) in failed {
+                self.note(EventKind::Fail, Some(id), why.to_string());
+                self.take_out(next, id);
+            }
+        }
+    }
+
+    /// Removes a member from wherever it is. If the array cannot go on without it, the array is broken
+    /// from then on.
+    fn take_out(&self, next: &mut Configuration, id: MemberId) {
+        next.spares.retain(|&spare| spare != id);
+        let Some((slot, as_twin)) = next.seat_of(id) else { return };
+        let seat = &mut next.seats[slot.index()];
+        if as_twin {
+            seat.twin = None;
+            return;
+        }
+        // A twin that was being made becomes what it is already: a partly rebuilt member.
+        *seat = match seat.twin {
+            Some((twin, copied)) if seat.recovered.is_none() => {
+                Seat { member: Some(twin), recovered: Some(copied), twin: None }
+            }
+            _ => Seat::default(),
+        };
+        if !self.geometry.survives(Keeper::unwell(next)) {
+            next.mode = Mode::Broken;
+        }
+    }
+
+    async fn obey(&self, command: Command) -> Result<()> {
+        self.permit(&command)?;
+        match command {
+            Command::Fail(id) => {
+                self.note(EventKind::Fail, Some(id), "failed by command");
+                self.change(|next| self.take_out(next, id)).await;
+            }
+            Command::AddSpare(id) => {
+                self.note(EventKind::SpareAdded, Some(id), "added as a spare");
+                self.change(|next| next.spares.push(id)).await;
+            }
+            Command::Readd(id, slot, ranges) => {
+                self.note(EventKind::Readded, Some(id), format!("back in slot {slot}"));
+                let first = ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
+                self.partial.borrow_mut().insert(id, ranges);
+                let seat = Seat { member: Some(id), recovered: Some(first), twin: None };
+                self.change(|next| next.seats[slot.index()] = seat).await;
+            }
+            Command::Remove(id) => {
+                self.change(|next| next.spares.retain(|&spare| spare != id)).await;
+                self.ledger.expel(id);
+                self.note(EventKind::Removed, Some(id), "removed");
+            }
+            Command::Replace(slot, id) => {
+                self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
+                self.change(|next| {
+                    next.spares.retain(|&spare| spare != id);
+                    next.seats[slot.index()].twin = Some((id, 0));
+                })
+                .await;
+            }
+            Command::SetMode(mode) => self.change(|next| next.mode = mode).await,
+        }
+        Ok(())
+    }
+
+    /// Refuses what would lose data or makes no sense now.
+    fn permit(&self, command: &Command) -> Result<()> {
+        let now = self.configuration.borrow();
+        let refuse = |what: String| Err(Error::refused(what));
+        if now.mode == Mode::Broken {
+            let what = "the array is broken: stop it, repair the cause, and assemble it again";
+            return Err(Error::new(ErrorKind::DataLost, what));
+        }
+        match command {
+            Command::Fail(id) => {
+                let name = self.name_of(*id);
+                let Some((slot, as_twin)) = now.seat_of(*id) else {
+                    return if now.spares.contains(id) {
+                        Ok(())
+                    } else {
+                        refuse(format!(
+                            "{name} is in no slot; it has failed already or was removed"
+                        ))
+                    };
+                };
+                let lost = Keeper::unwell(&now).union(SlotSet::only(slot));
+                if !as_twin && !self.geometry.survives(lost) {
+                    return refuse(format!(
+                        "failing {name} (slot {slot}) would lose data: too many members are missing"
+                    ));
+                }
+                Ok(())
+            }
+            Command::Remove(id) if now.seat_of(*id).is_some() => {
+                refuse(format!("{} is in use; fail it first", self.name_of(*id)))
+            }
+            Command::Readd(_, slot, _) if now.seats[slot.index()].member.is_some() => {
+                refuse(format!("slot {slot} has a member; there is nothing to re-add"))
+            }
+            Command::Replace(slot, id) => {
+                let seat = now.seats[slot.index()];
+                if seat.member.is_none() || seat.recovered.is_some() {
+                    refuse(format!("slot {slot} is not whole; add a spare and let it rebuild"))
+                } else if seat.twin.is_some() {
+                    refuse(format!("slot {slot} is being replaced already"))
+                } else if !now.spares.contains(id) {
+                    refuse(format!("{} is no spare", self.name_of(*id)))
+                } else {
+                    Ok(())
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives an empty slot to a spare, if there are both. True if it did.
+    pub(super) async fn seat_spare(&self) -> bool {
+        let found = {
+            let now = self.configuration.borrow();
+            let empty = now.seats.iter().position(|seat| seat.member.is_none());
+            let able = now.mode == Mode::ReadWrite && self.geometry.redundancy() > 0;
+            empty.filter(|_| able).zip(now.spares.first().copied())
+        };
+        let Some((slot, spare)) = found else { return false };
+        self.note(EventKind::RebuildStarted, Some(spare), format!("takes slot {slot}"));
+        self.change(|next| {
+            let still_empty = next.seats[slot].member.is_none();
+            if still_empty && next.spares.contains(&spare) {
+                next.spares.retain(|&other| other != spare);
+                next.seats[slot] = Seat { member: Some(spare), recovered: Some(0), twin: None };
+            }
+        })
+        .await;
+        true
+    }
+
+    /// The member of a slot holds all that it should.
+    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId) {
+        self.change(|next| {
+            let seat = &mut next.seats[slot.index()];
+            if seat.member == Some(id) {
+                seat.recovered = None;
+            }
+        })
+        .await;
+    }
+
+    /// The twin of a slot is a whole copy: it takes the slot, the old member is released.
+    pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
+        let mut old = None;
+        self.change(|next| {
+            let seat = &mut next.seats[slot.index()];
+            if seat.twin.is_some_and(|(twin, _)| twin == id) {
+                old = seat.member;
+                *seat = Seat { member: Some(id), recovered: None, twin: None };
+            }
+        })
+        .await;
+        if let Some(old) = old {
+            self.note(EventKind::Removed, Some(old), format!("slot {slot} was taken over"));
+        }
+    }
+}

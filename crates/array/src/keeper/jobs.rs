@@ -1,0 +1,377 @@
+//! Background jobs: spares take over by themselves, slots are rebuilt or copied, what is not synced is
+//! synced, and a scrub runs when it is asked for. One job at a time, in that order of urgency.
+//!
+//! A job walks the array from front to back in units like a client's, a few under way at once. All
+//! below its *position* is done; the position is made durable now and then, so that a restart goes on
+//! from there.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::{Completion, Time};
+use layout::{Slot, SlotSet};
+
+use super::Keeper;
+use crate::member::MemberId;
+use crate::message::ToShard;
+use crate::ranges::RangeSet;
+use crate::status::EventKind;
+use crate::upkeep::{Report, Task};
+use crate::view::Mode;
+
+/// How many findings of a scrub are kept.
+pub(crate) const FINDINGS_MAX: usize = 1000;
+
+/// What kind of background work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobKind {
+    /// Filling slots with what they should hold.
+    Rebuild(SlotSet),
+    /// Copying a slot to the member that will replace it.
+    Replace(Slot),
+    /// Making parity and copies agree after a crash or at first use.
+    Resync,
+    /// Comparing.
+    Check,
+    /// Comparing and repairing.
+    Repair,
+}
+
+/// The job under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) kind: JobKind,
+    /// Array bytes to walk over, and those done.
+    pub(crate) total: u64,
+    pub(crate) done: u64,
+    pub(crate) started: Time,
+    /// Recent moments with the bytes done by then, and bytes processed on members: for the rate.
+    pub(crate) recent: VecDeque<(Time, u64, u64)>,
+    pub(crate) report: Report,
+    /// Time for which the job was held back by its speed limit.
+    pub(crate) throttled: Duration,
+}
+
+/// How the last scrub ended.
+#[derive(Clone, Debug)]
+pub struct ScrubResult {
+    /// Check or repair.
+    pub repair: bool,
+    /// When it ended, microseconds since 1970.
+    pub unix_micros: u64,
+    /// It walked over the whole array.
+    pub complete: bool,
+    /// How long it took.
+    pub duration: Duration,
+    /// What it found.
+    pub report: Report,
+}
+
+/// The part of the walk that is under way.
+struct Flight {
+    start: u64,
+    len: u64,
+    answer: Completion<(crate::Result<()>, Report)>,
+}
+
+/// How a walk ended.
+#[derive(PartialEq, Eq, Debug)]
+enum Walk {
+    Finished,
+    /// The configuration changed under it, or it was stopped.
+    Broken,
+}
+
+impl Keeper {
+    /// Finds something to do, does it, and looks again.
+    pub(super) async fn mind_jobs(self: Rc<Self>) {
+        while !self.is_stopping() {
+            if self.configuration.borrow().mode != Mode::ReadWrite {
+                self.stirred.wait().await;
+            } else if self.seat_spare().await {
+                continue;
+            } else if let Some(task) = self.next_task() {
+                self.labour(task).await;
+            } else {
+                self.stirred.wait().await;
+            }
+        }
+    }
+
+    /// The most urgent task.
+    fn next_task(&self) -> Option<(JobKind, Task)> {
+        let now = self.configuration.borrow();
+        let slots = now.seats.iter().enumerate();
+        let rebuilding: SlotSet = slots
+            .clone()
+            .filter(|(_, seat)| seat.member.is_some() && seat.recovered.is_some())
+            .map(|(slot, _)| Slot::new(slot))
+            .collect();
+        if !rebuilding.is_empty() {
+            return Some((JobKind::Rebuild(rebuilding), Task::Rebuild(rebuilding)));
+        }
+        let copying = slots.clone().find(|(_, seat)| seat.twin.is_some());
+        if let Some((slot, _)) = copying {
+            let slot = Slot::new(slot);
+            return Some((JobKind::Replace(slot), Task::Copy(slot)));
+        }
+        if !self.unsynced.borrow().is_empty() && Keeper::unwell(&now).is_empty() {
+            return Some((JobKind::Resync, Task::Resync));
+        }
+        let scrub = self.scrub.borrow_mut().take()?;
+        let kind = if scrub == Task::Repair { JobKind::Repair } else { JobKind::Check };
+        Some((kind, scrub))
+    }
+
+    /// What a task has to walk over.
+    fn ranges_of(&self, task: Task) -> RangeSet {
+        let end = self.geometry.capacity();
+        let now = self.configuration.borrow();
+        match task {
+            Task::Rebuild(slots) => slots
+                .iter()
+                .flat_map(|slot| {
+                    let seat = now.seats[slot.index()];
+                    let partial = self.partial.borrow();
+                    let known = seat.member.and_then(|id| partial.get(&id).cloned());
+                    let rest = seat.recovered.unwrap_or(end);
+                    let whole = RangeSet::from_iter([rest..end]);
+                    known.unwrap_or(whole).iter().collect::<Vec<_>>()
+                })
+                .collect(),
+            Task::Copy(slot) => {
+                let copied = now.seats[slot.index()].twin.map_or(0, |(_, copied)| copied);
+                RangeSet::from_iter([copied..end])
+            }
+            Task::Resync => self.unsynced.borrow().clone(),
+            Task::Check | Task::Repair => RangeSet::from_iter([0..end]),
+        }
+    }
+
+    /// Does one job from beginning to end.
+    async fn labour(&self, (kind, task): (JobKind, Task)) {
+        let ranges = self.ranges_of(task);
+        let started = self.clock.now();
+        *self.job.borrow_mut() = Some(Job {
+            kind,
+            total: ranges.bytes(),
+            done: 0,
+            started,
+            recent: VecDeque::new(),
+            report: Report::default(),
+            throttled: Duration::ZERO,
+        });
+        self.note(EventKind::JobStarted, None, describe(kind));
+        let walk = self.walk(task, &ranges).await;
+        let finished = walk == Walk::Finished;
+        self.conclude(task, finished).await;
+        let job = self.job.borrow_mut().take().expect("set above, taken here only");
+        if matches!(kind, JobKind::Check | JobKind::Repair) {
+            *self.last_scrub.borrow_mut() = Some(ScrubResult {
+                repair: kind == JobKind::Repair,
+                unix_micros: self.clock.unix_micros(),
+                complete: finished,
+                duration: self.clock.now() - started,
+                report: job.report.clone(),
+            });
+        }
+        let how = if finished { "finished" } else { "interrupted" };
+        let lost: u64 = job.report.lost.iter().map(|&(_, len)| len).sum();
+        let lost =
+            if lost > 0 { format!(", {lost} bytes could not be recovered") } else { String::new() };
+        let text = format!("{} {how}{lost}", describe(kind));
+        let event = if finished { EventKind::JobFinished } else { EventKind::JobInterrupted };
+        self.note(event, None, text);
+        self.stirred.raise();
+    }
+
+    /// What follows when a walk has ended.
+    async fn conclude(&self, task: Task, finished: bool) {
+        match task {
+            Task::Rebuild(slots) if finished => {
+                for slot in slots.iter() {
+                    let member = self.configuration.borrow().seats[slot.index()].member;
+                    if let Some(id) = member {
+                        self.partial.borrow_mut().remove(&id);
+                        self.rebuilt(slot, id).await;
+                        self.note(
+                            EventKind::SpareActive,
+                            Some(id),
+                            format!("slot {slot} is whole"),
+                        );
+                    }
+                }
+                self.clear_all_marks().await;
+            }
+            Task::Copy(slot) if finished => {
+                let twin = self.configuration.borrow().seats[slot.index()].twin;
+                if let Some((id, _)) = twin {
+                    self.replaced(slot, id).await;
+                }
+            }
+            Task::Resync if self.configuration.borrow().mode == Mode::ReadWrite => {
+                // A failure to record is a loss, and is dealt with as one.
+                if self.record().await.is_ok() && finished {
+                    self.clear_all_marks().await;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Walks over `ranges` in units, a few at a time.
+    async fn walk(&self, task: Task, ranges: &RangeSet) -> Walk {
+        let step = self.shards[0].unit_border();
+        let stripe = self.geometry.stripe_bytes();
+        let end = self.geometry.capacity();
+        let mut flights: VecDeque<Flight> = VecDeque::new();
+        let (mut next, mut recorded) = (0, 0);
+        loop {
+            let intact = self.goes_on(task);
+            while intact && flights.len() < self.bounds.job_units {
+                let Some(range) = ranges.next(next) else { break };
+                // Whole stripes, up to the next unit border.
+                let start = range.start / stripe * stripe;
+                let len = ((start / step + 1) * step).min(end) - start;
+                let len = len.min(range.end.next_multiple_of(stripe) - start).min(end - start);
+                next = start + len;
+                let answer = self.shards[0].upkeep_range(task, start, len);
+                flights.push_back(Flight { start, len, answer });
+            }
+            let Some(flight) = flights.pop_front() else {
+                return if intact { Walk::Finished } else { Walk::Broken };
+            };
+            let (result, report) = flight.answer.await;
+            if result.is_err() {
+                // The walk ends when all of its units have: they hold locks.
+                for flight in flights {
+                    let _ = flight.answer.await;
+                }
+                return Walk::Broken;
+            }
+            let position = flight.start + flight.len;
+            self.progress(task, ranges, flight.start, flight.len, report);
+            if position - recorded >= self.checkpoint_bytes() && self.goes_on(task) {
+                recorded = position;
+                if matches!(task, Task::Rebuild(_) | Task::Copy(_) | Task::Resync) {
+                    let _ = self.record().await;
+                }
+            }
+            self.hold_back(flight.len).await;
+        }
+    }
+
+    /// Bytes of the array between checkpoints.
+    fn checkpoint_bytes(&self) -> u64 {
+        let slots = self.geometry.slots() as u64;
+        self.bounds.checkpoint_bytes.saturating_mul(slots)
+    }
+
+    /// True while the task is what the configuration wants.
+    fn goes_on(&self, task: Task) -> bool {
+        let now = self.configuration.borrow();
+        if self.is_stopping() || now.mode != Mode::ReadWrite {
+            return false;
+        }
+        match task {
+            Task::Rebuild(slots) => {
+                let recovering = |slot: Slot| {
+                    let seat = now.seats[slot.index()];
+                    seat.member.is_some() && seat.recovered.is_some()
+                };
+                let all = (0..now.seats.len()).map(Slot::new).filter(|&slot| recovering(slot));
+                all.collect::<SlotSet>() == slots
+            }
+            Task::Copy(slot) => now.seats[slot.index()].twin.is_some(),
+            Task::Resync => Keeper::unwell(&now).is_empty(),
+            Task::Check | Task::Repair => !self.scrub_cancelled(),
+        }
+    }
+
+    fn scrub_cancelled(&self) -> bool {
+        self.job.borrow().as_ref().is_some_and(|job| job.total == 0)
+    }
+
+    /// Stops the scrub that is under way. False if there is none.
+    pub(crate) fn cancel_scrub(&self) -> bool {
+        let waiting = self.scrub.borrow_mut().take().is_some();
+        let mut job = self.job.borrow_mut();
+        match job.as_mut() {
+            Some(job) if matches!(job.kind, JobKind::Check | JobKind::Repair) => {
+                job.total = 0;
+                true
+            }
+            _ => waiting,
+        }
+    }
+
+    /// Everything up to the end of this piece is done: says so to the shards, remembers it for the next
+    /// checkpoint, and for those who ask how far things are.
+    fn progress(&self, task: Task, ranges: &RangeSet, start: u64, len: u64, report: Report) {
+        let end = start + len;
+        let below = ranges.next(end).map_or(self.geometry.capacity(), |range| range.start);
+        {
+            let mut now = self.configuration.borrow_mut();
+            let mut tell: Vec<(Slot, bool)> = Vec::new();
+            match task {
+                Task::Rebuild(slots) => {
+                    for slot in slots.iter() {
+                        let seat = &mut now.seats[slot.index()];
+                        if let Some(recovered) = &mut seat.recovered {
+                            *recovered = (*recovered).max(below);
+                            tell.push((slot, false));
+                        }
+                    }
+                }
+                Task::Copy(slot) => {
+                    if let Some((_, copied)) = &mut now.seats[slot.index()].twin {
+                        *copied = (*copied).max(below);
+                        tell.push((slot, true));
+                    }
+                }
+                Task::Resync | Task::Repair => self.unsynced.borrow_mut().remove(start..end),
+                Task::Check => {}
+            }
+            for (slot, twin) in tell {
+                self.broadcast(|| ToShard::Recovered { slot, twin, below });
+            }
+        }
+        let now = self.clock.now();
+        if let Some(job) = self.job.borrow_mut().as_mut() {
+            job.done += len;
+            job.report.absorb(report, FINDINGS_MAX);
+            job.recent.push_back((now, job.done, job.report.bytes));
+            while job.recent.front().is_some_and(|&(at, ..)| now - at > Duration::from_secs(60)) {
+                job.recent.pop_front();
+            }
+        }
+    }
+
+    /// Waits as long as the speed limit says.
+    async fn hold_back(&self, array_bytes: u64) {
+        let share = array_bytes / self.geometry.slots().max(1) as u64;
+        let busy = self.shards.iter().any(|shard| shard.requests.in_flight() > 0);
+        let now = self.clock.now();
+        if let Some(until) = self.pace.next(now, share.max(1), busy) {
+            self.clock.sleep_until(until).await;
+            if let Some(job) = self.job.borrow_mut().as_mut() {
+                job.throttled += until - now;
+            }
+        }
+    }
+}
+
+/// A job in words.
+pub(crate) fn describe(kind: JobKind) -> String {
+    match kind {
+        JobKind::Rebuild(slots) => {
+            let slots: Vec<String> = slots.iter().map(|slot| slot.to_string()).collect();
+            format!("rebuild of slot {}", slots.join(", "))
+        }
+        JobKind::Replace(slot) => format!("replacement of slot {slot}"),
+        JobKind::Resync => "resync".into(),
+        JobKind::Check => "check".into(),
+        JobKind::Repair => "repair".into(),
+    }
+}

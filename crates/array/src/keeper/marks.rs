@@ -1,0 +1,127 @@
+//! The dirty mark of the superblocks and the bits of the write-intent bitmap.
+
+use std::ops::RangeInclusive;
+
+use io::Ticket;
+
+use super::Keeper;
+use crate::message::{Message, ToShard};
+use crate::sync::array_range;
+use crate::view::Mode;
+
+/// What a shard asks about marks.
+pub(crate) enum Asked {
+    Mark { shard: usize, ticket: u64, regions: RangeInclusive<u64> },
+    Unmark { shard: usize, regions: Vec<u64> },
+    Quiet { shard: usize },
+}
+
+impl Keeper {
+    /// Answers what shards ask about marks, in order. Apart from changes of membership: shards that
+    /// wait for a mark hold no place inside the gate.
+    pub(super) async fn mind_marks(&self) {
+        loop {
+            let asked = self.marking.borrow_mut().pop_front();
+            match asked {
+                Some(Asked::Mark { shard, ticket, regions }) => {
+                    let granted = self.mark(shard, regions).await;
+                    let ticket = Ticket::from_bits(ticket).to_bits();
+                    let answer = Message::Shard(ToShard::Marked { ticket, granted });
+                    self.mailbox.send(shard, &mut vec![answer]);
+                }
+                Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
+                Some(Asked::Quiet { shard }) => self.quiet(shard).await,
+                None => self.stirred.wait().await,
+            }
+        }
+    }
+
+    /// Makes members dirty and sets bits. False if the array takes no writes.
+    async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
+        self.awake.borrow_mut().insert(shard);
+        if self.clean.replace(false) && self.record().await.is_err() {
+            return false;
+        }
+        if self.ledger.facts().mark_bytes.is_some() {
+            loop {
+                let now = self.configuration();
+                if now.mode != Mode::ReadWrite {
+                    return false;
+                }
+                let Err(failed) = self.ledger.set_bits(&now, regions.clone()).await else { break };
+                self.report(failed);
+                self.after(now.epoch).await;
+            }
+        }
+        let mut holders = self.holders.borrow_mut();
+        for region in regions {
+            holders.entry(region).or_default().insert(shard);
+        }
+        self.configuration.borrow().mode == Mode::ReadWrite
+    }
+
+    async fn unmark(&self, shard: usize, regions: Vec<u64>) {
+        let mut free = Vec::new();
+        {
+            let mut holders = self.holders.borrow_mut();
+            for region in regions {
+                let Some(shards) = holders.get_mut(&region) else { continue };
+                shards.remove(&shard);
+                if shards.is_empty() {
+                    holders.remove(&region);
+                    free.push(region);
+                }
+            }
+        }
+        self.clear(free).await;
+    }
+
+    /// Clears the bits of regions that nobody holds, as far as they may be cleared: never while a
+    /// member is missing (it will need them), never where something is not synced.
+    async fn clear(&self, mut regions: Vec<u64>) {
+        let Some(mark) = self.ledger.facts().mark_bytes else { return };
+        let now = self.configuration();
+        if now.mode != Mode::ReadWrite || !Keeper::unwell(&now).is_empty() {
+            return;
+        }
+        {
+            let (holders, unsynced) = (self.holders.borrow(), self.unsynced.borrow());
+            regions.retain(|&region| {
+                let sync = region * mark..(region + 1) * mark;
+                let array = array_range(&self.geometry, sync);
+                !holders.contains_key(&region) && !unsynced.overlaps(array)
+            });
+        }
+        if !regions.is_empty()
+            && let Err(failed) = self.ledger.clear_bits(&now, &regions).await
+        {
+            self.report(failed);
+        }
+    }
+
+    /// Clears every bit that may be cleared: after a rebuild or resync, and at the end.
+    pub(super) async fn clear_all_marks(&self) {
+        let dirty: Vec<u64> = self.ledger.dirty_bits().collect();
+        self.clear(dirty).await;
+    }
+
+    /// A shard writes nothing at the moment; when none does, the members are clean.
+    async fn quiet(&self, shard: usize) {
+        self.awake.borrow_mut().remove(&shard);
+        let quiet = self.awake.borrow().is_empty();
+        // Marks that were asked for meanwhile come first: they would make it dirty again.
+        let asked = self.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));
+        if quiet && !asked && !self.clean.get() {
+            self.clean.set(true);
+            if self.record().await.is_err() {
+                self.clean.set(false);
+            }
+        }
+    }
+
+    /// The shards' marks are theirs no longer: at the end, when no request is left.
+    pub(crate) fn forget_holders(&self) {
+        self.holders.borrow_mut().clear();
+        self.awake.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,54 @@
+//! How fast background work goes: at most `max`, and down to `min` while clients are at work.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use io::Time;
+
+/// Limits of background work, in bytes of a member per second; they may be changed at any time.
+pub(crate) struct Pace {
+    pub(crate) min: Cell<u64>,
+    pub(crate) max: Cell<u64>,
+    /// Work up to here is paid for.
+    paid_until: Cell<Time>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        let (min, max) = (Cell::new(64 << 20), Cell::new(u64::MAX));
+        Pace { min, max, paid_until: Cell::new(Time(0)) }
+    }
+}
+
+impl Pace {
+    /// When the next piece may begin, if `bytes` were done just now.
+    pub(crate) fn next(&self, now: Time, bytes: u64, busy: bool) -> Option<Time> {
+        let rate = if busy { self.min.get().min(self.max.get()) } else { self.max.get() };
+        if rate == u64::MAX {
+            return None;
+        }
+        let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate.max(1));
+        // Idle time is not saved up.
+        let until = self.paid_until.get().max(now) + cost;
+        self.paid_until.set(until);
+        (until > now).then_some(until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_spread_to_the_rate_of_the_moment() {
+        let pace = Pace::default();
+        assert_eq!(pace.next(Time(0), 1 << 20, false), None, "unlimited");
+        pace.max.set(1 << 20);
+        assert_eq!(pace.next(Time(0), 1 << 20, false), Some(Time(1_000_000_000)));
+        assert_eq!(pace.next(Time(0), 1 << 20, false), Some(Time(2_000_000_000)));
+        pace.max.set(u64::MAX);
+        pace.min.set(1 << 19);
+        let later = Time(5_000_000_000);
+        assert_eq!(pace.next(later, 1 << 20, true), Some(Time(7_000_000_000)));
+    }
+}

@@ -1,0 +1,130 @@
+//! One shard's side of the write-intent bitmap: which regions it may write to.
+//!
+//! Before bytes of a region go out, the region's mark must be durable on the members; that is the
+//! keeper's work ([`Intent`]). A shard remembers what it was granted, so that all but the first write
+//! to a region pass without a message, and gives regions back when nothing was written there for a
+//! while and everything is flushed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::{Completion, Time};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
+pub trait Intent {
+    /// Marks these regions as about to be written. Completes with true when the marks are durable; with
+    /// false, nothing may be written.
+    fn acquire(&self, regions: RangeInclusive<u64>) -> Completion<bool>;
+
+    /// The holder has flushed all that it wrote to these regions and writes there no more.
+    fn release(&self, regions: Vec<u64>);
+
+    /// The holder writes nothing at the moment, anywhere.
+    fn quiet(&self);
+}
+
+/// The marks that a shard holds.
+pub(crate) struct Marks {
+    intent: Rc<dyn Intent>,
+    held: RefCell<BTreeMap<u64, Mark>>,
+    /// The keeper knows that this shard writes.
+    awake: Cell<bool>,
+    writers: Cell<usize>,
+    last_write: Cell<Time>,
+}
+
+#[derive(Default)]
+struct Mark {
+    granted: bool,
+    writers: u32,
+    last_write: Time,
+}
+
+impl Marks {
+    pub(crate) fn new(intent: Rc<dyn Intent>) -> Marks {
+        Marks {
+            intent,
+            held: RefCell::default(),
+            awake: Cell::new(false),
+            writers: Cell::new(0),
+            last_write: Cell::new(Time(0)),
+        }
+    }
+
+    /// Completes when these regions may be written. Each success is matched by one [`Marks::exit`].
+    pub(crate) async fn enter(&self, regions: RangeInclusive<u64>) -> Result<()> {
+        self.writers.set(self.writers.get() + 1);
+        let mut granted = self.awake.get();
+        for region in regions.clone() {
+            let mut held = self.held.borrow_mut();
+            let mark = held.entry(region).or_default();
+            mark.writers += 1;
+            granted &= mark.granted;
+        }
+        if granted {
+            return Ok(());
+        }
+        if !self.intent.acquire(regions.clone()).await {
+            self.exit(regions, Time(0));
+            return Err(Error::new(ErrorKind::ReadOnly, "the write intent could not be recorded"));
+        }
+        self.awake.set(true);
+        for region in regions {
+            self.held.borrow_mut().entry(region).or_default().granted = true;
+        }
+        Ok(())
+    }
+
+    /// A write to these regions has ended.
+    pub(crate) fn exit(&self, regions: RangeInclusive<u64>, now: Time) {
+        self.writers.set(self.writers.get() - 1);
+        self.last_write.set(now);
+        let mut held = self.held.borrow_mut();
+        for region in regions {
+            let mark = held.get_mut(&region).expect("held since enter");
+            mark.writers -= 1;
+            mark.last_write = now;
+        }
+    }
+
+    /// Regions without writes since `linger` before `now`.
+    pub(crate) fn idle(&self, now: Time, linger: Duration) -> Vec<u64> {
+        let held = self.held.borrow();
+        let idle = |mark: &Mark| mark.writers == 0 && now - mark.last_write >= linger;
+        held.iter().filter(|(_, mark)| idle(mark)).map(|(&region, _)| region).collect()
+    }
+
+    /// Gives back those of `regions` that were not written since `since`, when a flush of all members
+    /// that began then has completed.
+    pub(crate) fn release(&self, mut regions: Vec<u64>, since: Time) {
+        let mut held = self.held.borrow_mut();
+        regions.retain(|region| {
+            held.get(region).is_some_and(|mark| mark.writers == 0 && mark.last_write <= since)
+        });
+        for region in &regions {
+            held.remove(region);
+        }
+        drop(held);
+        if !regions.is_empty() {
+            self.intent.release(regions);
+        }
+    }
+
+    /// Tells the keeper if nothing was written for `delay`.
+    pub(crate) fn settle(&self, now: Time, delay: Duration) {
+        if self.awake.get() && self.writers.get() == 0 && now - self.last_write.get() >= delay {
+            self.awake.set(false);
+            self.intent.quiet();
+        }
+    }
+
+    /// True if there is something to settle or release later.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.awake.get() || !self.held.borrow().is_empty()
+    }
+}

@@ -1,0 +1,93 @@
+//! What shards and the keeper tell each other: plain data that may cross threads.
+
+use std::sync::Arc;
+
+use layout::Slot;
+
+use crate::member::MemberId;
+use crate::unit::{Ended, Unit};
+use crate::view::Configuration;
+
+/// A message; which of the two it is for is in its name.
+pub enum Message {
+    /// To a shard.
+    Shard(ToShard),
+    /// To the keeper.
+    Keeper(ToKeeper),
+}
+
+/// From the keeper, or from another shard.
+pub enum ToShard {
+    /// Work for the shard that owns the region.
+    #[doc(hidden)]
+    Unit(#[allow(private_interfaces)] Unit),
+    /// A unit has ended, back to where its request came in.
+    #[doc(hidden)]
+    Ended(#[allow(private_interfaces)] Ended),
+    /// The membership is about to change: let no unit begin, and say when you are still.
+    Close,
+    /// The membership has changed; go on.
+    Open(Arc<Configuration>),
+    /// A mark is durable, or could not be made so.
+    Marked {
+        /// From [`ToKeeper::Mark`].
+        ticket: u64,
+        /// False: nothing may be written.
+        granted: bool,
+    },
+    /// A slot, or its twin, now holds all bytes below this array offset.
+    Recovered {
+        /// The slot.
+        slot: Slot,
+        /// It is the slot's twin.
+        twin: bool,
+        /// Array offset.
+        below: u64,
+    },
+}
+
+/// From a shard.
+pub enum ToKeeper {
+    /// A member failed an operation that must not fail.
+    Lost {
+        /// The member.
+        member: MemberId,
+        /// What it said.
+        why: io::Error,
+    },
+    /// No unit moves in this shard any more.
+    Still {
+        /// The shard.
+        shard: usize,
+    },
+    /// The shard is about to write to these regions of the write-intent bitmap.
+    Mark {
+        /// The shard.
+        shard: usize,
+        /// Given back with the answer.
+        ticket: u64,
+        /// First region.
+        first: u64,
+        /// Last region.
+        last: u64,
+    },
+    /// The shard has flushed all it wrote to these regions, and writes there no more.
+    Unmark {
+        /// The shard.
+        shard: usize,
+        /// The regions.
+        regions: Vec<u64>,
+    },
+    /// The shard writes nothing at the moment.
+    Quiet {
+        /// The shard.
+        shard: usize,
+    },
+    /// Bytes of a member were rewritten after a read error.
+    Repaired {
+        /// The member.
+        member: MemberId,
+        /// How many.
+        bytes: u64,
+    },
+}

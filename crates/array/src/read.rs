@@ -1,0 +1,410 @@
+//! Reading: straight into the client's buffers where the bytes can be read, by way of the row's other
+//! slots where they cannot.
+//!
+//! A read of a healthy stripe takes no lock and copies nothing. Where something is missing, not yet
+//! rebuilt or cannot be read, the rows concerned are locked, their other slots are read once, and the
+//! missing bytes computed. A block that gave a read error is then rewritten from what was recovered and
+//! read once more: a member that cannot do that is lost.
+
+use std::rc::Rc;
+
+use io::Buf;
+use layout::plan::{Erasure, WritePlan, plan_read};
+use layout::{Family, Slot, SlotSet};
+
+use crate::batch::Manner;
+use crate::compute;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Inside;
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::{Scratch, Shard};
+use crate::view::View;
+
+/// The client's buffers of a read, cut into parts as the members are asked for them.
+#[derive(Default)]
+pub(crate) struct Parts {
+    /// In array order. A part is out while a member fills it.
+    bufs: Vec<Option<Buf>>,
+}
+
+impl Parts {
+    /// Cuts the next `len` bytes off the client's buffers, at their borders too.
+    fn cut(&mut self, from: &mut std::vec::IntoIter<Buf>, rest: &mut Option<Buf>, len: u64) {
+        let mut left = len as usize;
+        while left > 0 {
+            let mut buf = rest.take().or_else(|| from.next()).expect("buffers cover the request");
+            if buf.len() > left {
+                *rest = Some(buf.split_off(left));
+            }
+            left -= buf.len();
+            self.bufs.push(Some(buf));
+        }
+    }
+}
+
+impl Shard {
+    /// Fills `bufs`, which cover `range` of the array.
+    pub(crate) async fn read(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        if self.setup.geometry.family() != Family::Parity {
+            return self.read_copies(work, manner, range, bufs).await;
+        }
+        if !self.setup.check_reads {
+            let inside = self.gate.enter().await;
+            let view = self.view();
+            if self.can_read_directly(&view, range)
+                && self.read_directly(work, manner, &view, range, bufs).await
+            {
+                return Ok(());
+            }
+            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            if !work.failures.is_empty() {
+                self.lose(&inside, &view, &mut work.failures).await?;
+            }
+        }
+        self.read_rows(work, manner, range, bufs).await
+    }
+
+    /// True if everything in the range can be read as it is.
+    fn can_read_directly(&self, view: &View, (offset, len): (u64, u64)) -> bool {
+        let geometry = &self.setup.geometry;
+        let whole = view.in_sync.count() == geometry.slots();
+        let good = |(_, member): (Slot, &Rc<crate::member::Member>)| member.bad.borrow().is_empty();
+        if whole && view.members().all(good) {
+            return true;
+        }
+        let end = geometry.stripe_bytes();
+        self.each_chunk(offset, len).all(|(slot, at, part, array_offset)| {
+            let stripe_end = (array_offset / end + 1) * end;
+            view.is_readable(slot, stripe_end, at, part)
+        })
+    }
+
+    /// The chunks of an array range: slot, member offset, bytes, array offset.
+    pub(crate) fn each_chunk(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (Slot, u64, u64, u64)> {
+        let geometry = &self.setup.geometry;
+        let chunk = geometry.chunk_bytes();
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let (stripe, index, within) = geometry.stripe_of(at);
+            let part = (chunk - within).min(end - at);
+            let map = geometry.stripe(stripe);
+            let item = (map.data(index), map.member_offset() + within, part, at);
+            at += part;
+            Some(item)
+        })
+    }
+
+    /// Reads each chunk from its slot into the client's buffers. False if a read failed.
+    async fn read_directly(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> bool {
+        let mut parts = Parts::default();
+        let (mut from, mut rest) = (std::mem::take(bufs).into_iter(), None);
+        for (slot, at, part, _) in self.each_chunk(offset, len) {
+            let first = parts.bufs.len();
+            parts.cut(&mut from, &mut rest, part);
+            let member = view.member(slot).expect("what is readable has a member");
+            let mut at = at;
+            for tag in first..parts.bufs.len() {
+                let buf = parts.bufs[tag].take().expect("cut just now");
+                let len = buf.len() as u64;
+                work.batch.read(member, slot, at, buf, tag as u32, manner.op_bytes);
+                at += len;
+            }
+        }
+        self.run(&mut work.batch, manner).await;
+        self.gather(work, parts, bufs, len)
+    }
+
+    /// Takes the parts of a read back from the batch. False if a read failed.
+    pub(crate) fn gather(
+        &self,
+        work: &mut Scratch,
+        mut parts: Parts,
+        bufs: &mut Vec<Buf>,
+        len: u64,
+    ) -> bool {
+        let mut whole = true;
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            whole &= ok && buf.is_some();
+            parts.bufs[tag as usize] = buf;
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        bufs.extend(parts.bufs.into_iter().flatten());
+        let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if have < len {
+            // Some buffers stayed with a member that does not answer: the client gets others.
+            bufs.clear();
+            bufs.push(self.pool.take(len as usize));
+        }
+        whole
+    }
+
+    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave errors.
+    async fn read_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        self.cut_rows(offset, len, &mut work.rows);
+        let slots = self.setup.geometry.slots() as u64;
+        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
+        let _memory = self.scratch.take(need).await;
+        let inside = self.gate.enter().await;
+        let view = loop {
+            let view = self.view();
+            self.plan_reads(&view, &mut work.rows)?;
+            if self.read_for_rows(work, manner, &view).await {
+                break view;
+            }
+            if !work.failures.is_empty() {
+                self.lose(&inside, &view, &mut work.failures).await?;
+            }
+        };
+        let mut target = Target { offset, bufs };
+        for row in &work.rows {
+            self.deliver(row, &work.pieces, &mut target)?;
+        }
+        self.repair_rows(work, manner, &inside, view).await
+    }
+
+    /// Plans the reading of every row. The slots to read stand in the row's plan.
+    fn plan_reads(&self, view: &View, rows: &mut [RowWork]) -> Result<()> {
+        for work in rows {
+            let state = self.state_of(view, work);
+            let plan = plan_read(&work.roles, &state, work.touched())
+                .map_err(|lost| self.data_lost(work, lost))?;
+            let all = work.roles.data.union(work.roles.parity());
+            let check = self.setup.check_reads && state.synced && all.is_subset(state.readable);
+            let method = match plan.recover {
+                Some(erasure) => layout::plan::Method::Recover(erasure),
+                None => layout::plan::Method::DataOnly,
+            };
+            let read = if check { all } else { plan.read };
+            work.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
+        }
+        Ok(())
+    }
+
+    /// Copies a row's bytes to the client, recovering them where needed.
+    fn deliver(&self, work: &RowWork, pieces: &[Piece], target: &mut Target<'_>) -> Result<()> {
+        let plan = work.plan.expect("planned just before");
+        let (map, row) = (&work.map, &work.row);
+        if work.roles.parity().is_subset(plan.read) && self.setup.check_reads {
+            self.check_row(work, pieces)?;
+        }
+        let recovered = match plan.method {
+            layout::plan::Method::Recover(erasure) => {
+                Some((erasure, self.recover_row(work, erasure, pieces)))
+            }
+            _ => None,
+        };
+        let base = self.stripe_offset(row.stripe) + row.start;
+        for index in row.first..row.first + row.count {
+            let slot = map.data(index);
+            let bytes =
+                match (&recovered, work.have(pieces, slot)) {
+                    (_, Some(bytes)) => bytes,
+                    (Some((erasure, (x, y))), None) => {
+                        if erasure.lost().iter().next() == Some(slot) { &x[..] } else { &y[..] }
+                    }
+                    (None, None) => unreachable!("the plan reads or recovers what is wanted"),
+                };
+            target.put(base + index as u64 * self.setup.geometry.chunk_bytes(), bytes);
+            self.setup.clock.charge(io::Cost::Copy, bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Compares a row's parity with its data.
+    fn check_row(&self, work: &RowWork, pieces: &[Piece]) -> Result<()> {
+        if self.row_agrees(work, pieces) {
+            return Ok(());
+        }
+        let what = "data and parity contradict each other; run `parapet scrub` to see where";
+        Err(Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(work.row.stripe)))
+    }
+
+    /// True if the parity that was read agrees with the data.
+    pub(crate) fn row_agrees(&self, work: &RowWork, pieces: &[Piece]) -> bool {
+        let (map, kernel) = (&work.map, self.setup.kernel);
+        let have = |slot| work.have(pieces, slot).expect("all slots were read");
+        let count = map.data_count();
+        self.setup.clock.charge(io::Cost::Parity, work.row.len() * count as u64);
+        match map.q() {
+            None => {
+                let each = (0..count).map(|index| have(map.data(index)));
+                compute::sources(each, |all| kernel.check_p(all, have(map.p())))
+            }
+            Some(q) => {
+                let each = (0..count).map(|i| (map.exponent(i), have(map.data(i))));
+                compute::terms(each, |all| kernel.check_pq(all, have(map.p()), have(q)))
+            }
+        }
+    }
+
+    /// Computes the lost data of a row: the bytes of the first lost slot, and of the second if there
+    /// are two.
+    pub(crate) fn recover_row(
+        &self,
+        work: &RowWork,
+        erasure: Erasure,
+        pieces: &[Piece],
+    ) -> (Buf, Buf) {
+        let len = work.row.len() as usize;
+        let two = matches!(erasure, Erasure::FromPq(..));
+        let (mut x, mut y) = (self.pool.take(len), self.pool.take(if two { len } else { 0 }));
+        let have = |slot| work.have(pieces, slot).expect("the plan reads all that is left");
+        self.setup.clock.charge(io::Cost::Parity, (len * work.map.data_count()) as u64);
+        compute::recover(self.setup.kernel, &work.map, erasure, have, &mut x, &mut y);
+        (x, y)
+    }
+
+    /// Rewrites the blocks that gave read errors with what was recovered, and reads them once more.
+    async fn repair_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: Rc<View>,
+    ) -> Result<()> {
+        work.outgoing.clear();
+        for row in work.rows.iter().filter(|row| !row.bad.is_empty()) {
+            let plan = row.plan.expect("planned in read_rows");
+            let layout::plan::Method::Recover(erasure) = plan.method else { continue };
+            let (x, y) = self.recover_row(row, erasure, &work.pieces);
+            for (slot, buf) in erasure.lost().iter().zip([x, y]) {
+                if row.bad.contains(slot) {
+                    let (at, bytes) = (row.at(), buf.freeze());
+                    work.outgoing.push(Outgoing { slot, at, bytes });
+                }
+            }
+        }
+        self.rewrite(work, manner, inside, view).await
+    }
+
+    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that does not
+    /// give back what was written is lost.
+    pub(crate) async fn rewrite(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: Rc<View>,
+    ) -> Result<()> {
+        if work.outgoing.is_empty() || view.mode != crate::view::Mode::ReadWrite {
+            work.outgoing.clear();
+            return Ok(());
+        }
+        self.send(work, Manner { fua: true, ..manner }, inside, Rc::clone(&view)).await?;
+        let view = self.view();
+        for (tag, out) in work.outgoing.iter().enumerate() {
+            let Some(member) = view.member(out.slot) else { continue };
+            let buf = self.pool.take(out.bytes.len());
+            work.batch.read(member, out.slot, out.at, buf, tag as u32, manner.op_bytes);
+        }
+        self.run(&mut work.batch, manner).await;
+        let (outgoing, mut wrong) = (&work.outgoing, Vec::new());
+        let check = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let out = &outgoing[tag as usize];
+            if !ok || buf.is_none_or(|buf| buf[..] != out.bytes[..]) {
+                wrong.push(out.slot);
+            }
+        };
+        work.batch.drain(check, |_, _, _| {}, &mut work.failures);
+        work.failures.clear();
+        for out in &work.outgoing {
+            let Some(member) = view.member(out.slot) else { continue };
+            if wrong.contains(&out.slot) {
+                let offset = member.data_offset + out.at;
+                let kind = io::ErrorKind::Medium { offset, len: out.bytes.len() as u64 };
+                let error = io::Error::new(kind, format!("{}: not repairable", member.name));
+                let (member, slot) = (Rc::clone(member), out.slot);
+                work.failures.push(crate::batch::Failure { member, slot, error });
+            } else {
+                let end = out.at + out.bytes.len() as u64;
+                member.bad.borrow_mut().remove(out.at..end);
+                self.repaired(member, out.bytes.len() as u64);
+            }
+        }
+        work.outgoing.clear();
+        if !work.failures.is_empty() {
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The client's buffers, to be filled at array offsets.
+pub(crate) struct Target<'a> {
+    pub(crate) offset: u64,
+    pub(crate) bufs: &'a mut [Buf],
+}
+
+impl Target<'_> {
+    /// Copies bytes to where they belong.
+    pub(crate) fn put(&mut self, array_offset: u64, mut bytes: &[u8]) {
+        let mut skip = (array_offset - self.offset) as usize;
+        for buf in self.bufs.iter_mut() {
+            if skip >= buf.len() {
+                skip -= buf.len();
+                continue;
+            }
+            let part = bytes.len().min(buf.len() - skip);
+            buf[skip..skip + part].copy_from_slice(&bytes[..part]);
+            bytes = &bytes[part..];
+            skip = 0;
+            if bytes.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to `each`
+    /// with its tag, the number of its range, and where in the range it begins.
+    pub(crate) fn cut_parts(
+        &self,
+        bufs: &mut Vec<Buf>,
+        ranges: impl Iterator<Item = u64>,
+        mut each: impl FnMut(u32, usize, u64, Buf),
+    ) -> Parts {
+        let mut parts = Parts::default();
+        let (mut from, mut rest) = (std::mem::take(bufs).into_iter(), None);
+        for (number, len) in ranges.enumerate() {
+            let first = parts.bufs.len();
+            parts.cut(&mut from, &mut rest, len);
+            let mut at = 0;
+            for tag in first..parts.bufs.len() {
+                let buf = parts.bufs[tag].take().expect("cut just now");
+                let len = buf.len() as u64;
+                each(tag as u32, number, at, buf);
+                at += len;
+            }
+        }
+        parts
+    }
+}

@@ -1,0 +1,118 @@
+//! Rows at work: what a worker keeps of each row of its unit, and the member reads it takes.
+
+use io::{Buf, SharedBuf};
+use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
+use layout::{Slot, SlotSet, Stripe, StripeMap};
+
+use crate::error::{Error, ErrorKind};
+use crate::shard::Shard;
+use crate::view::View;
+
+/// A row of a unit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowWork {
+    pub(crate) row: Row,
+    pub(crate) map: StripeMap,
+    pub(crate) roles: Roles,
+    /// Slots of this row that turned out to be unreadable.
+    pub(crate) bad: SlotSet,
+    /// For writes.
+    pub(crate) plan: Option<WritePlan>,
+    /// Its pieces: `first..first + count` of the unit's.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+/// What was read of one slot for a row.
+pub(crate) struct Piece {
+    pub(crate) slot: Slot,
+    pub(crate) buf: Option<Buf>,
+    pub(crate) failed: bool,
+}
+
+/// Bytes that must get to a slot: kept until they are there, so that a retry sends the very same.
+pub(crate) struct Outgoing {
+    pub(crate) slot: Slot,
+    /// From the start of the member's data.
+    pub(crate) at: u64,
+    pub(crate) bytes: SharedBuf,
+}
+
+impl RowWork {
+    pub(crate) fn new(row: Row, map: StripeMap, slots: usize) -> RowWork {
+        let roles = Roles::of(&map, slots);
+        RowWork { row, map, roles, bad: SlotSet::EMPTY, plan: None, first: 0, count: 0 }
+    }
+
+    /// Where the row begins on each member, from the start of its data.
+    pub(crate) fn at(&self) -> u64 {
+        self.map.member_offset() + self.row.start
+    }
+
+    /// The data slots that the request touches.
+    pub(crate) fn touched(&self) -> SlotSet {
+        (self.row.first..self.row.first + self.row.count)
+            .map(|index| self.map.data(index))
+            .collect()
+    }
+
+    /// What was read of a slot.
+    pub(crate) fn have<'a>(&self, pieces: &'a [Piece], slot: Slot) -> Option<&'a [u8]> {
+        let pieces = &pieces[self.first..self.first + self.count];
+        pieces.iter().find(|piece| piece.slot == slot)?.buf.as_deref()
+    }
+}
+
+impl Shard {
+    /// The rows that an array range touches, stripe by stripe.
+    pub(crate) fn cut_rows(&self, offset: u64, len: u64, into: &mut Vec<RowWork>) {
+        into.clear();
+        let geometry = &self.setup.geometry;
+        let (stripe_bytes, chunk) = (geometry.stripe_bytes(), geometry.chunk_bytes());
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            let stripe = Stripe(at / stripe_bytes);
+            let from = at % stripe_bytes;
+            let to = stripe_bytes.min(from + (end - at));
+            let map = geometry.stripe(stripe);
+            for row in rows(stripe, from, to, chunk) {
+                into.push(RowWork::new(row, map, geometry.slots()));
+            }
+            at += to - from;
+        }
+    }
+
+    /// What is known of a row now.
+    pub(crate) fn state_of(&self, view: &View, work: &RowWork) -> RowState {
+        let geometry = &self.setup.geometry;
+        let start = self.stripe_offset(work.row.stripe);
+        let synced = !self.is_unsynced(start, geometry.stripe_bytes());
+        let end = start + geometry.stripe_bytes();
+        let readable = |slot: &Slot| view.is_readable(*slot, end, work.at(), work.row.len());
+        let readable: SlotSet = view.present.iter().filter(readable).collect();
+        RowState { readable: readable.difference(work.bad), writable: view.present, synced }
+    }
+
+    /// Plans the writing of every row.
+    pub(crate) fn plan_rows(&self, view: &View, rows: &mut [RowWork]) -> Result<(), Error> {
+        for work in rows {
+            let state = self.state_of(view, work);
+            let plan = plan_write(&work.roles, &state, work.touched());
+            work.plan = Some(plan.map_err(|lost| self.data_lost(work, lost))?);
+        }
+        Ok(())
+    }
+
+    /// Plans the writing of the data alone, parity left as it is: only to measure what parity costs.
+    pub(crate) fn plan_without_parity(&self, view: &View, rows: &mut [RowWork]) {
+        for work in rows {
+            let write = work.touched().intersection(view.present);
+            work.plan = Some(WritePlan { method: Method::DataOnly, read: SlotSet::EMPTY, write });
+        }
+    }
+
+    /// The error for a row that has lost too much.
+    pub(crate) fn data_lost(&self, work: &RowWork, lost: DataLost) -> Error {
+        Error::new(ErrorKind::DataLost, lost.to_string()).at(self.stripe_offset(work.row.stripe))
+    }
+}

@@ -1,0 +1,586 @@
+//! A shard: the part of an array that one thread works on.
+//!
+//! ```text
+//!   units ──▶ queue ──▶ workers ──▶ lock rows ──▶ mark regions ──▶ gate ──▶ plan, read, compute, write
+//!                                                                   │
+//!   keeper ◀── lost, still, mark, quiet ── messages ── close, open, marked, recovered ──▶
+//! ```
+//!
+//! Owns its regions' row locks, its queue, its workers, its view of the membership. Never decides about
+//! the membership, never writes a superblock or a bitmap: that is the keeper's.
+//!
+//! Invariant: whatever a unit does to members it does inside the gate, under the lock of its rows,
+//! and with the marks of its regions durable.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use io::{Budget, Class, Clock, Completion, Completions, Mailbox, Pool, Signal, TaskSet, Ticket};
+use layout::{Family, Geometry, Stripe};
+use parity::Kernel;
+
+use crate::balance::Balancer;
+use crate::batch::{Batch, Failure, Manner};
+use crate::bounds::Bounds;
+use crate::error::{Error, ErrorKind, Result};
+use crate::gate::{Gate, Inside};
+use crate::locks::{Claim, Locks, Rows};
+use crate::marks::{Intent, Marks};
+use crate::member::{Member, MemberId};
+use crate::message::{Message, ToKeeper, ToShard};
+use crate::ranges::RangeSet;
+use crate::unit::{Action, Ended, Gain, Origin, Queue, Requests, Unit};
+use crate::upkeep::{Report, Task, Upkeep};
+use crate::view::{Configuration, View};
+use crate::watch::Watch;
+
+/// What every shard of an array is told when it starts.
+pub(crate) struct Setup {
+    pub(crate) name: String,
+    pub(crate) geometry: Rc<Geometry>,
+    pub(crate) bounds: Bounds,
+    pub(crate) kernel: Kernel,
+    pub(crate) clock: Rc<dyn Clock>,
+    /// Bytes of sync space per mark of the write-intent bitmap.
+    pub(crate) mark_bytes: u64,
+    /// Compare parity on each read.
+    pub(crate) check_reads: bool,
+    /// Compute parity at all: off only to measure what it costs.
+    pub(crate) parity: bool,
+}
+
+/// One shard.
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) count: usize,
+    pub(crate) setup: Setup,
+    pub(crate) pool: Pool,
+    pub(crate) scratch: Budget,
+    pub(crate) locks: Rc<Locks>,
+    pub(crate) gate: Gate,
+    pub(crate) watch: Watch,
+    pub(crate) balancer: Balancer,
+    pub(crate) requests: Requests,
+    /// Background work sent out from this shard.
+    upkeeps: Completions<(Result<()>, Report)>,
+    marks: Marks,
+    view: RefCell<Rc<View>>,
+    members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
+    /// Array ranges of this shard whose parity or copies may disagree.
+    pub(crate) unsynced: RefCell<RangeSet>,
+    queue: RefCell<Queue>,
+    idle: RefCell<Vec<Waker>>,
+    mailbox: Rc<dyn Mailbox<Message>>,
+    marking: Rc<Marking>,
+    /// Raised when the ticker has something to look after.
+    stirred: Signal,
+    stopping: Cell<bool>,
+}
+
+/// What a worker keeps between units, so that none of it is allocated anew.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) batch: Batch,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) rows: Vec<crate::rows::RowWork>,
+    pub(crate) pieces: Vec<crate::rows::Piece>,
+    pub(crate) outgoing: Vec<crate::rows::Outgoing>,
+}
+
+/// The local [`Intent`]: asks the keeper by message.
+struct Marking {
+    shard: usize,
+    mailbox: Rc<dyn Mailbox<Message>>,
+    waiting: Completions<bool>,
+}
+
+/// Where the keeper lives.
+pub(crate) const KEEPER: usize = 0;
+
+fn post(mailbox: &dyn Mailbox<Message>, to: usize, message: Message) {
+    mailbox.send(to, &mut vec![message]);
+}
+
+impl Intent for Marking {
+    fn acquire(&self, regions: std::ops::RangeInclusive<u64>) -> io::Completion<bool> {
+        let (ticket, completion) = self.waiting.start();
+        let (first, last) = (*regions.start(), *regions.end());
+        let mark = ToKeeper::Mark { shard: self.shard, ticket: ticket.to_bits(), first, last };
+        post(&*self.mailbox, KEEPER, Message::Keeper(mark));
+        completion
+    }
+
+    fn release(&self, regions: Vec<u64>) {
+        let unmark = ToKeeper::Unmark { shard: self.shard, regions };
+        post(&*self.mailbox, KEEPER, Message::Keeper(unmark));
+    }
+
+    fn quiet(&self) {
+        post(&*self.mailbox, KEEPER, Message::Keeper(ToKeeper::Quiet { shard: self.shard }));
+    }
+}
+
+impl Shard {
+    pub(crate) fn new(
+        count: usize,
+        setup: Setup,
+        mailbox: Rc<dyn Mailbox<Message>>,
+        intent: Option<Rc<dyn Intent>>,
+        configuration: &Configuration,
+        members: BTreeMap<MemberId, Rc<Member>>,
+        unsynced: RangeSet,
+    ) -> Rc<Shard> {
+        let index = mailbox.address();
+        let marking = Rc::new(Marking {
+            shard: index,
+            mailbox: Rc::clone(&mailbox),
+            waiting: Completions::new(),
+        });
+        let intent = intent.unwrap_or_else(|| Rc::clone(&marking) as Rc<dyn Intent>);
+        let view = View::new(configuration, |id| members.get(&id).cloned());
+        Rc::new(Shard {
+            index,
+            count,
+            pool: Pool::new(setup.bounds.keep_bytes),
+            scratch: Budget::new(setup.bounds.scratch_bytes),
+            setup,
+            locks: Rc::default(),
+            gate: Gate::default(),
+            watch: Watch::default(),
+            balancer: Balancer::default(),
+            requests: Requests::new(),
+            upkeeps: Completions::new(),
+            marks: Marks::new(intent),
+            view: RefCell::new(Rc::new(view)),
+            members: RefCell::new(members),
+            unsynced: RefCell::new(unsynced),
+            queue: RefCell::default(),
+            idle: RefCell::default(),
+            mailbox,
+            marking,
+            stirred: Signal::new(),
+            stopping: Cell::new(false),
+        })
+    }
+
+    /// Starts the shard's own tasks. `keeper` is told what comes in for it.
+    pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
+        for _ in 0..self.setup.bounds.units {
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.work().await });
+        }
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.keep_deadlines().await });
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.tend_marks().await });
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.report_stillness().await });
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.listen(keeper).await });
+    }
+
+    /// The view of now.
+    pub(crate) fn view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// The shard that owns the region of an array offset.
+    pub(crate) fn owner(&self, array_offset: u64) -> usize {
+        if self.count == 1 {
+            return 0;
+        }
+        (self.setup.geometry.region(array_offset) % self.count as u64) as usize
+    }
+
+    /// Sends a unit to its owner.
+    pub(crate) fn dispatch(&self, to: usize, unit: Unit) {
+        if to == self.index {
+            self.enqueue(unit);
+        } else {
+            post(&*self.mailbox, to, Message::Shard(ToShard::Unit(unit)));
+        }
+    }
+
+    fn enqueue(&self, unit: Unit) {
+        self.queue.borrow_mut().push(unit);
+        let worker = self.idle.borrow_mut().pop();
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+    }
+
+    /// A member handle for configurations to come.
+    pub(crate) fn introduce(&self, member: Rc<Member>) {
+        self.members.borrow_mut().insert(member.id, member);
+    }
+
+    /// The handle on a member.
+    pub(crate) fn member(&self, id: MemberId) -> Option<Rc<Member>> {
+        self.members.borrow().get(&id).cloned()
+    }
+
+    // ---- workers -------------------------------------------------------------------------------
+
+    async fn work(self: Rc<Self>) {
+        let mut scratch = Scratch::default();
+        while let Some((unit, claim)) = self.next().await {
+            self.carry_out(unit, claim, &mut scratch).await;
+        }
+    }
+
+    /// The next unit, with its claim on its rows: both taken in the order of arrival.
+    async fn next(&self) -> Option<(Unit, Option<Claim>)> {
+        std::future::poll_fn(|cx| {
+            if let Some(unit) = self.queue.borrow_mut().pop(self.unit_border()) {
+                let claim = self.claim_for(&unit);
+                return Poll::Ready(Some((unit, claim)));
+            }
+            if self.stopping.get() {
+                return Poll::Ready(None);
+            }
+            self.idle.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Units are cut, and merged, at multiples of this array offset.
+    pub(crate) fn unit_border(&self) -> u64 {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let unit = self.setup.bounds.unit_bytes;
+        if stripe > unit { stripe } else { unit / stripe * stripe }
+    }
+
+    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
+    fn claim_for(&self, unit: &Unit) -> Option<Claim> {
+        match unit.action {
+            Action::Read(_) | Action::Extents(_) | Action::Flush => None,
+            _ => Some(self.locks.claim(self.rows_of(unit.offset, unit.len))),
+        }
+    }
+
+    /// The rows that an array range touches.
+    pub(crate) fn rows_of(&self, offset: u64, len: u64) -> Rows {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != Family::Parity {
+            return Rows { first: 0, last: 0, start: offset, end: offset + len };
+        }
+        let (first, index, start) = geometry.stripe_of(offset);
+        let (last, last_index, end) = geometry.stripe_of(offset + len - 1);
+        let (first, last) = (first.0, last.0);
+        if first == last && index == last_index {
+            Rows { first, last, start, end: end + 1 }
+        } else {
+            Rows { first, last, start: 0, end: geometry.chunk_bytes() }
+        }
+    }
+
+    /// The marks of the write-intent bitmap that an array range needs.
+    fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+        let (geometry, mark) = (&self.setup.geometry, self.setup.mark_bytes);
+        let sync = crate::sync::sync_range(geometry, offset..offset + len);
+        sync.start / mark..=(sync.end - 1) / mark
+    }
+
+    async fn carry_out(self: &Rc<Self>, mut unit: Unit, claim: Option<Claim>, work: &mut Scratch) {
+        if let Some(claim) = &claim {
+            claim.await;
+        }
+        let charged = unit.len;
+        self.setup.clock.charge(io::Cost::Request, charged);
+        let marked = if self.needs_marks(&unit) {
+            let marks = self.marks_of(unit.offset, unit.len);
+            match self.marks.enter(marks.clone()).await {
+                Ok(()) => Some(marks),
+                Err(error) => return self.finish(unit, Gain::Nothing, Err(error)),
+            }
+        } else {
+            None
+        };
+        let (gain, result) = self.act(&mut unit, work).await;
+        if let Some(marks) = marked {
+            self.marks.exit(marks, self.setup.clock.now());
+            self.stirred.raise();
+        }
+        drop(claim);
+        self.finish(unit, gain, result);
+    }
+
+    fn needs_marks(&self, unit: &Unit) -> bool {
+        let writes =
+            matches!(unit.action, Action::Write(_) | Action::Zero { .. } | Action::Discard);
+        writes && self.setup.geometry.family() != Family::Plain
+    }
+
+    async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
+        let manner = self.manner(unit);
+        let range = (unit.offset, unit.len);
+        match &mut unit.action {
+            Action::Read(bufs) => {
+                let mut bufs = std::mem::take(bufs);
+                let result = self.read(work, manner, range, &mut bufs).await;
+                (Gain::Bytes(bufs), result)
+            }
+            Action::Write(bytes) => {
+                let result = self.write(work, manner, range, bytes).await;
+                (Gain::Nothing, result)
+            }
+            Action::Zero { unmap, fast } => {
+                let how = (*unmap, *fast);
+                (Gain::Nothing, self.zero(work, manner, range, how).await)
+            }
+            Action::Discard => (Gain::Nothing, self.discard(work, manner, range).await),
+            Action::Extents(found) => {
+                let mut found = std::mem::take(found);
+                let result = self.extents(work, manner, range, &mut found).await;
+                (Gain::Extents(found), result)
+            }
+            Action::Flush => (Gain::Nothing, self.flush(work).await),
+            Action::Upkeep(upkeep) => {
+                let mut upkeep = upkeep.clone();
+                let result = self.upkeep(work, manner, range, &mut upkeep).await;
+                (Gain::Upkeep(upkeep), result)
+            }
+        }
+    }
+
+    fn manner(&self, unit: &Unit) -> Manner {
+        let bounds = &self.setup.bounds;
+        Manner {
+            fua: unit.fua,
+            class: unit.class,
+            op_bytes: bounds.member_op_bytes,
+            deadline: bounds.deadline,
+        }
+    }
+
+    fn finish(&self, unit: Unit, gain: Gain, result: Result<()>) {
+        for to in unit.merged {
+            self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
+        }
+        self.answer(Ended { to: unit.from, gain, result });
+    }
+
+    fn answer(&self, ended: Ended) {
+        if ended.to.shard == self.index {
+            self.end(ended);
+        } else {
+            let to = ended.to.shard;
+            post(&*self.mailbox, to, Message::Shard(ToShard::Ended(ended)));
+        }
+    }
+
+    /// A unit of something that began here has ended.
+    fn end(&self, ended: Ended) {
+        let Gain::Upkeep(upkeep) = ended.gain else {
+            return self.requests.end(ended, &self.setup.name);
+        };
+        let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
+        let ticket = Ticket::from_bits(generation << 32 | slot);
+        self.upkeeps.finish(ticket, (ended.result, upkeep.report));
+    }
+
+    /// Sends one range of background work to the shard that owns it.
+    pub(crate) fn upkeep_range(
+        &self,
+        task: Task,
+        offset: u64,
+        len: u64,
+    ) -> Completion<(Result<()>, Report)> {
+        let (ticket, completion) = self.upkeeps.start();
+        let bits = ticket.to_bits();
+        let from = Origin { shard: self.index, request: bits as u32, part: (bits >> 32) as u32 };
+        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let (class, merged) = (Class::Background, Vec::new());
+        self.dispatch(
+            self.owner(offset),
+            Unit { offset, len, action, fua: false, class, from, merged },
+        );
+        completion
+    }
+
+    // ---- what units share ----------------------------------------------------------------------
+
+    /// Sends the batch and waits for it.
+    pub(crate) async fn run(&self, batch: &mut Batch, manner: Manner) {
+        batch.run(&*self.setup.clock, &self.watch, manner).await;
+    }
+
+    /// Reports members that failed, and parks until the membership has changed.
+    ///
+    /// # Errors
+    /// If the array has no redundancy, or is broken without these members.
+    pub(crate) async fn lose(
+        &self,
+        inside: &Inside<'_>,
+        view: &View,
+        failures: &mut Vec<Failure>,
+    ) -> Result<()> {
+        let mut told = Vec::new();
+        for Failure { member, slot, error } in failures.drain(..) {
+            if self.setup.geometry.family() == Family::Plain {
+                let kind = ErrorKind::DataLost;
+                let what = format!("{} failed, and the level has no redundancy", member.name);
+                return Err(Error::new(kind, what).in_slot(slot).because(error));
+            }
+            let seated = view.members().any(|(_, seated)| seated.id == member.id);
+            if seated && !told.contains(&member.id) {
+                told.push(member.id);
+                let lost = ToKeeper::Lost { member: member.id, why: error };
+                post(&*self.mailbox, KEEPER, Message::Keeper(lost));
+            }
+        }
+        inside.park(|| self.view.borrow().epoch > view.epoch).await;
+        Ok(())
+    }
+
+    /// True if parity and copies of this array range may disagree.
+    pub(crate) fn is_unsynced(&self, offset: u64, len: u64) -> bool {
+        let unsynced = self.unsynced.borrow();
+        !unsynced.is_empty() && unsynced.overlaps(offset..offset + len)
+    }
+
+    /// The array offset where a stripe begins.
+    pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
+        stripe.0 * self.setup.geometry.stripe_bytes()
+    }
+
+    /// Tells the keeper that bytes of a member were rewritten after a read error.
+    pub(crate) fn repaired(&self, member: &Member, bytes: u64) {
+        crate::member::count(&member.counters.repaired_bytes, bytes);
+        let repaired = ToKeeper::Repaired { member: member.id, bytes };
+        post(&*self.mailbox, KEEPER, Message::Keeper(repaired));
+    }
+
+    /// Flushes every member written since its last flush.
+    async fn flush(&self, work: &mut Scratch) -> Result<()> {
+        let inside = self.gate.enter().await;
+        loop {
+            let view = self.view();
+            for (slot, member) in view.members() {
+                if member.unflushed.replace(false) {
+                    work.batch.add(member, slot, 0, io::Work::Flush, 0);
+                }
+            }
+            if work.batch.is_empty() {
+                return Ok(());
+            }
+            let manner = Manner {
+                fua: false,
+                class: Class::Foreground,
+                op_bytes: 0,
+                deadline: self.setup.bounds.deadline,
+            };
+            self.run(&mut work.batch, manner).await;
+            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            if work.failures.is_empty() {
+                return Ok(());
+            }
+            // Whatever a member wrote since its last good flush is unknown: it is lost.
+            for failure in &work.failures {
+                failure.member.unflushed.set(true);
+            }
+            self.lose(&inside, &view, &mut work.failures).await?;
+            if self.view().mode == crate::view::Mode::Broken {
+                let what = "a member could not be flushed, and the array is broken without it";
+                return Err(Error::new(ErrorKind::DataLost, what));
+            }
+        }
+    }
+
+    // ---- messages and time ---------------------------------------------------------------------
+
+    /// Takes in messages until the shard stops.
+    async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
+        let mut arrived = Vec::new();
+        while !self.stopping.get() {
+            std::future::poll_fn(|cx| self.mailbox.poll_receive(cx, &mut arrived)).await;
+            for message in arrived.drain(..) {
+                match message {
+                    Message::Shard(message) => self.handle(message),
+                    Message::Keeper(message) => {
+                        let keeper =
+                            keeper.as_ref().expect("only the keeper's shard is its address");
+                        keeper(message);
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(self: &Rc<Self>, message: ToShard) {
+        match message {
+            ToShard::Unit(unit) => self.enqueue(unit),
+            ToShard::Ended(ended) => self.end(ended),
+            ToShard::Close => self.gate.close(),
+            ToShard::Open(configuration) => {
+                let view = View::new(&configuration, |id| self.member(id));
+                *self.view.borrow_mut() = Rc::new(view);
+                self.gate.open();
+            }
+            ToShard::Marked { ticket, granted } => {
+                self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
+            }
+            ToShard::Recovered { slot, twin, below } => {
+                let view = self.view();
+                let seat = &view.seats[slot.index()];
+                let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
+                mark.set(mark.get().max(below));
+            }
+        }
+    }
+
+    /// Wakes those whose members are overdue. Apart from everything that can wait for a member.
+    async fn keep_deadlines(self: Rc<Self>) {
+        let span = self.setup.bounds.deadline / 4;
+        while !self.stopping.get() {
+            if !self.watch.is_busy() {
+                self.watch.begun.wait().await;
+            }
+            let clock = &self.setup.clock;
+            clock.sleep_until(clock.now() + span).await;
+            self.watch.sweep(clock.now(), self.setup.bounds.deadline);
+        }
+    }
+
+    /// Gives back marks that are not needed any more.
+    async fn tend_marks(self: Rc<Self>) {
+        let bounds = self.setup.bounds;
+        let span = bounds.clean_delay.min(bounds.region_linger / 4);
+        let mut scratch = Scratch::default();
+        while !self.stopping.get() {
+            if !self.marks.is_busy() {
+                self.stirred.wait().await;
+            }
+            let clock = &self.setup.clock;
+            clock.sleep_until(clock.now() + span).await;
+            let now = clock.now();
+            self.marks.settle(now, bounds.clean_delay);
+            let idle = self.marks.idle(now, bounds.region_linger);
+            if !idle.is_empty() && self.flush(&mut scratch).await.is_ok() {
+                self.marks.release(idle, now);
+            }
+        }
+    }
+
+    /// Tells the keeper each time the shard has come to a stand behind a closed gate.
+    async fn report_stillness(self: Rc<Self>) {
+        loop {
+            self.gate.still().await;
+            let still = ToKeeper::Still { shard: self.index };
+            post(&*self.mailbox, KEEPER, Message::Keeper(still));
+            self.gate.opening().await;
+        }
+    }
+
+    /// Lets the shard's tasks end once the queue is empty.
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        self.stirred.raise();
+        for worker in self.idle.borrow_mut().drain(..) {
+            worker.wake();
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! How an array is: what the program shows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use layout::{Layout, Slot};
+
+use crate::keeper::{JobKind, ScrubResult};
+use crate::member::MemberId;
+use crate::upkeep::Finding;
+use crate::view::Mode;
+
+/// Everything there is to know about a running array, at one moment.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Level and layout.
+    pub layout: Layout,
+    /// Bytes of a chunk; 0 on RAID 1.
+    pub chunk_bytes: u64,
+    /// Bytes of the array.
+    pub capacity_bytes: u64,
+    /// May it be written?
+    pub mode: Mode,
+    /// Its superblocks say that no write is under way.
+    pub clean: bool,
+    /// Number of the configuration since the start.
+    pub epoch: u64,
+    /// md's event count.
+    pub events: u64,
+    /// Members that may still be lost, whichever they are, before data is.
+    pub redundancy_left: usize,
+    /// Array bytes whose parity or copies may disagree.
+    pub unsynced_bytes: u64,
+    /// Each slot in order.
+    pub slots: Vec<SlotStatus>,
+    /// Members that wait.
+    pub spares: Vec<MemberStatus>,
+    /// Background work under way.
+    pub job: Option<JobStatus>,
+    /// How the last scrub since the start ended.
+    pub last_scrub: Option<ScrubResult>,
+    /// Requests under way.
+    pub requests_in_flight: usize,
+}
+
+/// A slot.
+#[derive(Clone, Debug)]
+pub struct SlotStatus {
+    /// Its number.
+    pub slot: Slot,
+    /// How it is.
+    pub state: SlotState,
+    /// Who holds it.
+    pub member: Option<MemberStatus>,
+    /// Who is being made a copy of it.
+    pub twin: Option<MemberStatus>,
+}
+
+/// How a slot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotState {
+    /// Holds all that it should.
+    InSync,
+    /// Is being filled: so many bytes of the array are done.
+    Rebuilding {
+        /// Array offset.
+        below: u64,
+    },
+    /// Holds all that it should, and is being copied to another member.
+    Replacing {
+        /// Array offset.
+        below: u64,
+    },
+    /// Has no member.
+    Missing,
+}
+
+/// A member and how it has behaved since the start.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Its number: md's `dev_number`.
+    pub id: MemberId,
+    /// Path or address.
+    pub name: String,
+    /// Bytes read from it.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Answers that did not come in time.
+    pub timeouts: u64,
+    /// Bytes rewritten from redundancy after read errors.
+    pub repaired_bytes: u64,
+}
+
+/// Background work under way.
+#[derive(Clone, Debug)]
+pub struct JobStatus {
+    /// What it is.
+    pub kind: JobKind,
+    /// Array bytes to walk over.
+    pub total_bytes: u64,
+    /// Array bytes done.
+    pub done_bytes: u64,
+    /// How long it has run, the time it was held back included.
+    pub elapsed: Duration,
+    /// Array bytes per second over the last minute; `None` while too little is known.
+    pub array_rate: Option<u64>,
+    /// Bytes processed over all members per second over the last minute.
+    pub member_rate: Option<u64>,
+    /// Time left at that rate; `None` while too little is known.
+    pub remaining: Option<Duration>,
+    /// It is being held back by its speed limit.
+    pub throttled: bool,
+    /// Contradictions found so far.
+    pub findings: Vec<Finding>,
+    /// Bytes that could not be recovered so far.
+    pub lost_bytes: u64,
+}
+
+/// What has happened to an array.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When, in microseconds since 1970.
+    pub unix_micros: u64,
+    /// What.
+    pub kind: EventKind,
+    /// To whom.
+    pub member: Option<String>,
+    /// In words.
+    pub text: String,
+}
+
+/// Kinds of events. Names follow mdadm's where mdadm has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventKind {
+    /// A member was lost.
+    Fail,
+    /// More was lost than the level can make good.
+    Broken,
+    /// A spare was added.
+    SpareAdded,
+    /// A spare has taken an empty slot.
+    RebuildStarted,
+    /// A slot is whole again.
+    SpareActive,
+    /// A member is being copied to another.
+    ReplaceStarted,
+    /// A member came back.
+    Readded,
+    /// A member was removed.
+    Removed,
+    /// Bytes were rewritten from redundancy.
+    Repaired,
+    /// Background work has begun.
+    JobStarted,
+    /// Background work is done.
+    JobFinished,
+    /// Background work has ended before it was done.
+    JobInterrupted,
+}
+
+/// The events kept for whoever asks.
+const EVENTS_MAX: usize = 1000;
+
+/// The latest events, numbered from the start of the array.
+#[derive(Default)]
+pub struct EventLog {
+    events: RefCell<VecDeque<Event>>,
+    count: Cell<u64>,
+    pub(crate) grown: io::Signal,
+}
+
+impl EventLog {
+    pub(crate) fn push(&self, event: Event) {
+        let mut events = self.events.borrow_mut();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+        self.count.set(self.count.get() + 1);
+        self.grown.raise();
+    }
+
+    /// How many events there were.
+    pub fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// The events from number `from` on, as far as they are still kept.
+    pub fn since(&self, from: u64) -> Vec<Event> {
+        let events = self.events.borrow();
+        let first = self.count.get() - events.len() as u64;
+        events.iter().skip(from.saturating_sub(first) as usize).cloned().collect()
+    }
+
+    /// Completes when there is an event with number `from` or later.
+    pub async fn wait(&self, from: u64) {
+        while self.count.get() <= from {
+            self.grown.wait().await;
+        }
+    }
+}

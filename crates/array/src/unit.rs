@@ -1,0 +1,311 @@
+//! Requests and the units of work they are cut into.
+//!
+//! ```text
+//!   Op ──cut at unit and region borders──▶ Unit Unit Unit ──▶ the shards that own the regions
+//!    ▲                                                            │
+//!    └────── Completion, when the last unit has ended ◀───────────┘
+//! ```
+//!
+//! A unit lies within one region, so one shard does all of it. Buffers of a read are split between its
+//! units and put together again in the shape in which they came.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use io::{Buf, Class, Completion, Completions, Done, Extent, SharedBuf, Ticket, Work};
+
+use crate::error::Error;
+use crate::upkeep::Upkeep;
+
+/// A piece of work for one shard.
+pub(crate) struct Unit {
+    /// First byte, in array space.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) action: Action,
+    pub(crate) fua: bool,
+    pub(crate) class: Class,
+    /// Whom to tell when it is done: several when writes were merged.
+    pub(crate) from: Origin,
+    pub(crate) merged: Vec<Origin>,
+}
+
+/// What a unit does.
+pub(crate) enum Action {
+    /// Fill these buffers.
+    Read(Vec<Buf>),
+    /// Write these.
+    Write(Vec<SharedBuf>),
+    /// Zero the range.
+    Zero { unmap: bool, fast: bool },
+    /// Forget the range.
+    Discard,
+    /// Tell what is stored.
+    Extents(Vec<Extent>),
+    /// Make all that was written through this shard durable.
+    Flush,
+    /// Rebuild, resync, scrub.
+    Upkeep(Upkeep),
+}
+
+/// The unit of a request, at the shard where the request came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) shard: usize,
+    pub(crate) request: u32,
+    /// The unit's place among the request's units.
+    pub(crate) part: u32,
+}
+
+/// How a unit ended.
+pub(crate) struct Ended {
+    pub(crate) to: Origin,
+    pub(crate) gain: Gain,
+    pub(crate) result: Result<(), Error>,
+}
+
+/// What a unit gives back.
+pub(crate) enum Gain {
+    Nothing,
+    Bytes(Vec<Buf>),
+    Extents(Vec<Extent>),
+    Upkeep(Upkeep),
+}
+
+/// The requests that came in at one shard and have not ended.
+pub(crate) struct Requests {
+    table: RefCell<Vec<Request>>,
+    vacant: RefCell<Vec<u32>>,
+    answers: Completions<Done>,
+}
+
+#[derive(Default)]
+struct Request {
+    ticket: Option<Ticket>,
+    offset: u64,
+    waiting: u32,
+    error: Option<Error>,
+    work: Option<Work>,
+    /// For reads: the lengths of the client's buffers, and the parts as they come back.
+    lengths: Vec<u32>,
+    parts: Vec<Option<Vec<Buf>>>,
+}
+
+impl Requests {
+    pub(crate) fn new() -> Requests {
+        let table = RefCell::default();
+        Requests { table, vacant: RefCell::default(), answers: Completions::new() }
+    }
+
+    /// Registers a request of `units` units. `work` is what is given back in the end; of a read only
+    /// the shape is kept, its buffers travel with the units.
+    pub(crate) fn begin(&self, offset: u64, work: Work, units: u32) -> (u32, Completion<Done>) {
+        let mut table = self.table.borrow_mut();
+        let number = self.vacant.borrow_mut().pop().unwrap_or_else(|| {
+            table.push(Request::default());
+            table.len() as u32 - 1
+        });
+        let (ticket, completion) = self.answers.start();
+        let request = &mut table[number as usize];
+        request.ticket = Some(ticket);
+        request.offset = offset;
+        request.waiting = units;
+        request.work = Some(work);
+        (number, completion)
+    }
+
+    /// Remembers the shape of a read.
+    pub(crate) fn shape(&self, number: u32, lengths: impl Iterator<Item = u32>, units: u32) {
+        let mut table = self.table.borrow_mut();
+        let request = &mut table[number as usize];
+        request.lengths.clear();
+        request.lengths.extend(lengths);
+        request.parts.clear();
+        request.parts.resize_with(units as usize, || None);
+    }
+
+    /// How many requests have not ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.table.borrow().len() - self.vacant.borrow().len()
+    }
+
+    /// A unit has ended; the last one ends the request.
+    pub(crate) fn end(&self, ended: Ended, array: &str) {
+        let mut table = self.table.borrow_mut();
+        let request = &mut table[ended.to.request as usize];
+        assert!(request.waiting > 0, "a unit ended after its request");
+        request.waiting -= 1;
+        if let Err(error) = ended.result
+            && request.error.is_none()
+        {
+            request.error = Some(error);
+        }
+        match ended.gain {
+            Gain::Nothing | Gain::Upkeep(_) => {}
+            Gain::Bytes(bufs) => request.parts[ended.to.part as usize] = Some(bufs),
+            Gain::Extents(extents) => {
+                if let Some(Work::Extents { found, .. }) = &mut request.work {
+                    *found = extents;
+                }
+            }
+        }
+        if request.waiting > 0 {
+            return;
+        }
+        let ticket = request.ticket.take().expect("a request ends once");
+        let mut work = request.work.take().expect("kept since the request began");
+        let error = request.error.take();
+        if let Work::Read(bufs) = &mut work {
+            reassemble(bufs, &request.lengths, &mut request.parts);
+        }
+        let (offset, len) = (request.offset, work.len());
+        drop(table);
+        self.vacant.borrow_mut().push(ended.to.request);
+        let result = match error {
+            None => Ok(()),
+            Some(error) => Err(error.into_io(array, offset, len)),
+        };
+        self.answers.finish(ticket, Done { work, result });
+    }
+}
+
+/// Puts the parts of a read together into buffers of the lengths with which it came.
+fn reassemble(into: &mut Vec<Buf>, lengths: &[u32], parts: &mut [Option<Vec<Buf>>]) {
+    if let [Some(whole)] = parts
+        && whole.len() == lengths.len()
+        && whole.iter().zip(lengths).all(|(buf, &len)| buf.len() == len as usize)
+    {
+        *into = std::mem::take(whole);
+        return;
+    }
+    let mut pieces: VecDeque<Buf> = parts.iter_mut().filter_map(Option::take).flatten().collect();
+    for &length in lengths {
+        let mut buf = pieces.pop_front().expect("parts cover the request");
+        while buf.len() < length as usize {
+            let next = pieces.pop_front().expect("parts cover the request");
+            buf = buf.join(next).expect("parts of one buffer lie side by side");
+        }
+        if buf.len() > length as usize {
+            pieces.push_front(buf.split_off(length as usize));
+        }
+        into.push(buf);
+    }
+}
+
+/// The units that wait for a worker of a shard, in order of arrival.
+#[derive(Default)]
+pub(crate) struct Queue {
+    units: VecDeque<Unit>,
+}
+
+/// How far ahead in the queue a write may be found that continues another.
+const MERGE_WINDOW: usize = 64;
+
+impl Queue {
+    pub(crate) fn push(&mut self, unit: Unit) {
+        self.units.push_back(unit);
+    }
+
+    /// The oldest unit; if it is a write, together with the writes behind it that continue it up to
+    /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit that
+    /// overlaps it.
+    pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
+        let mut unit = self.units.pop_front()?;
+        if !matches!(unit.action, Action::Write(_)) {
+            return Some(unit);
+        }
+        let border = (unit.offset / limit + 1) * limit;
+        let mut at = 0;
+        while at < self.units.len().min(MERGE_WINDOW) && unit.offset + unit.len < border {
+            if self.continues(&unit, at, border) {
+                let next = self.units.remove(at).expect("looked at just now");
+                unit.append(next);
+            } else {
+                at += 1;
+            }
+        }
+        Some(unit)
+    }
+
+    fn continues(&self, unit: &Unit, at: usize, border: u64) -> bool {
+        let next = &self.units[at];
+        let end = next.offset + next.len;
+        matches!(next.action, Action::Write(_))
+            && next.offset == unit.offset + unit.len
+            && next.fua == unit.fua
+            && next.class == unit.class
+            && end <= border
+            && !self.units.range(..at).any(|skipped| skipped.bars(next.offset, end))
+    }
+}
+
+impl Unit {
+    /// True if a write to this range must not overtake this unit.
+    fn bars(&self, start: u64, end: u64) -> bool {
+        matches!(self.action, Action::Flush | Action::Upkeep(_))
+            || self.offset < end && start < self.offset + self.len
+    }
+
+    fn append(&mut self, next: Unit) {
+        let (Action::Write(bytes), Action::Write(more)) = (&mut self.action, next.action) else {
+            unreachable!("only writes are merged")
+        };
+        bytes.extend(more);
+        self.len += next.len;
+        self.merged.push(next.from);
+        self.merged.extend(next.merged);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io::Pool;
+
+    fn write(pool: &Pool, number: u32, offset: u64, len: u64) -> Unit {
+        Unit {
+            offset,
+            len,
+            action: Action::Write(vec![pool.take(len as usize).freeze()]),
+            fua: false,
+            class: Class::Foreground,
+            from: Origin { shard: 0, request: number, part: 0 },
+            merged: Vec::new(),
+        }
+    }
+
+    fn popped(queue: &mut Queue) -> Vec<(u64, u64, usize)> {
+        let each = std::iter::from_fn(|| queue.pop(64));
+        each.map(|unit| (unit.offset, unit.len, unit.merged.len())).collect()
+    }
+
+    #[test]
+    fn writes_that_continue_each_other_become_one_up_to_the_border() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        for (number, offset) in [0, 100, 16, 116, 32, 48, 64].into_iter().enumerate() {
+            queue.push(write(&pool, number as u32, offset, 16));
+        }
+        assert_eq!(popped(&mut queue), [(0, 64, 3), (100, 16, 0), (116, 16, 0), (64, 16, 0)]);
+    }
+
+    #[test]
+    fn a_write_does_not_overtake_one_that_it_overlaps() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        queue.push(write(&pool, 0, 0, 4));
+        queue.push(write(&pool, 1, 2, 4));
+        queue.push(write(&pool, 2, 4, 4));
+        assert_eq!(popped(&mut queue), [(0, 4, 0), (2, 4, 0), (4, 4, 0)]);
+    }
+
+    #[test]
+    fn the_shape_of_a_read_is_restored() {
+        let pool = Pool::new(1 << 20);
+        let mut whole = pool.take(100);
+        let (mut a, b) = (whole.split_to(60), whole);
+        let c = a.split_off(25);
+        let mut parts = [Some(vec![a]), Some(vec![c, b])];
+        let mut out = Vec::new();
+        reassemble(&mut out, &[60, 30, 10], &mut parts);
+        assert_eq!(out.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [60, 30, 10]);
+    }
+}

@@ -1,0 +1,145 @@
+//! Who sits where: the configuration that all shards agree on, and one shard's view of it.
+//!
+//! A [`Configuration`] is plain data: the keeper decides it and sends it to every shard. A [`View`] is
+//! what a shard makes of it, with its own handles on the members. A view never changes but for the
+//! watermarks of slots being rebuilt; a new epoch brings a new view.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use layout::{Epoch, Slot, SlotSet};
+
+use crate::member::{Member, MemberId};
+
+/// May the array be written?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Reads and writes.
+    #[default]
+    ReadWrite,
+    /// Reads only, by order of the user.
+    ReadOnly,
+    /// More members are lost than the level can make good: what can be read is read, nothing is
+    /// written.
+    Broken,
+}
+
+/// Who holds a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seat {
+    /// The member, if there is one.
+    pub member: Option<MemberId>,
+    /// Up to which array offset the member holds what it should; `None` when it holds all.
+    pub recovered: Option<u64>,
+    /// A member that is being made a copy of the slot, and up to which array offset it is one.
+    pub twin: Option<(MemberId, u64)>,
+}
+
+/// The membership of an array at one epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Configuration {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Who holds each slot.
+    pub seats: Vec<Seat>,
+    /// Members that wait for a slot to become free.
+    pub spares: Vec<MemberId>,
+    /// May the array be written?
+    pub mode: Mode,
+}
+
+impl Configuration {
+    /// Slots that hold all that they should.
+    pub fn in_sync(&self) -> SlotSet {
+        let whole = |(_, seat): &(usize, &Seat)| seat.member.is_some() && seat.recovered.is_none();
+        self.seats.iter().enumerate().filter(whole).map(|(slot, _)| Slot::new(slot)).collect()
+    }
+
+    /// Slots that have a member, whole or being rebuilt.
+    pub fn present(&self) -> SlotSet {
+        let held = |(_, seat): &(usize, &Seat)| seat.member.is_some();
+        self.seats.iter().enumerate().filter(held).map(|(slot, _)| Slot::new(slot)).collect()
+    }
+
+    /// Every member with a slot, twins included.
+    pub fn seated(&self) -> impl Iterator<Item = (Slot, MemberId)> + '_ {
+        self.seats.iter().enumerate().flat_map(|(slot, seat)| {
+            let twin = seat.twin.map(|(id, _)| id);
+            seat.member.into_iter().chain(twin).map(move |id| (Slot::new(slot), id))
+        })
+    }
+
+    /// The slot a member sits in, and whether as a twin.
+    pub fn seat_of(&self, id: MemberId) -> Option<(Slot, bool)> {
+        self.seated().find(|&(_, seated)| seated == id).map(|(slot, _)| {
+            let twin = self.seats[slot.index()].twin.is_some_and(|(twin, _)| twin == id);
+            (slot, twin)
+        })
+    }
+}
+
+/// One shard's view of a slot.
+pub(crate) struct SeatView {
+    pub(crate) member: Option<Rc<Member>>,
+    /// Bytes below this array offset are there; `u64::MAX` when all are.
+    pub(crate) watermark: Cell<u64>,
+    pub(crate) twin: Option<Rc<Member>>,
+    pub(crate) twin_watermark: Cell<u64>,
+}
+
+/// One shard's view of the configuration.
+pub(crate) struct View {
+    pub(crate) epoch: Epoch,
+    pub(crate) mode: Mode,
+    pub(crate) seats: Vec<SeatView>,
+    /// Slots that hold all that they should: most questions end here.
+    pub(crate) in_sync: SlotSet,
+    /// Slots that have a member.
+    pub(crate) present: SlotSet,
+}
+
+impl View {
+    pub(crate) fn new(
+        configuration: &Configuration,
+        member: impl Fn(MemberId) -> Option<Rc<Member>>,
+    ) -> View {
+        let seat = |seat: &Seat| SeatView {
+            member: seat.member.and_then(&member),
+            watermark: Cell::new(seat.recovered.unwrap_or(u64::MAX)),
+            twin: seat.twin.and_then(|(id, _)| member(id)),
+            twin_watermark: Cell::new(seat.twin.map_or(0, |(_, copied)| copied)),
+        };
+        View {
+            epoch: configuration.epoch,
+            mode: configuration.mode,
+            seats: configuration.seats.iter().map(seat).collect(),
+            in_sync: configuration.in_sync(),
+            present: configuration.present(),
+        }
+    }
+
+    /// The member in a slot.
+    pub(crate) fn member(&self, slot: Slot) -> Option<&Rc<Member>> {
+        self.seats[slot.index()].member.as_ref()
+    }
+
+    /// May these bytes of a member be read? The one place that decides it.
+    pub(crate) fn is_readable(&self, slot: Slot, array_end: u64, at: u64, len: u64) -> bool {
+        let seat = &self.seats[slot.index()];
+        let Some(member) = &seat.member else { return false };
+        array_end <= seat.watermark.get() && member.is_good(at, len)
+    }
+
+    /// Every member that must get what is written to a slot.
+    pub(crate) fn targets(&self, slot: Slot) -> impl Iterator<Item = &Rc<Member>> {
+        let seat = &self.seats[slot.index()];
+        seat.member.iter().chain(seat.twin.iter())
+    }
+
+    /// Every member, with its slot.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Slot, &Rc<Member>)> {
+        self.seats.iter().enumerate().flat_map(|(slot, seat)| {
+            seat.member.iter().chain(seat.twin.iter()).map(move |m| (Slot::new(slot), m))
+        })
+    }
+}

@@ -1,0 +1,324 @@
+//! Zeroing, discarding, and telling what is stored.
+//!
+//! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are written
+//! as zeros. A discard is passed on only where every member promises that discarded bytes read as
+//! zeros: otherwise parity and copies would disagree.
+
+use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
+use layout::{Family, Slot};
+
+use crate::batch::Manner;
+use crate::error::Result;
+use crate::shard::{Scratch, Shard};
+use crate::view::View;
+
+/// Zeros are written from one block of this size.
+const ZERO_BLOCK: u64 = 64 << 10;
+
+impl Shard {
+    /// The whole stripes within an array range.
+    fn whole_stripes(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let first = offset.next_multiple_of(stripe).min(offset + len);
+        first..((offset + len) / stripe * stripe).max(first)
+    }
+
+    /// True if zeroing this array range is quicker than writing zeros to it.
+    pub(crate) fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
+        let view = self.view();
+        let whole = self.setup.geometry.family() != Family::Parity
+            || self.whole_stripes(offset, len) == (offset..offset + len);
+        whole && view.members().all(|(_, member)| member.limits.zero >= ZeroSupport::Fast)
+    }
+
+    /// Makes a range read as zeros.
+    pub(crate) async fn zero(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        (unmap, fast): (bool, bool),
+    ) -> Result<()> {
+        let how = |len| Work::Zero { len, unmap, fast };
+        if self.setup.geometry.family() != Family::Parity {
+            return self.on_copies(work, manner, (offset, len), how).await;
+        }
+        let whole = self.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            self.write_zeros(work, manner, start, end).await?;
+        }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        self.on_stripes(work, manner, whole, how).await
+    }
+
+    async fn write_zeros(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let block = self.pool.take_zeroed(ZERO_BLOCK as usize).freeze();
+        let mut bytes: Vec<SharedBuf> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let part = ZERO_BLOCK.min(end - at);
+            bytes.push(block.slice(0..part as usize));
+            at += part;
+        }
+        self.write(work, manner, (start, end - start), &mut bytes).await
+    }
+
+    /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
+    pub(crate) async fn discard(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+    ) -> Result<()> {
+        let view = self.view();
+        let redundant = self.setup.geometry.family() != Family::Plain;
+        let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
+        if !view.members().all(|(_, member)| can(&member.limits)) {
+            return Ok(());
+        }
+        let how = |len| Work::Discard { len };
+        if self.setup.geometry.family() != Family::Parity {
+            return self.on_copies(work, manner, (offset, len), how).await;
+        }
+        let whole = self.whole_stripes(offset, len);
+        if whole.is_empty() { Ok(()) } else { self.on_stripes(work, manner, whole, how).await }
+    }
+
+    /// Does the same to a range of whole stripes on every member.
+    async fn on_stripes(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let geometry = &self.setup.geometry;
+        let sync = crate::sync::sync_range(geometry, whole);
+        let each = |view: &View, work: &mut Scratch| {
+            for (slot, member) in view.members() {
+                work.batch.add(member, slot, sync.start, how(sync.end - sync.start), 0);
+            }
+        };
+        self.on_members(work, manner, each).await
+    }
+
+    /// Does the same to every copy of a range.
+    async fn on_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let each = |view: &View, work: &mut Scratch| {
+            for (_, part, places) in self.stretches(offset, len) {
+                for place in places.copies() {
+                    for member in view.targets(place.slot) {
+                        work.batch.add(member, place.slot, place.member_offset, how(part), 0);
+                    }
+                }
+            }
+        };
+        self.on_members(work, manner, each).await
+    }
+
+    /// Sends a batch of idempotent operations, and all of them again after a loss.
+    async fn on_members(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        fill: impl Fn(&View, &mut Scratch),
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        loop {
+            let view = self.view();
+            self.check_writable(&view)?;
+            fill(&view, work);
+            self.run(&mut work.batch, manner).await;
+            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            if work.failures.is_empty() {
+                return Ok(());
+            }
+            self.lose(&inside, &view, &mut work.failures).await?;
+        }
+    }
+
+    /// Tells which bytes of a range are stored on the members that hold them.
+    pub(crate) async fn extents(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        found: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        let pieces = self.readable_pieces(&view, offset, len);
+        let mut maps: Vec<MemberMap> =
+            (0..self.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
+        for piece in &pieces {
+            if let Some((slot, at)) = piece.place {
+                maps[slot.index()].want(at, piece.len);
+            }
+        }
+        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.wanted()) {
+            let slot = Slot::new(slot);
+            let member = view.member(slot).expect("what is readable has a member");
+            while map.known < map.end {
+                let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
+                work.batch.add(member, slot, map.known, ask, 0);
+                self.run(&mut work.batch, manner).await;
+                work.batch.drain(
+                    |_, _, _| {},
+                    |_, told, ok| map.learn(told, ok),
+                    &mut work.failures,
+                );
+                // Not to know is no failure: such bytes count as stored.
+                work.failures.clear();
+            }
+        }
+        drop(inside);
+        found.clear();
+        for piece in &pieces {
+            match piece.place {
+                Some((slot, at)) => maps[slot.index()].tell(at, piece.len, found),
+                None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of an array range, each with a place where it can be read directly, if any.
+    fn readable_pieces(&self, view: &View, offset: u64, len: u64) -> Vec<PlacedPiece> {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != Family::Parity {
+            return self
+                .stretches(offset, len)
+                .map(|(at, len, places)| {
+                    let synced = places.count() == 1 || !self.is_unsynced(at, len);
+                    let place = places.copies().find(|place| {
+                        view.is_readable(place.slot, at + len, place.member_offset, len)
+                    });
+                    let place = place.filter(|_| synced);
+                    PlacedPiece { len, place: place.map(|place| (place.slot, place.member_offset)) }
+                })
+                .collect();
+        }
+        let stripe = geometry.stripe_bytes();
+        self.each_chunk(offset, len)
+            .map(|(slot, at, len, array_offset)| {
+                let end = (array_offset / stripe + 1) * stripe;
+                let readable = view.is_readable(slot, end, at, len);
+                PlacedPiece { len, place: readable.then_some((slot, at)) }
+            })
+            .collect()
+    }
+}
+
+struct PlacedPiece {
+    len: u64,
+    place: Option<(Slot, u64)>,
+}
+
+/// What a member has told of one stretch of itself.
+#[derive(Default)]
+struct MemberMap {
+    start: u64,
+    end: u64,
+    known: u64,
+    extents: Vec<Extent>,
+}
+
+impl MemberMap {
+    fn wanted(&self) -> bool {
+        self.start < self.end
+    }
+
+    fn want(&mut self, at: u64, len: u64) {
+        if !self.wanted() {
+            (self.start, self.known, self.end) = (at, at, at + len);
+        }
+        self.start = self.start.min(at);
+        self.known = self.start;
+        self.end = self.end.max(at + len);
+    }
+
+    fn learn(&mut self, told: Work, ok: bool) {
+        let before = self.known;
+        if let (Work::Extents { found, .. }, true) = (told, ok) {
+            for extent in found {
+                self.known += extent.len;
+                push(&mut self.extents, extent);
+            }
+        }
+        if self.known == before {
+            // A member that does not tell: all of it counts as stored.
+            push(&mut self.extents, Extent { len: self.end - before, kind: ExtentKind::Data });
+            self.known = self.end;
+        }
+    }
+
+    fn tell(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
+        let (mut from, to) = (self.start, at + len);
+        for extent in &self.extents {
+            let (start, end) = (from.max(at), (from + extent.len).min(to));
+            if start < end {
+                push(into, Extent { len: end - start, kind: extent.kind });
+            }
+            from += extent.len;
+        }
+    }
+}
+
+/// Appends an extent, joining it to the last one if they are of a kind.
+fn push(into: &mut Vec<Extent>, extent: Extent) {
+    match into.last_mut() {
+        Some(last) if last.kind == extent.kind => last.len += extent.len,
+        _ => into.push(extent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::Fresh;
+    use io::Pool;
+
+    #[test]
+    fn fresh_bytes_are_shared_across_buffers() {
+        let pool = Pool::new(1 << 20);
+        let bufs = [pool.copy_of(b"abcd").freeze(), pool.copy_of(b"efgh").freeze()];
+        let fresh = Fresh::new(100, &bufs);
+        assert_eq!(fresh.from(103), b"d");
+        let parts: Vec<_> = fresh.share(102, 4).map(|(at, part)| (at, part.to_vec())).collect();
+        assert_eq!(parts, [(0, b"cd".to_vec()), (2, b"ef".to_vec())]);
+        assert_eq!(
+            fresh.share(104, 4).map(|(_, part)| part.to_vec()).collect::<Vec<_>>(),
+            [b"efgh"]
+        );
+    }
+
+    #[test]
+    fn a_member_map_tells_parts_of_what_it_learned() {
+        let mut map = MemberMap::default();
+        map.want(100, 100);
+        let hole = Extent { len: 50, kind: ExtentKind::Hole };
+        map.learn(Work::Extents { len: 100, found: vec![hole] }, true);
+        map.learn(Work::Extents { len: 50, found: Vec::new() }, true);
+        let mut found = Vec::new();
+        map.tell(140, 20, &mut found);
+        let data = Extent { len: 10, kind: ExtentKind::Data };
+        assert_eq!(found, [Extent { len: 10, ..hole }, data]);
+    }
+}
