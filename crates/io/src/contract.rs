@@ -1,8 +1,9 @@
-//! The contract of a [`Disk`], as a test-suite: each sentence of the comment in `disk.rs` is a check.
+//! The contract of a [`Disk`], as a test-suite: each sentence of the comment in `disk.rs` is a
+//! check.
 //!
-//! [`check`] takes any disk of at least [`MIN_BYTES`] whose content may be destroyed, and panics with
-//! what was promised and what came. It asks nothing of time and starts nothing: whoever calls it drives
-//! the disk. Also here: [`check_read_only`].
+//! [`check`] takes any disk of at least [`MIN_BYTES`] whose content may be destroyed, and panics
+//! with what was promised and what came. It asks nothing of time and starts nothing: whoever calls
+//! it drives the disk. Also here: [`check_read_only`].
 //!
 //! Every check leaves the disk usable for the next. The order of the checks does not matter.
 
@@ -180,8 +181,8 @@ impl<'a> Subject<'a> {
         .await;
     }
 
-    /// Cuts `len` bytes into buffers of one block, two, three and so on, each within a larger block of
-    /// memory.
+    /// Cuts `len` bytes into buffers of one block, two, three and so on, each within a larger block
+    /// of memory.
     fn scattered(&self, len: usize) -> Vec<Buf> {
         let mut bufs = Vec::new();
         let (mut left, mut blocks) = (len, 1);

@@ -1,7 +1,7 @@
 //! What the seam costs on this machine: one JSON object per line and measurement.
 //!
-//! `cargo bench -p parapet-os [-- NAME]`; medians of five rounds. Every operation goes the whole way:
-//! submit, completion, the task's wake.
+//! `cargo bench -p parapet-os [-- NAME]`; medians of five rounds. Every operation goes the whole
+//! way: submit, completion, the task's wake.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -66,12 +66,9 @@ fn report(name: &str, mut round: impl FnMut() -> u64) {
         .collect();
     rates.sort_by(f64::total_cmp);
     let median = rates[ROUNDS / 2];
-    println!(
-        "{{\"bench\":\"{name}\",\"per_second\":{median:.0},\"micros\":{:.3},\"min\":{:.0},\"max\":{:.0}}}",
-        1e6 / median,
-        rates[0],
-        rates[ROUNDS - 1]
-    );
+    let (micros, min, max) = (1e6 / median, rates[0], rates[ROUNDS - 1]);
+    print!("{{\"bench\":\"{name}\",\"per_second\":{median:.0},\"micros\":{micros:.3},");
+    println!("\"min\":{min:.0},\"max\":{max:.0}}}");
 }
 
 fn reads(name: &str, path: &std::path::Path, direct: Direct, config: Config, depth: usize) {

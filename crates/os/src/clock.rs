@@ -1,7 +1,7 @@
 //! The machine's own time.
 //!
-//! `CLOCK_MONOTONIC` as it is, so times of all executors in one boot compare. Never set, never slewed by
-//! us. Sleepers are woken by the executor that owns the clock.
+//! `CLOCK_MONOTONIC` as it is, so times of all executors in one boot compare. Never set, never
+//! slewed by us. Sleepers are woken by the executor that owns the clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -13,20 +13,20 @@
 //! | what | reads, writes | flush, zero, discard |
 //! |---|---|---|
 //! | block device, file: O_DIRECT | ring | ring |
-//! | file, buffered | inline; a read that would wait for the medium: ring | write inline; else ring |
+//! | file, buffered | inline; ring for a read that is not in the page cache | ring |
 //! | file in memory (tmpfs) | inline | inline |
 //! | any of them, without io_uring | inline | inline |
 //!
-//! What is inline holds up its thread for as long as it takes; also `BLKDISCARD` on kernels before 6.12,
-//! and asking for extents (`lseek`). No file is ever accessed both direct and buffered: that is slow, and
-//! in the page cache's gaps incoherent. Superblocks go through the same disk as data.
+//! What is inline holds up its thread for as long as it takes; also `BLKDISCARD` on kernels before
+//! 6.12, and asking for extents (`lseek`). No file is ever accessed both direct and buffered: that
+//! is slow, and in the page cache's gaps incoherent. Superblocks go through the same disk as data.
 //!
-//! Deadlines and classes are not looked at: a buffer that the kernel may still write to cannot come back
-//! in time, so whoever waits stops waiting.
+//! Deadlines and classes are not looked at: a buffer that the kernel may still write to cannot come
+//! back in time, so whoever waits stops waiting.
 //!
-//! A file that was *cut* while in use is noticed at a read behind its new end and at each flush. From
-//! then on writes fail as `Gone`, since one of them would make the file whole again with zeros in place
-//! of data. Reads below the cut still work.
+//! A file that was *cut* while in use is noticed at a read behind its new end and at each flush.
+//! From then on writes fail as `Gone`, since one of them would make the file whole again with zeros
+//! in place of data. Reads below the cut still work.
 
 mod error;
 mod file;
@@ -93,8 +93,8 @@ impl FileDisk {
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// Says what is in the way, and where it can, the command that removes it: see [`OpenErrorKind`].
-    /// What was created is removed again.
+    /// Says what is in the way, and where it can, the command that removes it: see
+    /// [`OpenErrorKind`]. What was created is removed again.
     pub fn open(path: &Path, options: &Options, on: &Spawner) -> Result<Rc<FileDisk>, OpenError> {
         let file = Rc::new(open::open(path, options)?);
         let ring = on.reactor().ring().filter(|_| file.access != Access::Memory);
@@ -117,8 +117,8 @@ impl FileDisk {
         self.file.device
     }
 
-    /// True if the file has lost its last name, was cut, or the device is unplugged. Costs one system
-    /// call. A deleted file still works until it is closed; its bytes are lost then.
+    /// True if the file has lost its last name, was cut, or the device is unplugged. Costs one
+    /// system call. A deleted file still works until it is closed; its bytes are lost then.
     pub fn is_gone(&self) -> bool {
         self.file.is_gone()
     }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Tasks are `!Send` and never move; a waker may go anywhere. Waking allocates nothing.
-//! Owns the thread's reactor: disks and sockets are opened with its [`Spawner`] and work as long as it
-//! lives. Dropping the executor drops its tasks, then waits until the kernel has let go of every buffer.
+//! Owns the thread's reactor: disks and sockets are opened with its [`Spawner`] and work as long as
+//! it lives. Dropping the executor drops its tasks, then waits until the kernel has let go of every
+//! buffer.
 
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
@@ -44,11 +45,11 @@ pub enum Engine {
 pub struct Config {
     /// What it stands on.
     pub engine: Engine,
-    /// How long it looks for work before it sleeps: 0 to some 50 µs. A wake from sleep costs 5 µs, one
-    /// from another core 12 to 18; a spin costs its core. Spins that keep failing are left out.
+    /// How long it looks for work before it sleeps: 0 to some 50 µs. A wake from sleep costs 5 µs,
+    /// one from another core 12 to 18; a spin costs its core. Spins that keep failing are left out.
     pub spin: Duration,
-    /// Entries of the ring's submission queue, a power of two from 8 to 32768: how many operations one
-    /// turn hands over with a single call. More than that in flight is no problem.
+    /// Entries of the ring's submission queue, a power of two from 8 to 32768: how many operations
+    /// one turn hands over with a single call. More than that in flight is no problem.
     pub entries: u32,
 }
 
@@ -123,8 +124,8 @@ impl Executor {
         self.waker.wake_by_ref();
     }
 
-    /// Runs `future`, and all tasks beside it, until `future` completes. Tasks go on at the next call.
-    /// Not to be called from within a task.
+    /// Runs `future`, and all tasks beside it, until `future` completes. Tasks go on at the next
+    /// call. Not to be called from within a task.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let bell = Bell::new(self.reactor.sleeper());
@@ -132,15 +133,16 @@ impl Executor {
         let awake = || bell.has_rung() || self.bell.has_rung();
         loop {
             for _ in 0..ROUNDS {
+                // Tasks first: what is woken together with the future is not left behind by it.
+                if self.bell.answer() {
+                    let _ = self.tasks.poll(&mut Context::from_waker(&self.waker));
+                }
                 if bell.answer()
                     && let Poll::Ready(value) =
                         future.as_mut().poll(&mut Context::from_waker(&waker))
                 {
                     self.reactor.submit();
                     return value;
-                }
-                if self.bell.answer() {
-                    let _ = self.tasks.poll(&mut Context::from_waker(&self.waker));
                 }
                 if !awake() {
                     break;

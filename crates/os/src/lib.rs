@@ -9,9 +9,9 @@
 //!    disk     socket     clock     signal    mailbox ── eventfd ──▶ another thread's executor
 //! ```
 //!
-//! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its `unsafe`
-//! code. Knows neither RAID nor protocols. One executor per thread; nothing here is shared between
-//! threads but mailboxes and wakers.
+//! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its
+//! `unsafe` code. Knows neither RAID nor protocols. One executor per thread; nothing here is shared
+//! between threads but mailboxes and wakers.
 
 pub mod clock;
 pub mod disk;

@@ -1,8 +1,8 @@
 //! Mailboxes between threads: what shards speak through.
 //!
-//! One mutex and one queue per receiver; a batch costs one lock and, if the receiver sleeps, one write to
-//! its executor's eventfd. Never loses and never waits. Invariant: the lock is held for moving messages
-//! only, never while a waker runs.
+//! One mutex and one queue per receiver; a batch costs one lock and, if the receiver sleeps, one
+//! write to its executor's eventfd. Never loses and never waits. Invariant: the lock is held for
+//! moving messages only, never while a waker runs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};

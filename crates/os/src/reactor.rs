@@ -1,9 +1,10 @@
-//! Waits for the kernel on behalf of one thread: finished operations, ready descriptors, and a bell that
-//! other threads ring.
+//! Waits for the kernel on behalf of one thread: finished operations, ready descriptors, and a bell
+//! that other threads ring.
 //!
-//! Readiness comes from one-shot polls (`IORING_OP_POLL_ADD`), not from an epoll set inside the ring:
-//! arming costs no system call, because it travels with the turn's one `io_uring_enter`, and a turn
-//! needs no second call to ask epoll what happened. A socket is polled only after it answered `EAGAIN`.
+//! Readiness comes from one-shot polls (`IORING_OP_POLL_ADD`), not from an epoll set inside the
+//! ring: arming costs no system call, because it travels with the turn's one `io_uring_enter`, and
+//! a turn needs no second call to ask epoll what happened. A socket is polled only after it
+//! answered `EAGAIN`.
 //!
 //! Never runs a future; it only wakes. Invariant: between two turns no completion is held back.
 
@@ -72,8 +73,8 @@ impl Reactor {
         }
     }
 
-    /// One turn: hands the kernel all that was gathered, and delivers what has ended. If nothing has, and
-    /// nothing is `awake`, waits for at most `patience` (`None`: for ever).
+    /// One turn: hands the kernel all that was gathered, and delivers what has ended. If nothing
+    /// has, and nothing is `awake`, waits for at most `patience` (`None`: for ever).
     pub(crate) fn turn(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) {
         let hurried = patience == Some(Duration::ZERO) || awake();
         if self.looks_first(hurried) && (self.look() > 0 || hurried) {
@@ -113,8 +114,8 @@ impl Reactor {
         }
     }
 
-    /// Looks again and again for a short while; true if that found something. Waking up costs more than
-    /// most answers take to come, but a spin that mostly fails is a stolen core: see `DOUBT`.
+    /// Looks again and again for a short while; true if that found something. Waking up costs more
+    /// than most answers take to come, but a spin that mostly fails is a stolen core: see `DOUBT`.
     fn spins(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) -> bool {
         let spin = patience.map_or(self.spin, |patience| patience.min(self.spin));
         let failures = self.luck.get();

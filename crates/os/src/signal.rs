@@ -1,8 +1,8 @@
 //! Signals as a future.
 //!
-//! The handler writes the signal's number into a pipe, which is all that a handler may do. (A signalfd
-//! would want the signals blocked in every thread, and children would inherit that.) SIGPIPE is ignored:
-//! a vanished client is an error of one write.
+//! The handler writes the signal's number into a pipe, which is all that a handler may do. (A
+//! signalfd would want the signals blocked in every thread, and children would inherit that.)
+//! SIGPIPE is ignored: a vanished client is an error of one write.
 //!
 //! Invariant: `PIPE` is the writing end of a living [`Signals`], or -1.
 
@@ -105,8 +105,8 @@ impl Drop for Signals {
 extern "C" fn handle(number: i32) {
     let pipe = PIPE.load(Ordering::SeqCst);
     let number = number as u8;
-    // SAFETY: write is async-signal-safe, and is given one byte that lives until it returns. errno is
-    // put back for the code that was interrupted.
+    // SAFETY: write is async-signal-safe, and is given one byte that lives until it returns. errno
+    // is put back for the code that was interrupted.
     unsafe {
         let errno = *libc::__errno_location();
         libc::write(pipe, (&raw const number).cast(), 1);

@@ -1,8 +1,8 @@
 //! Connections as streams: TCP, unix sockets, standard input and output.
 //!
-//! A read or write is tried first; only on `EAGAIN` is readiness waited for, so a busy connection costs
-//! one system call per batch. Descriptors are non-blocking and close-on-exec; a broken pipe is an error,
-//! never a signal. At most one task waits per direction.
+//! A read or write is tried first; only on `EAGAIN` is readiness waited for, so a busy connection
+//! costs one system call per batch. Descriptors are non-blocking and close-on-exec; a broken pipe
+//! is an error, never a signal. At most one task waits per direction.
 
 mod activation;
 mod listener;
@@ -112,8 +112,8 @@ impl Socket {
 
     /// Takes a non-blocking stream socket.
     fn new(fd: OwnedFd, on: &Spawner) -> Result<Socket> {
-        // Answers are written whole: waiting for more to send would only delay them. Unix sockets, which
-        // do not wait, refuse the option.
+        // Answers are written whole: waiting for more to send would only delay them. Unix sockets,
+        // which do not wait, refuse the option.
         let _ = sockopt::set_tcp_nodelay(&fd, true);
         Ok(Socket { watched: Watched::new(fd, on.reactor())? })
     }

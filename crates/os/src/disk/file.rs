@@ -1,7 +1,7 @@
 //! An open file or device: what every way of access needs to know of it, and what its errors mean.
 //!
-//! Never moves data. Invariant: `access`, `limits` and `mem_align` are fixed at open; `bytes_left` only
-//! shrinks.
+//! Never moves data. Invariant: `access`, `limits` and `mem_align` are fixed at open; `bytes_left`
+//! only shrinks.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -156,8 +156,9 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if self.locked {
-            // Closing is not enough: a child that is just being started shares the descriptor until it
-            // has become another program. The lock was taken on this descriptor, so it can be let go.
+            // Closing is not enough: a child that is just being started shares the descriptor until
+            // it has become another program. The lock was taken on this descriptor, so it can be
+            // let go.
             let _ = flock(&self.fd, FlockOperation::Unlock);
         }
     }

@@ -1,7 +1,8 @@
 //! Opening, creating and locking.
 //!
-//! Invariants: a failed create leaves no file behind; nothing is written to what was there before; a
-//! disk that is opened to be written is held by this process alone, as far as others play by the rules.
+//! Invariants: a failed create leaves no file behind; nothing is written to what was there before;
+//! a disk that is opened to be written is held by this process alone, as far as others play by the
+//! rules.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,8 +47,8 @@ fn create(path: &Path) -> Result<OwnedFd, OpenError> {
         .map_err(|errno| OpenError::from_kernel(path, errno))
 }
 
-/// Reserves the space, so that the array never runs out of it. File systems without `fallocate` get a
-/// file with holes.
+/// Reserves the space, so that the array never runs out of it. File systems without `fallocate` get
+/// a file with holes.
 fn reserve(path: &Path, fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
     let reserved = match fallocate(fd, FallocateFlags::empty(), 0, bytes) {
         Err(Errno::OPNOTSUPP) => ftruncate(fd, bytes),

@@ -1,8 +1,8 @@
 //! What a file or device can do: asked of the kernel once, at open.
 //!
-//! Sources: `BLKGETSIZE64`, `BLKSSZGET`, `BLKPBSZGET` of `linux/fs.h`; `statx(2)` with `STATX_DIOALIGN`
-//! (Linux 6.1); the queue's attributes in `/sys/dev/block/MAJOR:MINOR/queue` (Documentation/ABI/stable/
-//! sysfs-block). Never writes to the medium.
+//! Sources: `BLKGETSIZE64`, `BLKSSZGET`, `BLKPBSZGET` of `linux/fs.h`; `statx(2)` with
+//! `STATX_DIOALIGN` (Linux 6.1); the queue's attributes in `/sys/dev/block/MAJOR:MINOR/queue`
+//! (Documentation/ABI/stable/ sysfs-block). Never writes to the medium.
 
 use std::fs;
 use std::io::IoSliceMut;
@@ -91,8 +91,8 @@ pub(super) fn file(fd: BorrowedFd<'_>, access: Access, read_only: bool) -> Resul
     Ok(Found { limits, mem_align: mem_align as usize, zeroing })
 }
 
-/// Multiples that O_DIRECT wants: of addresses, of offsets and lengths. None where the kernel does not
-/// say; `(_, 0)` would be "no direct access", which [`super::open`] has ruled out.
+/// Multiples that O_DIRECT wants: of addresses, of offsets and lengths. None where the kernel does
+/// not say; `(_, 0)` would be "no direct access", which [`super::open`] has ruled out.
 fn dio_align(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let wanted = StatxFlags::DIOALIGN;
     let stat = statx(fd, c"", AtFlags::EMPTY_PATH, wanted).ok()?;

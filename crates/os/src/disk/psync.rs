@@ -1,7 +1,8 @@
 //! Requests as plain system calls, here and now.
 //!
-//! The quickest way where the answer is a copy from memory: 1.2 µs for 4 KiB of tmpfs, where io_uring
-//! takes 3 to 7 because it hands such requests to worker threads. Never waits for a completion.
+//! The quickest way where the answer is a copy from memory: 1.2 µs for 4 KiB of tmpfs, where
+//! io_uring takes 3 to 7 because it hands such requests to worker threads. Never waits for a
+//! completion.
 
 use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
@@ -62,8 +63,8 @@ impl Inline {
 pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
     let answer = match *request {
         Request::Read { iov, offset } => {
-            // SAFETY: the transfer owns this memory exclusively, and it is used until the call is over;
-            // IoSliceMut has the layout of iovec.
+            // SAFETY: the transfer owns this memory exclusively, and it is used until the call is
+            // over; IoSliceMut has the layout of iovec.
             let segments = unsafe {
                 let start = iov.as_ptr().cast_mut().cast::<IoSliceMut<'_>>();
                 std::slice::from_raw_parts_mut(start, iov.len())
@@ -102,8 +103,8 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
     }
 }
 
-/// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls all of
-/// it data; space that is reserved and was never written counts as a hole.
+/// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls
+/// all of it data; space that is reserved and was never written counts as a hole.
 fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Result<(), Errno> {
     found.clear();
     let end = offset + len;

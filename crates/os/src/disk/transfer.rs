@@ -8,8 +8,9 @@
 //!    Flush ── Sync ──▶ end
 //! ```
 //!
-//! [`Transfer::next`] says what to ask, [`Transfer::advance`] takes the answer; whoever asks (`psync`,
-//! `uring`) decides nothing. Invariant: the memory that `iov` names is owned by the transfer.
+//! [`Transfer::next`] says what to ask, [`Transfer::advance`] takes the answer; whoever asks
+//! (`psync`, `uring`) decides nothing. Invariant: the memory that `iov` names is owned by the
+//! transfer.
 
 use io::{Buf, Op, Result, SharedBuf, Work};
 use rustix::fs::FallocateFlags;

@@ -1,8 +1,8 @@
 //! Requests in the thread's ring.
 //!
-//! **Ownership.** An operation lives in `slots` from [`Transfers::begin`] until its last request has
-//! landed; the ring keeps the whole table alive for as long. Dropping the disk, or the completion, frees
-//! nothing that the kernel may still touch.
+//! **Ownership.** An operation lives in `slots` from [`Transfers::begin`] until its last request
+//! has landed; the ring keeps the whole table alive for as long. Dropping the disk, or the
+//! completion, frees nothing that the kernel may still touch.
 //!
 //! Never decides what is asked: that is the [`Transfer`].
 
@@ -18,8 +18,8 @@ use super::psync;
 use super::transfer::{Request, Transfer};
 use crate::reactor::ring::{Landing, Ring};
 
-/// `BLOCK_URING_CMD_DISCARD` of `linux/blkdev.h`, Linux 6.12: `_IO(0x12, 0)`; start in `addr`, length in
-/// `addr3`, which is where a 16-byte command begins.
+/// `BLOCK_URING_CMD_DISCARD` of `linux/blkdev.h`, Linux 6.12: `_IO(0x12, 0)`; start in `addr`,
+/// length in `addr3`, which is where a 16-byte command begins.
 const DISCARD: u32 = 0x1200;
 
 /// The operations of one disk that are in the ring.
@@ -85,8 +85,9 @@ impl Transfers {
             }
             let entry = self.entry(&request);
             self.slots.borrow_mut().flying[slot as usize] = Some((ticket, transfer));
-            // SAFETY: the memory belongs to the transfer, which stays in its slot until it lands; the
-            // ring keeps `self` until then. Moving the transfer moves neither buffers nor segments.
+            // SAFETY: the memory belongs to the transfer, which stays in its slot until it lands;
+            // the ring keeps `self` until then. Moving the transfer moves neither buffers nor
+            // segments.
             unsafe { self.ring.launch(entry, Rc::clone(self) as Rc<dyn Landing>, slot) };
             return;
         }

@@ -1,7 +1,7 @@
 //! Readiness without io_uring: one-shot epoll, armed like the ring's polls.
 //!
-//! Invariant: a source is in the set from its first arming until it is dropped; the key of an event is
-//! its place in `sources`.
+//! Invariant: a source is in the set from its first arming until it is dropped; the key of an event
+//! is its place in `sources`.
 
 use std::cell::RefCell;
 use std::io;
@@ -39,7 +39,8 @@ impl Epoll {
         Ok(Epoll { fd, sources: RefCell::default(), events })
     }
 
-    /// Takes a source in, without interest in anything yet. False if it is always ready (a plain file).
+    /// Takes a source in, without interest in anything yet. False if it is always ready (a plain
+    /// file).
     pub(crate) fn add(&self, source: &Rc<Source>, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         let mut sources = self.sources.borrow_mut();
         let slot = sources.free.pop().unwrap_or_else(|| {

@@ -1,11 +1,12 @@
 //! One io_uring: operations take off, and each lands exactly once.
 //!
-//! **Keyspace.** `user_data` is a flight: slot in the low, generation in the high 32 bits, so that a
-//! cancellation can never hit the slot's next tenant. `IGNORED` is the answer to a cancellation.
+//! **Keyspace.** `user_data` is a flight: slot in the low, generation in the high 32 bits, so that
+//! a cancellation can never hit the slot's next tenant. `IGNORED` is the answer to a cancellation.
 //!
-//! **Ownership.** What the kernel may still touch belongs to the flight's owner, which the ring keeps
-//! alive until the flight has landed, also if everyone else has let go. Closing cancels all flights and
-//! waits; what will not land even then (a hung device) is leaked rather than freed under the kernel.
+//! **Ownership.** What the kernel may still touch belongs to the flight's owner, which the ring
+//! keeps alive until the flight has landed, also if everyone else has let go. Closing cancels all
+//! flights and waits; what will not land even then (a hung device) is leaked rather than freed
+//! under the kernel.
 //!
 //! Never looks into an operation's meaning.
 
@@ -109,8 +110,8 @@ impl Ring {
     /// Queues an operation for the next turn.
     ///
     /// # Safety
-    /// All memory that `entry` names stays valid, and as unshared as the operation needs, until `owner`
-    /// is told that `token` has landed.
+    /// All memory that `entry` names stays valid, and as unshared as the operation needs, until
+    /// `owner` is told that `token` has landed.
     pub(crate) unsafe fn launch(
         &self,
         entry: squeue::Entry,
@@ -154,7 +155,8 @@ impl Ring {
             || uring.submission().taskrun()
     }
 
-    /// Hands over what was gathered and delivers what has landed, without waiting. Returns how many.
+    /// Hands over what was gathered and delivers what has landed, without waiting. Returns how
+    /// many.
     pub(crate) fn look(&self) -> usize {
         {
             let mut uring = self.uring.borrow_mut();
@@ -250,7 +252,8 @@ fn build(entries: u32) -> io::Result<IoUring> {
 fn settle(result: io::Result<usize>) {
     let Err(error) = result else { return };
     match error.raw_os_error() {
-        // Time is up; a signal came; the completion queue must be emptied first; no memory just now.
+        // Time is up; a signal came; the completion queue must be emptied first; no memory just
+        // now.
         Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ENOMEM) => {}
         _ => panic!("io_uring_enter refuses a ring that it has made: {error}"),
     }
@@ -271,7 +274,8 @@ impl Watch {
         let ring = Rc::clone(&self.ring);
         let eventfd = types::Fd(self.sleeper.as_fd().as_raw_fd());
         let entry = opcode::PollAdd::new(eventfd, libc::POLLIN as u32).build();
-        // SAFETY: the entry names no memory; the descriptor is open as long as the watch, its owner.
+        // SAFETY: the entry names no memory; the descriptor is open as long as the watch, its
+        // owner.
         unsafe { ring.launch(entry, self, 0) };
     }
 }

@@ -1,8 +1,8 @@
 //! One descriptor whose readiness is waited for: a task per direction at most.
 //!
 //! Protocol: try the call first; on `EAGAIN` [`Watched::arm`], and return pending. The readiness is
-//! looked at when armed, so nothing that came in between is lost. Dropping takes polls back: the kernel
-//! would otherwise hold the socket open after its descriptor is closed.
+//! looked at when armed, so nothing that came in between is lost. Dropping takes polls back: the
+//! kernel would otherwise hold the socket open after its descriptor is closed.
 
 use std::cell::{Cell, RefCell};
 use std::io;

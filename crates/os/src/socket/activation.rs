@@ -17,8 +17,8 @@ const FIRST: RawFd = 3;
 /// Descriptors can be owned once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The sockets that this process was started with, by name (`FileDescriptorName=`, "unknown" without).
-/// Empty if it was not started by a socket; also when asked again.
+/// The sockets that this process was started with, by name (`FileDescriptorName=`, "unknown"
+/// without). Empty if it was not started by a socket; also when asked again.
 ///
 /// # Errors
 /// If one of them is not a listening stream socket (`Accept=no`, `ListenStream=`).

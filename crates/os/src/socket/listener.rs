@@ -1,7 +1,8 @@
 //! Waiting for connections.
 //!
-//! A unix socket's file that nobody answers on was left behind by a process that died: it is replaced.
-//! One that somebody answers on is never touched. The file is removed again by whoever made it.
+//! A unix socket's file that nobody answers on was left behind by a process that died: it is
+//! replaced. One that somebody answers on is never touched. The file is removed again by whoever
+//! made it.
 
 use std::fs;
 use std::future::poll_fn;
@@ -77,7 +78,8 @@ impl Listener {
     /// The next connection.
     ///
     /// # Errors
-    /// Of the machine, not of a client: no descriptors or memory left. Worth a pause and another try.
+    /// Of the machine, not of a client: no descriptors or memory left. Worth a pause and another
+    /// try.
     pub async fn accept(&self) -> Result<Socket> {
         let fd = poll_fn(|cx| self.poll_accept(cx)).await?;
         Socket::new(fd, &self.on)
@@ -98,7 +100,8 @@ impl Listener {
     }
 }
 
-/// Errors of the connection that was to be accepted (accept(2), "Error handling"): the next may be fine.
+/// Errors of the connection that was to be accepted (accept(2), "Error handling"): the next may be
+/// fine.
 fn is_of_client(errno: Errno) -> bool {
     let network = [Errno::NETDOWN, Errno::NETUNREACH, Errno::HOSTDOWN, Errno::HOSTUNREACH];
     let connection = [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::NOPROTOOPT];

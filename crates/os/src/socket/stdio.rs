@@ -1,8 +1,8 @@
 //! Standard input and output as one stream: `--stdio`, inetd, a parent's pipe.
 //!
-//! Takes both descriptors for itself and leaves `/dev/null` in their place, so that nothing that prints
-//! can get between the protocol's bytes. Pipes are opened anew to become non-blocking: the flag would
-//! otherwise also bind the processes that share them.
+//! Takes both descriptors for itself and leaves `/dev/null` in their place, so that nothing that
+//! prints can get between the protocol's bytes. Pipes are opened anew to become non-blocking: the
+//! flag would otherwise also bind the processes that share them.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, Result};
