@@ -187,7 +187,7 @@ fn a_member_without_room_for_a_chunk_is_refused_and_told_what_is_missing() {
 
 /// A member that mdadm 4.2 made: 1 TiB, RAID 1, bitmap at +8, bad-block log at +264.
 fn foreign() -> Superblock {
-    let map = ByteMap::for_new_member(TIB, 0, Version::V1_2).unwrap();
+    let map = ByteMap::for_new_member(TIB, 0, Version::V1_2).expect("room");
     let mut found = superblock(&map, Features::BITMAP);
     found.data_offset = 264_192;
     found.data_size = TIB / 512 - 264_192;

@@ -1,6 +1,6 @@
 //! Signatures: every line of the table is found where it says, and real file systems, made by
-//! their own programs (Debian packages `e2fsprogs`, `util-linux`, `fdisk`), are found where wipefs
-//! finds them.
+//! their own programs (Debian packages `e2fsprogs`, `util-linux`, `fdisk`, `dosfstools`), are found
+//! where wipefs finds them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -101,7 +101,10 @@ fn the_boot_signature_is_a_partition_table_only_with_partitions() {
     assert_eq!(find(&[boot, (450, &[0x83])]), ["dos"]);
     assert_eq!(find(&[boot, (446, &[0x80]), (450, &[0x83])]), ["dos"]);
     assert_eq!(find(&[boot, (446, &[0x33]), (450, &[0x83])]), [""; 0], "code, not partitions");
-    assert_eq!(find(&[boot, (450, &[0x83]), (0x52, b"FAT32   ")]), ["vfat"]);
+    // 512 bytes in a sector, 4 sectors in a cluster, 1 reserved, 2 FATs; a fixed disk
+    let fat: (u64, &[u8]) = (11, &[0, 2, 4, 1, 0, 2, 0, 2, 0, 0, 0xf8]);
+    assert_eq!(find(&[boot, (450, &[0x83]), (0, &[0xeb]), fat]), ["vfat", "vfat"]);
+    assert_eq!(find(&[boot, (450, &[0x83]), fat]), ["dos"], "nothing jumps over the parameters");
     assert_eq!(find(&[boot, (450, &[0x83]), (3, b"NTFS    ")]), ["ntfs"]);
 }
 
@@ -162,12 +165,14 @@ type Found = (&'static str, u64);
 
 const LAST: u64 = 64 * MIB - 512;
 
-const MAKERS: [Maker; 7] = [
+const MAKERS: [Maker; 9] = [
     ("mke2fs", "e2fsprogs", &["-q", "-F", "-t", "ext2"], "", &[("ext2", 0x438)]),
     ("mke2fs", "e2fsprogs", &["-q", "-F", "-t", "ext3"], "", &[("ext3", 0x438)]),
     ("mke2fs", "e2fsprogs", &["-q", "-F", "-t", "ext4"], "", &[("ext4", 0x438)]),
     ("mkswap", "util-linux", &["-p", "4096"], "", &[("swap", 4086)]),
     ("mkswap", "util-linux", &["-p", "65536"], "", &[("swap", 65526)]),
+    ("mkfs.vfat", "dosfstools", &["-F", "16"], "", &[("vfat", 0), ("vfat", 510), ("vfat", 0x36)]),
+    ("mkfs.vfat", "dosfstools", &["-F", "32"], "", &[("vfat", 0), ("vfat", 510), ("vfat", 0x52)]),
     ("sfdisk", "fdisk", &["-q", "--label", "dos"], ",,L\n", &[("dos", 510)]),
     (
         "sfdisk",

@@ -147,7 +147,10 @@ fn write(superblock: &Superblock, name: &str) -> Member {
 fn write_with(superblock: &Superblock, bad: &BadBlocks, name: &str) -> Member {
     let member = Member::new(name, MEMBER_BYTES);
     let start = superblock.super_offset * SECTOR;
-    let place = |offset: i32| start.strict_add_signed(i64::from(offset) * SECTOR as i64);
+    let place = |offset: i32| {
+        let distance = i64::from(offset) * SECTOR as i64;
+        start.checked_add_signed(distance).expect("within the member")
+    };
     member.write(&superblock.print(), start);
     let log = bad.print(superblock.bblog_shift, superblock.bblog_size).expect("it fits");
     member.write(&log, place(superblock.bblog_offset));

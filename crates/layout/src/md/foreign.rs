@@ -69,6 +69,8 @@ pub enum Check {
     Ext,
     /// Whether it is a partition table.
     Partitions,
+    /// Whether it is the boot sector of a FAT file system.
+    Fat,
 }
 
 /// A signature that was found.
@@ -117,9 +119,8 @@ pub fn probe(
             let name = match probe.check {
                 Check::None => Some(probe.name),
                 Check::Ext => read(0x400, 1024).map(|block| ext(&block)),
-                Check::Partitions => {
-                    read(0, 512).filter(|block| is_partition_table(block)).map(|_| probe.name)
-                }
+                Check::Partitions => named(&mut read, probe.name, is_partition_table),
+                Check::Fat => named(&mut read, probe.name, is_fat),
             };
             let signature = |name| Signature { name, offset, length: probe.bytes.len() as u64 };
             let new = name.map(signature).filter(|new| !found.contains(new));
@@ -150,15 +151,37 @@ fn ext(superblock: &[u8]) -> &'static str {
     }
 }
 
+/// The name, if the boot sector is what `is` says.
+fn named(
+    mut read: impl FnMut(u64, usize) -> Option<Vec<u8>>,
+    name: &'static str,
+    is: fn(&[u8]) -> bool,
+) -> Option<&'static str> {
+    read(0, 512).filter(|sector| is(sector)).map(|_| name)
+}
+
 /// True if the four entries of a boot sector can be partitions: each is marked bootable or not, and
-/// one is in use. FAT and NTFS have the same boot signature; they are known by their own magic.
+/// one is in use. FAT and NTFS have the same boot signature.
 fn is_partition_table(sector: &[u8]) -> bool {
-    let file_system = sector[0x36..].starts_with(b"FAT")
-        || sector[0x52..].starts_with(b"FAT32")
-        || sector[3..].starts_with(b"NTFS    ")
-        || sector[3..].starts_with(b"EXFAT   ");
+    let ntfs = sector[3..].starts_with(b"NTFS    ") || sector[3..].starts_with(b"EXFAT   ");
     let entries = || sector[446..510].chunks_exact(16);
-    !file_system
+    !ntfs
+        && !is_fat(sector)
         && entries().all(|entry| entry[0] & 0x7f == 0)
         && entries().any(|entry| entry[4] != 0)
+}
+
+/// True if a boot sector begins with a jump over the parameters of a FAT file system, and they can
+/// be true. The name of the format stands in it as well, but nobody has to write it there.
+fn is_fat(sector: &[u8]) -> bool {
+    let number = |offset: usize| u16::from_le_bytes([sector[offset], sector[offset + 1]]);
+    let [sector_bytes, reserved_sectors] = [number(11), number(14)];
+    let [cluster_sectors, fats, media] = [sector[13], sector[16], sector[21]];
+    matches!(sector[0], 0xeb | 0xe9)
+        && sector_bytes.is_power_of_two()
+        && (512..=4096).contains(&sector_bytes)
+        && cluster_sectors.is_power_of_two()
+        && reserved_sectors > 0
+        && (1..=4).contains(&fats)
+        && matches!(media, 0xf0 | 0xf8..)
 }

@@ -43,6 +43,11 @@ pub type Crc32c = fn(u32, &[u8]) -> u32;
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::{bitmap, ppl, superblock};
+    use alloc::borrow::ToOwned;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
     /// CRC-32C, bit by bit: slow, and too short to be wrong.
     pub(crate) fn crc32c(before: u32, bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!before, |crc, &byte| {
@@ -54,5 +59,29 @@ pub(crate) mod tests {
     fn crc32c_is_the_standard_one_and_can_be_continued() {
         assert_eq!(crc32c(0, b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(crc32c(0, b"1234"), b"56789"), 0xe306_9283);
+    }
+
+    /// The tables in `docs/format.md` say what the code does: every field of every structure, in
+    /// order, and nothing else.
+    #[test]
+    fn the_documented_tables_are_those_of_the_code() {
+        let text = include_str!("../../../../docs/format.md");
+        let row = |line: &str| {
+            let mut cells = line.strip_prefix("| ")?.split(" | ");
+            let (offset, size) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
+            Some((offset, size, cells.next()?.to_owned()))
+        };
+        let documented: Vec<(usize, usize, String)> = text.lines().filter_map(row).collect();
+        let tables = [
+            superblock::at::FIELDS,
+            bitmap::at::FIELDS,
+            ppl::at::FIELDS,
+            ppl::entry::FIELDS,
+            crate::private::at::FIELDS,
+        ];
+        let fields = tables.into_iter().flatten();
+        let coded: Vec<_> =
+            fields.map(|field| (field.offset, field.size, field.name.to_owned())).collect();
+        assert_eq!(documented, coded);
     }
 }

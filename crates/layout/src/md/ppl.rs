@@ -31,7 +31,7 @@ super::field::fields! { 4096;
     REST       "rest"          4088 8
 }
 
-mod entry {
+pub(crate) mod entry {
     super::super::field::fields! { 24;
         DATA_SECTOR "data_sector" 0  8
         PP_SIZE     "pp_size"     8  4
@@ -39,7 +39,7 @@ mod entry {
         PARITY_DISK "parity_disk" 16 4
         CHECKSUM    "checksum"    20 4
     }
-    pub(super) use at::*;
+    pub(crate) use at::*;
 }
 
 /// Bytes of a header.
