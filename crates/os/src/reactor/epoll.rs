@@ -91,7 +91,7 @@ impl Epoll {
         sleeper.get_up();
         let mut woken = 0;
         for event in &events {
-            let (key, flags) = (event.data.u64(), event.flags);
+            let key = event.data.u64();
             if key == BELL {
                 sleeper.silence();
                 continue;
@@ -99,9 +99,7 @@ impl Epoll {
             woken += 1;
             let source = self.sources.borrow().slots[key as usize].as_ref().and_then(Weak::upgrade);
             if let Some(source) = source {
-                let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-                let readable = flags.intersects(EventFlags::IN | EventFlags::RDHUP);
-                source.ready(readable || broken, flags.contains(EventFlags::OUT) || broken);
+                source.ready();
             }
         }
         self.events.replace(events);

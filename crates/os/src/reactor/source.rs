@@ -12,7 +12,7 @@ use std::task::{Context, Waker};
 
 use io_uring::{opcode, types};
 
-use super::ring::{Flight, Landing};
+use super::ring::{Flight, Landing, Ring};
 use super::{Backend, Reactor};
 
 /// What is waited for.
@@ -41,18 +41,10 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Wakes who waits for the directions that are ready.
-    pub(crate) fn ready(&self, read: bool, write: bool) {
-        for (direction, ready) in [(Direction::Read, read), (Direction::Write, write)] {
-            let waker = if ready { self.wakers[direction as usize].take() } else { None };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
-        // One-shot polls of epoll cover both directions: whoever was not ready asks again.
-        if read != write {
-            let other = if read { Direction::Write } else { Direction::Read };
-            let waker = self.wakers[other as usize].take();
+    /// Wakes both directions: a one-shot event of epoll disarms both, so both ask again.
+    pub(crate) fn ready(&self) {
+        for waker in &self.wakers {
+            let waker = waker.take();
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -92,33 +84,31 @@ impl Watched {
             }
         }
         match (&self.reactor.backend, self.slot) {
-            (Backend::Ring(ring), _) => {
-                let flight = &self.source.flights[direction as usize];
-                if flight.get().is_none() && !ring.is_closed() {
-                    let mask = match direction {
-                        Direction::Read => libc::POLLIN | libc::POLLRDHUP,
-                        Direction::Write => libc::POLLOUT,
-                    };
-                    let fd = types::Fd(self.fd.as_raw_fd());
-                    let entry = opcode::PollAdd::new(fd, mask as u32).build();
-                    let owner = Rc::clone(&self.source);
-                    // SAFETY: the entry names no memory.
-                    let armed = unsafe { ring.launch(entry, owner, direction as u32) };
-                    flight.set(Some(armed));
-                }
-            }
+            (Backend::Ring(ring), _) => self.poll_in(ring, direction),
             (Backend::Epoll(epoll), Some(slot)) => {
-                let waits = |direction: &Direction| {
-                    self.source.wakers[*direction as usize].borrow().is_some()
-                };
-                let wanted: [Option<Direction>; 2] = BOTH.map(|d| waits(&d).then_some(d));
-                match wanted {
-                    [Some(_), Some(_)] => epoll.arm(slot, self.fd.as_fd(), &BOTH),
-                    _ => epoll.arm(slot, self.fd.as_fd(), &[direction]),
-                }
+                // One-shot for both: whoever else waits is armed again with it.
+                let waits = |it: Direction| self.source.wakers[it as usize].borrow().is_some();
+                let both = BOTH.into_iter().all(waits);
+                epoll.arm(slot, self.fd.as_fd(), if both { &BOTH } else { &[direction][..] });
             }
             (Backend::Epoll(_), None) => cx.waker().wake_by_ref(),
         }
+    }
+
+    /// Queues a one-shot poll, unless one is in the air.
+    fn poll_in(&self, ring: &Ring, direction: Direction) {
+        let flight = &self.source.flights[direction as usize];
+        if flight.get().is_some() || ring.is_closed() {
+            return;
+        }
+        let mask = match direction {
+            Direction::Read => libc::POLLIN | libc::POLLRDHUP,
+            Direction::Write => libc::POLLOUT,
+        };
+        let entry = opcode::PollAdd::new(types::Fd(self.fd.as_raw_fd()), mask as u32).build();
+        let owner = Rc::clone(&self.source);
+        // SAFETY: the entry names no memory.
+        flight.set(Some(unsafe { ring.launch(entry, owner, direction as u32) }));
     }
 }
 
