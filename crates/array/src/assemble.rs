@@ -1,0 +1,296 @@
+//! From disks to an array: who belongs together, who counts, and what has to be synced.
+//!
+//! Owns the decision whether an array may be started, and from which members. Writes nothing: what was
+//! decided here becomes durable with the keeper's first commit.
+//!
+//! ```text
+//!   candidates ──look──▶ sightings ──judge──▶ standings ──seat──▶ configuration
+//!      (disks)          (superblocks)     (freshest, stale)      (slots, twins, spares)
+//!                 │                 │                     │
+//!                 ▼                 ▼                     ▼
+//!          no member, damaged   two histories       too few, dirty and degraded      refused, or noted
+//! ```
+//!
+//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting is an
+//! error that says how to go on.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::{Clock, Disk};
+use layout::md::{Name, Uuid};
+use layout::{Geometry, Level, Raid0Layout};
+
+use crate::bounds::Bounds;
+use crate::error::{Error, Result};
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::{Facts, Format, Ledger, Opened, Random};
+use crate::member::MemberId;
+use crate::ranges::RangeSet;
+use crate::view::Configuration;
+
+pub(crate) mod history;
+mod note;
+mod seats;
+pub(crate) mod shape;
+pub(crate) mod sighting;
+mod sync;
+mod together;
+
+pub use note::Note;
+
+use sighting::{Reject, Sighting};
+
+/// A disk that may be a member.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The disk.
+    pub disk: Rc<dyn Disk>,
+    /// Path or address, for people.
+    pub name: String,
+}
+
+impl Candidate {
+    /// A disk and its name.
+    pub fn new(disk: Rc<dyn Disk>, name: impl Into<String>) -> Candidate {
+        Candidate { disk, name: name.into() }
+    }
+}
+
+/// What may be assembled, and how much risk is taken.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only members of this array; others are left out.
+    pub uuid: Option<Uuid>,
+    /// Only members of an array of this name (with or without the host); others are left out.
+    pub name: Option<String>,
+    /// Start with fewer members than the array had when it was last used, if the level allows.
+    pub degraded: bool,
+    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was last
+    /// used: what the missing member held there may come out wrong.
+    pub force_dirty_degraded: bool,
+    /// Write nothing at all.
+    pub read_only: bool,
+    /// Which layout a RAID 0 has whose superblock does not say.
+    pub raid0_layout: Option<Raid0Layout>,
+    /// A member that does not answer for so long is not there.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            uuid: None,
+            name: None,
+            degraded: false,
+            force_dirty_degraded: false,
+            read_only: false,
+            raid0_layout: None,
+            deadline: Bounds::default().deadline,
+        }
+    }
+}
+
+/// A member of an assembled array: it has a slot, or is a spare.
+#[derive(Clone)]
+pub struct Joined {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Path or address.
+    pub name: String,
+    /// The disk.
+    pub disk: Rc<dyn Disk>,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+    /// Bytes that it has lost, counted from the start of its data: its bad-block list.
+    pub bad: RangeSet,
+}
+
+/// An array, ready to be started.
+pub struct Assembly {
+    pub(crate) ledger: Ledger,
+    /// Where its bytes live.
+    pub geometry: Geometry,
+    /// Who sits where, at the first epoch.
+    pub configuration: Configuration,
+    /// Array ranges in which parity or copies may disagree.
+    pub unsynced: RangeSet,
+    /// Every member that takes part.
+    pub members: Vec<Joined>,
+    /// The array was shut down in order.
+    pub clean: bool,
+    /// What a person should know.
+    pub notes: Vec<Note>,
+    /// Why the array can only be read, if so.
+    pub read_only_reason: Option<String>,
+}
+
+impl Assembly {
+    /// What never changes about the array.
+    pub fn facts(&self) -> &Facts {
+        self.ledger.facts()
+    }
+
+    /// The event count of the freshest superblock.
+    pub fn events(&self) -> u64 {
+        self.ledger.events()
+    }
+}
+
+/// Assembles the array that these disks are members of. Writes nothing.
+///
+/// # Errors
+/// Why it cannot be started, naming disks, fields and numbers, and the way out. `Refused` where the
+/// user can decide otherwise, `DataLost` where more is missing than the level can make good.
+pub async fn assemble(
+    candidates: Vec<Candidate>,
+    options: &Options,
+    clock: Rc<dyn Clock>,
+    random: Random,
+) -> Result<Assembly> {
+    let reach = Reach::within(Rc::clone(&clock), options.deadline);
+    let (sightings, rejects) = look_at_all(&reach, candidates, options.uuid).await;
+    let chosen = together::choose(sightings, rejects, options)?;
+    let members = together::join(chosen)?;
+    let geometry = shape::of_array(&members, options)?;
+    let mut seated = seats::seat(&members, &geometry, options)?;
+    let loaded = sync::load(&reach, &members, &seated, &geometry).await;
+    loaded.permit(&members, &mut seated, &geometry, options)?;
+
+    let latest = &members.latest().superblock;
+    let format = members.latest().format;
+    let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
+    let facts = Facts::of(latest, format, &geometry, header);
+    let (roles, events) = (latest.roles.clone(), latest.events);
+    let clean = latest.is_clean();
+    let mut notes = members.notes;
+    notes.extend(seated.notes);
+    notes.extend(loaded.notes);
+    let joined = loaded.records.iter().map(|(&id, record)| Joined {
+        id,
+        name: record.name.clone(),
+        disk: Rc::clone(&record.disk),
+        data_offset: record.map.data.start,
+        bad: record.bad_ranges(),
+    });
+    let members = joined.collect();
+    let opened = Opened {
+        facts,
+        geometry: geometry.clone(),
+        records: loaded.records,
+        roles,
+        bits: loaded.bits,
+        events,
+    };
+    Ok(Assembly {
+        ledger: Ledger::new(opened, clock, random, reach),
+        geometry,
+        configuration: seated.configuration,
+        unsynced: loaded.unsynced,
+        members,
+        clean,
+        notes,
+        read_only_reason: seated.read_only_reason,
+    })
+}
+
+/// Looks at every disk: members, and the others with the reason.
+async fn look_at_all(
+    reach: &Reach,
+    candidates: Vec<Candidate>,
+    wanted: Option<Uuid>,
+) -> (Vec<Sighting>, Vec<(String, Reject)>) {
+    let looks = candidates.into_iter().map(|Candidate { disk, name }| async move {
+        sighting::look(reach, &disk, &name, wanted).await.map_err(|reject| (name, reject))
+    });
+    let (mut sightings, mut rejects) = (Vec::new(), Vec::new());
+    for look in all(looks).await {
+        match look {
+            Ok(sighting) => sightings.push(sighting),
+            Err(reject) => rejects.push(reject),
+        }
+    }
+    (sightings, rejects)
+}
+
+/// What a scan found.
+#[derive(Default)]
+pub struct Survey {
+    /// Arrays, by identity.
+    pub arrays: BTreeMap<Uuid, Group>,
+    /// Disks that are no members, and why.
+    pub others: Vec<(Candidate, String)>,
+}
+
+/// The members of one array that a scan found.
+pub struct Group {
+    /// The array's name, without the host.
+    pub name: String,
+    /// Its level, if it is one that is known.
+    pub level: Option<Level>,
+    /// How many slots it has.
+    pub slots: u32,
+    /// How it is written down.
+    pub format: Format,
+    /// Its members, stale ones too.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Groups disks by the array they are members of. Writes nothing.
+pub async fn survey(candidates: Vec<Candidate>) -> Survey {
+    let reach = &Reach::patient();
+    let looks = candidates.into_iter().map(|candidate| async move {
+        let look = sighting::look(reach, &candidate.disk, &candidate.name, None).await;
+        (candidate, look)
+    });
+    let mut survey = Survey::default();
+    for (candidate, look) in all(looks).await {
+        match look {
+            Err(reject) => survey.others.push((candidate, reject.to_string())),
+            Ok(Sighting { superblock, format, .. }) => {
+                let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
+                    name: superblock.set_name.short(),
+                    level: shape::level(&superblock),
+                    slots: superblock.raid_disks,
+                    format,
+                    candidates: Vec::new(),
+                });
+                group.candidates.push(candidate);
+            }
+        }
+    }
+    survey
+}
+
+/// Is this the name of an array, with or without the host in front?
+fn is_called(found: &Name, wanted: &str) -> bool {
+    found.short() == wanted || found.to_string() == wanted
+}
+
+/// `a, b and c`.
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.split_last() {
+        None => String::new(),
+        Some((last, [])) => (*last).to_string(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// The error that a damaged or missing member is the reason for: with what each disk's trouble is.
+fn with_reasons(mut message: String, notes: &[Note]) -> String {
+    let reasons = notes.iter().filter(|note| note.is_loss());
+    for note in reasons {
+        message.push_str("; ");
+        message.push_str(&note.to_string());
+    }
+    message
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::refused(message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! What a person should know about an array that was assembled.
+
+use std::fmt;
+
+use layout::Slot;
+
+/// One thing to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// A disk is no member that can be used, and was left out.
+    Unusable {
+        /// The disk.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// A member was left out because the others know more than it does.
+    Stale {
+        /// The disk.
+        name: String,
+        /// Its event count.
+        events: u64,
+        /// The freshest superblock's.
+        latest_events: u64,
+        /// Whose that is.
+        latest: String,
+        /// Why that means that it is stale.
+        why: String,
+    },
+    /// A slot has no member.
+    Missing {
+        /// The slot.
+        slot: Slot,
+    },
+    /// A member waits for a slot.
+    Spare {
+        /// The disk.
+        name: String,
+    },
+    /// A member was being rebuilt.
+    Rebuilding {
+        /// The disk.
+        name: String,
+        /// Its slot.
+        slot: Slot,
+        /// The array offset up to which it can be relied on.
+        below: u64,
+    },
+    /// A member was being made a copy of another.
+    Replacing {
+        /// The disk.
+        name: String,
+        /// The slot that it shall take.
+        slot: Slot,
+        /// The array offset up to which it is a copy.
+        below: u64,
+    },
+    /// Something about a member that changes nothing now.
+    Remark {
+        /// The disk.
+        name: String,
+        /// What.
+        text: String,
+    },
+    /// The array was not shut down in order.
+    Dirty {
+        /// Bytes that must be synced.
+        bytes: u64,
+    },
+}
+
+impl Note {
+    /// True if a member that could have been there is not.
+    pub(crate) fn is_loss(&self) -> bool {
+        matches!(self, Note::Unusable { .. } | Note::Stale { .. })
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::Unusable { name, why } => write!(f, "{name} was left out: {why}"),
+            Note::Stale { name, events, latest_events, latest, why } => write!(
+                f,
+                "{name} is stale and was left out: {why} (event {events}, {latest} is at \
+                 {latest_events})"
+            ),
+            Note::Missing { slot } => write!(f, "slot {slot} has no member"),
+            Note::Spare { name } => write!(f, "{name} is a spare"),
+            Note::Rebuilding { name, slot, below } => {
+                write!(f, "{name} (slot {slot}) is rebuilt up to array offset {below}")
+            }
+            Note::Replacing { name, slot, below } => {
+                write!(f, "{name} is a copy of slot {slot} up to array offset {below}")
+            }
+            Note::Remark { name, text } => write!(f, "{name}: {text}"),
+            Note::Dirty { bytes } => {
+                write!(f, "the array was not shut down in order: {bytes} bytes are to be synced")
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Who sits where: the configuration that an array starts with.
+//!
+//! Owns the rules for a slot that two members claim, for members in rebuild, and for starting with
+//! members missing.
+
+use layout::md::superblock::Role;
+use layout::md::{Features, SECTOR, Superblock};
+use layout::{Epoch, Geometry, Slot, SlotSet};
+
+use super::history::Standing;
+use super::together::{Members, read_only_feature};
+use super::{Note, Options, refuse, with_reasons};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::Format;
+use crate::ledger::MOST_BLOCK_BYTES;
+use crate::member::MemberId;
+use crate::sync;
+use crate::view::{Configuration, Mode, Seat};
+
+/// The configuration, and what is to be said about it.
+pub(super) struct Seated {
+    pub(super) configuration: Configuration,
+    pub(super) notes: Vec<Note>,
+    pub(super) read_only_reason: Option<String>,
+}
+
+/// How much of a member counts, in bytes from the start of its data; `None`: all.
+fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
+    let has = |feature| superblock.features.contains(feature);
+    match superblock.own_role() {
+        Role::Slot(_) if has(Features::RECOVERY_BITMAP) => Some(0),
+        Role::Slot(_) => has(Features::RECOVERY_OFFSET)
+            .then(|| superblock.recovery_offset.saturating_mul(SECTOR)),
+        _ => Some(0),
+    }
+}
+
+/// Gives every member its seat.
+pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) -> Result<Seated> {
+    let mut seats = vec![Seat::default(); geometry.slots()];
+    let (mut spares, mut notes) = (Vec::new(), Vec::new());
+    for (slot, seat) in seats.iter_mut().enumerate() {
+        *seat = take_seat(members, geometry, Slot::new(slot), &mut notes)?;
+        if seat.member.is_none() {
+            notes.push(Note::Missing { slot: Slot::new(slot) });
+        }
+    }
+    for (_, found, standing) in members.counted() {
+        if standing == Standing::Spare {
+            spares.push(MemberId(found.superblock.dev_number));
+            notes.push(Note::Spare { name: found.name.clone() });
+        }
+    }
+    let read_only_reason = read_only_reason(members, options);
+    let mode = if read_only_reason.is_some() { Mode::ReadOnly } else { Mode::ReadWrite };
+    let configuration = Configuration { epoch: Epoch(1), seats, spares, mode };
+    enough(members, geometry, &configuration, options)?;
+    Ok(Seated { configuration, notes, read_only_reason })
+}
+
+/// The seat of one slot. Of two claimants, the one that is being made a copy is the twin; alone, it is
+/// the slot's member as far as it got.
+fn take_seat(
+    members: &Members,
+    geometry: &Geometry,
+    slot: Slot,
+    notes: &mut Vec<Note>,
+) -> Result<Seat> {
+    let claims = members.counted().filter(|&(_, _, s)| s == Standing::Active(slot));
+    let (mut whole, mut copies): (Vec<_>, Vec<_>) =
+        claims.map(|(_, found, _)| found).partition(|found| {
+            let superblock = &found.superblock;
+            !superblock.features.contains(Features::REPLACEMENT)
+                && matches!(superblock.own_role(), Role::Slot(_))
+        });
+    if whole.len() > 1 || copies.len() > 1 {
+        let claimants = if whole.len() > 1 { &whole } else { &copies };
+        return refuse(format!(
+            "{} and {} both claim slot {slot}: leave one out",
+            claimants[0].name, claimants[1].name
+        ));
+    }
+    let (member, twin) = match whole.pop() {
+        Some(member) => (Some(member), copies.pop()),
+        None => (copies.pop(), None),
+    };
+    let below = |bytes: u64| sync::recovered_below(geometry, bytes);
+    let id = |superblock: &Superblock| MemberId(superblock.dev_number);
+    let mut seat = Seat::default();
+    if let Some(found) = member {
+        seat.member = Some(id(&found.superblock));
+        seat.recovered = rebuilt_bytes(&found.superblock).map(below);
+        if let Some(below) = seat.recovered {
+            notes.push(Note::Rebuilding { name: found.name.clone(), slot, below });
+        }
+    }
+    if let Some(found) = twin {
+        let below = rebuilt_bytes(&found.superblock).map_or(geometry.capacity(), below);
+        seat.twin = Some((id(&found.superblock), below));
+        notes.push(Note::Replacing { name: found.name.clone(), slot, below });
+    }
+    Ok(seat)
+}
+
+/// Why nothing may be written, if so.
+fn read_only_reason(members: &Members, options: &Options) -> Option<String> {
+    if options.read_only {
+        return Some("it was started read-only".to_string());
+    }
+    let latest = members.latest();
+    if latest.format == Format::Md090 {
+        let why = "its superblock is of the old version 0.90, which is only read; copy the data to a \
+                   new array, or let Linux convert it (mdadm --assemble --update=metadata)";
+        return Some(why.to_string());
+    }
+    if let Some(why) = read_only_feature(&latest.superblock) {
+        return Some(why.to_string());
+    }
+    members.counted().find_map(|(_, found, _)| {
+        let limits = found.disk.limits();
+        if limits.read_only {
+            return Some(format!("{} is read-only", found.name));
+        }
+        let block = limits.logical_block;
+        let misfit = block > MOST_BLOCK_BYTES
+            || !found.map.superblock.start.is_multiple_of(block.into())
+            || !found.map.data.start.is_multiple_of(block.into());
+        misfit.then(|| {
+            format!("{} is written in blocks of {block} bytes, which do not fit", found.name)
+        })
+    })
+}
+
+/// May the array be started with the members that are there?
+fn enough(
+    members: &Members,
+    geometry: &Geometry,
+    configuration: &Configuration,
+    options: &Options,
+) -> Result<()> {
+    let lost = geometry.all_slots().difference(configuration.in_sync());
+    let reasons = |what: String| with_reasons(what, &members.notes);
+    if !geometry.survives(lost) {
+        let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+        let what = format!(
+            "{} of {} members are there and whole, too few for {}; missing or not rebuilt: slots {}",
+            configuration.in_sync().count(),
+            geometry.slots(),
+            geometry.layout().level(),
+            slots.join(", ")
+        );
+        return Err(Error::new(ErrorKind::DataLost, reasons(what)));
+    }
+    let table = members.latest().superblock.roles.iter();
+    let had: SlotSet = table
+        .filter_map(|role| match role {
+            Role::Slot(slot) if usize::from(*slot) < geometry.slots() => {
+                Some(Slot::new(usize::from(*slot)))
+            }
+            _ => None,
+        })
+        .collect();
+    let gone = had.difference(configuration.present());
+    if !gone.is_empty() && !options.degraded {
+        let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
+        return refuse(reasons(format!(
+            "members are missing that were there when the array was last used (slots {}): find them, \
+             or start without them (--degraded)",
+            slots.join(", ")
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! One look at one disk: whose member it is, by its own account.
+//!
+//! Owns the search for superblocks and the choice among several on one disk. Never compares disks.
+//!
+//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its members
+//! (1.0) may itself be a member of another one, whose superblock then lies in the first one's data.
+//! The one whose data contains the others is the disk's own.
+
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Disk;
+use layout::md::superblock::RESERVED_BYTES;
+use layout::md::{
+    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, SECTOR, Superblock,
+    Superblock090, Uuid, Version, foreign, position, super090,
+};
+
+use crate::ledger::Format;
+use crate::ledger::reach::Reach;
+
+/// A disk that says it is a member.
+#[derive(Clone)]
+pub(crate) struct Sighting {
+    pub(crate) name: String,
+    pub(crate) disk: Rc<dyn Disk>,
+    pub(crate) format: Format,
+    pub(crate) superblock: Superblock,
+    pub(crate) map: ByteMap,
+}
+
+/// A superblock found on a disk, or the remains of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    pub(crate) format: Format,
+    /// Bytes from the start of the disk.
+    pub(crate) offset: u64,
+    pub(crate) superblock: Result<Superblock, ParseError>,
+    /// The bytes at that place.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Why a disk is no member that can be used.
+#[derive(Clone, Debug)]
+pub(crate) enum Reject {
+    /// The disk cannot be read.
+    Unreadable(io::Error),
+    /// There is no superblock; what else there is, by name.
+    Stranger(Vec<&'static str>),
+    /// There is one, but not a valid one.
+    Damaged { format: Format, offset: u64, error: ParseError },
+    /// The disk ends before the data does.
+    Short { disk_bytes: u64, needed_bytes: u64 },
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reject::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Reject::Stranger(names) if names.is_empty() => f.write_str("no superblock found"),
+            Reject::Stranger(names) if names.contains(&"isw_raid_member") => {
+                f.write_str("a member of an Intel firmware RAID (IMSM), which is not supported")
+            }
+            Reject::Stranger(names) if names.contains(&"ddf_raid_member") => {
+                f.write_str("a member of a DDF firmware RAID, which is not supported")
+            }
+            Reject::Stranger(names) => {
+                write!(f, "no superblock found, but {}", names.join(", "))
+            }
+            Reject::Damaged { format, offset, error } => {
+                write!(f, "the {format} superblock at byte {offset} is damaged: {error}")
+            }
+            Reject::Short { disk_bytes, needed_bytes } => write!(
+                f,
+                "it has {disk_bytes} bytes, but by its superblock its data ends at byte \
+                 {needed_bytes}: it was cut short, or copied to a smaller disk"
+            ),
+        }
+    }
+}
+
+/// The member on a disk. With `wanted`, a superblock of that array is preferred.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) async fn look(
+    reach: &Reach,
+    disk: &Rc<dyn Disk>,
+    name: &str,
+    wanted: Option<Uuid>,
+) -> Result<Sighting, Reject> {
+    let traces = traces(reach, &**disk).await.map_err(Reject::Unreadable)?;
+    let disk_bytes = disk.limits().bytes;
+    let (mut members, mut rejects) = (Vec::new(), Vec::new());
+    for Trace { format, offset, superblock, .. } in traces {
+        let damaged = |error| Reject::Damaged { format, offset, error };
+        let mapped = superblock.map_err(damaged).and_then(|superblock| {
+            let needed_bytes = (superblock.data_offset + superblock.data_size) * SECTOR;
+            if needed_bytes > disk_bytes {
+                return Err(Reject::Short { disk_bytes, needed_bytes });
+            }
+            let map = ByteMap::of(&superblock, disk_bytes).map_err(damaged)?;
+            Ok((format, superblock, map))
+        });
+        match mapped {
+            Ok(member) => members.push(member),
+            Err(reject) => rejects.push(reject),
+        }
+    }
+    if let Some((format, superblock, map)) = choose(members, wanted) {
+        let (name, disk) = (name.to_string(), Rc::clone(disk));
+        return Ok(Sighting { name, disk, format, superblock, map });
+    }
+    match rejects.into_iter().next() {
+        Some(reject) => Err(reject),
+        None => {
+            let found = signatures(reach, &**disk).await.map_err(Reject::Unreadable)?;
+            let mut names: Vec<_> = found.iter().map(|signature| signature.name).collect();
+            names.dedup();
+            Err(Reject::Stranger(names))
+        }
+    }
+}
+
+/// Everything on a disk that begins like a superblock, valid or not.
+pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Trace>> {
+    let disk_bytes = disk.limits().bytes;
+    let mut found = Vec::new();
+    for version in Version::ALL {
+        let Some(offset) = position(version, disk_bytes) else { continue };
+        let end = (offset + RESERVED_BYTES).min(disk_bytes);
+        let bytes = reach.read(disk, offset..end).await?;
+        let superblock = Superblock::parse(&bytes, offset / SECTOR);
+        if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
+            continue;
+        }
+        let parapet = bytes.starts_with(b"Pp35");
+        let format = if parapet { Format::Parapet(version) } else { Format::Md(version) };
+        // A 0.90 superblock has the same magic, and may lie where a 1.x one could.
+        let older = superblock.as_ref().is_err_and(|error| error.field == "major_version");
+        if !(older && Superblock090::parse(&bytes).is_ok()) {
+            found.push(Trace { format, offset, superblock, bytes });
+        }
+    }
+    if let Some(offset) = super090::position(disk_bytes) {
+        let bytes = reach.read(disk, offset..offset + super090::BYTES as u64).await?;
+        let read = Superblock090::parse(&bytes);
+        let superblock = read.and_then(|superblock| superblock.as_version_1(disk_bytes));
+        let other =
+            |error: &ParseError| error.fault == Fault::Magic || error.field == "major_version";
+        if !superblock.as_ref().is_err_and(other) {
+            found.push(Trace { format: Format::Md090, offset, superblock, bytes });
+        }
+    }
+    Ok(found)
+}
+
+type Mapped = (Format, Superblock, ByteMap);
+
+/// The disk's own superblock among several valid ones: of the array that is wanted; else the one whose
+/// data contains the others; else the youngest.
+fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
+    if let Some(uuid) = wanted
+        && let Some(index) = members.iter().position(|(_, found, _)| found.set_uuid == uuid)
+    {
+        return Some(members.swap_remove(index));
+    }
+    let inside = |inner: &Mapped, outer: &Mapped| {
+        let (place, data) = (&inner.2.superblock, &outer.2.data);
+        place.start < data.end && data.start < place.end
+    };
+    let best = (0..members.len()).max_by_key(|&index| {
+        let (this, mut others) = (&members[index], members.iter().enumerate());
+        let contains = others.all(|(other, member)| {
+            other == index || (inside(member, this) && !inside(this, member))
+        });
+        (contains, this.1.ctime.seconds())
+    });
+    best.map(|index| members.swap_remove(index))
+}
+
+/// The bad-block list of a member.
+pub(crate) async fn bad_blocks(reach: &Reach, found: &Sighting) -> io::Result<FoundBadBlocks> {
+    let none = || FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() };
+    let Some(range) = &found.map.bad_blocks else { return Ok(none()) };
+    if !found.superblock.features.contains(Features::BAD_BLOCKS) {
+        return Ok(none());
+    }
+    let bytes = reach.read(&*found.disk, range.clone()).await?;
+    let parsed = BadBlocks::parse(&bytes, found.superblock.bblog_shift);
+    Ok(parsed.unwrap_or_else(|error| FoundBadBlocks { refused: vec![error], ..none() }))
+}
+
+/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read and
+/// it is asked again, until it asks for nothing new.
+pub(crate) async fn signatures(
+    reach: &Reach,
+    disk: &dyn Disk,
+) -> io::Result<Vec<foreign::Signature>> {
+    let disk_bytes = disk.limits().bytes;
+    let mut known: Vec<(Range<u64>, Vec<u8>)> = Vec::new();
+    loop {
+        let mut wanted: Vec<Range<u64>> = Vec::new();
+        let found = foreign::probe(
+            |offset, length| {
+                let range = offset..offset + length as u64;
+                let read = known.iter().find(|(at, _)| *at == range);
+                if read.is_none() && !wanted.contains(&range) {
+                    wanted.push(range);
+                }
+                read.map(|(_, bytes)| bytes.clone())
+            },
+            disk_bytes,
+        );
+        if wanted.is_empty() {
+            return Ok(found);
+        }
+        for range in wanted {
+            let bytes = reach.read(disk, range.clone()).await?;
+            known.push((range, bytes));
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What must be synced: bitmaps, bad-block lists, and whether a dirty array may be started.
+//!
+//! Owns the reading of what lies beside the superblocks. The copies of a bitmap are merged: a bit that
+//! any copy has counts, since a bit too many only costs time.
+
+use std::collections::BTreeMap;
+
+use layout::md::bitmap;
+use layout::md::{Bitmap, Fault, Features, SECTOR};
+use layout::{Family, Geometry};
+
+use super::seats::Seated;
+use super::sighting::{self, Sighting};
+use super::together::Members;
+use super::{Note, Options, refuse};
+use crate::bitmap::{Bits, Pages};
+use crate::error::Result;
+use crate::ledger::Format;
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::Record;
+use crate::member::MemberId;
+use crate::ranges::RangeSet;
+use crate::sync::{array_range, sync_bytes};
+use crate::view::Mode;
+
+/// Everything beside the superblocks.
+pub(super) struct Loaded {
+    pub(super) records: BTreeMap<MemberId, Record>,
+    pub(super) bits: Option<Bits>,
+    pub(super) unsynced: RangeSet,
+    pub(super) notes: Vec<Note>,
+    /// The array's bitmap is of a kind that cannot be kept up.
+    foreign_bitmap: Option<&'static str>,
+}
+
+/// A member's copy of the bitmap.
+enum Copy {
+    Good(Bits),
+    /// Nothing to rely on, and why.
+    Bad(String),
+    /// A kind that is known and not supported.
+    Foreign(&'static str),
+}
+
+/// Reads bitmaps and bad-block lists.
+pub(super) async fn load(
+    reach: &Reach,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Loaded {
+    let reads = members.counted().map(|(_, found, _)| async move {
+        let bad = sighting::bad_blocks(reach, found).await;
+        (found, bad, read_bitmap(reach, found, geometry).await)
+    });
+    let mut loaded = Loaded {
+        records: BTreeMap::new(),
+        bits: None,
+        unsynced: RangeSet::new(),
+        notes: Vec::new(),
+        foreign_bitmap: None,
+    };
+    let mut copies = Vec::new();
+    for (found, bad, copy) in all(reads).await {
+        let id = MemberId(found.superblock.dev_number);
+        let mut remark = |text: String| {
+            loaded.notes.push(Note::Remark { name: found.name.clone(), text });
+        };
+        let bad = match bad {
+            Ok(bad) => {
+                bad.refused.iter().for_each(|error| remark(error.to_string()));
+                bad.blocks
+            }
+            Err(error) => {
+                remark(format!("its bad-block log cannot be read: {error}"));
+                Default::default()
+            }
+        };
+        let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, twin)| {
+            !twin && seated.configuration.seats[slot.index()].recovered.is_none()
+        });
+        match copy {
+            // What a spare or a member in rebuild has is not kept up, or not yet.
+            Some(Copy::Good(bits)) if in_sync => copies.push((id, bits)),
+            Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
+            Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
+            _ => {}
+        }
+        let Sighting { name, disk, superblock, map, .. } = found.clone();
+        let (bad_changed, behind) = (false, Pages::ALL);
+        let record = Record { name, disk, map, superblock, bad, bad_changed, behind };
+        loaded.records.insert(id, record);
+    }
+    loaded.merge(copies, members, geometry);
+    loaded.find_unsynced(members, geometry);
+    loaded
+}
+
+/// Reads a member's bitmap; `None` if the array has none, or none that Parapet looks at.
+async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Option<Copy> {
+    let superblock = &found.superblock;
+    if !superblock.features.contains(Features::BITMAP) || found.format == Format::Md090 {
+        return None;
+    }
+    let range = found.map.bitmap.clone()?;
+    let bytes = match reach.read(&*found.disk, range).await {
+        Ok(bytes) => bytes,
+        Err(why) => return Some(Copy::Bad(why.to_string())),
+    };
+    let bits = match Bits::parse(&bytes) {
+        Ok(Some(bits)) => bits,
+        Ok(None) => return Some(Copy::Bad("it is larger than its room".to_string())),
+        Err(error) => {
+            return Some(match error.fault {
+                Fault::Refused(why) if error.field == "version" => Copy::Foreign(why),
+                _ => Copy::Bad(error.to_string()),
+            });
+        }
+    };
+    let header = bits.header();
+    let covered = header.sync_sectors * SECTOR;
+    let bad = if header.uuid != superblock.set_uuid {
+        format!("it belongs to another array ({})", header.uuid)
+    } else if header.events < superblock.events {
+        format!("it is of event {}, the superblock of {}", header.events, superblock.events)
+    } else if covered < sync_bytes(geometry) {
+        format!("it covers {covered} bytes of {}", sync_bytes(geometry))
+    } else if header.state & (bitmap::STALE | bitmap::WRITE_ERROR) != 0 {
+        "it is marked as out of date".to_string()
+    } else {
+        return Some(Copy::Good(bits));
+    };
+    Some(Copy::Bad(bad))
+}
+
+impl Loaded {
+    /// Makes one bitmap of all copies. If there is no good one, a new one with every bit set.
+    fn merge(&mut self, copies: Vec<(MemberId, Bits)>, members: &Members, geometry: &Geometry) {
+        let superblock = &members.latest().superblock;
+        let wanted = superblock.features.contains(Features::BITMAP)
+            && members.latest().format != Format::Md090
+            && self.foreign_bitmap.is_none()
+            && geometry.family() != Family::Plain;
+        if !wanted {
+            return;
+        }
+        // The freshest member's header; a copy with other chunks does not count.
+        let freshest = copies.iter().max_by_key(|(_, bits)| bits.header().events);
+        let Some((_, freshest)) = freshest else {
+            self.bits = new_bitmap(&self.records, members, geometry);
+            return;
+        };
+        let mut merged = freshest.clone();
+        let alike = |bits: &Bits| bits.header().chunk_bytes == freshest.header().chunk_bytes;
+        copies.iter().filter(|(_, bits)| alike(bits)).for_each(|(_, bits)| merged.merge(bits));
+        let cleared = copies.iter().map(|(_, bits)| bits.header().events_cleared).max();
+        merged.edit_header(|header| {
+            header.events_cleared = cleared.unwrap_or(0).max(header.events_cleared);
+        });
+        for (id, bits) in &copies {
+            if let Some(record) = self.records.get_mut(id)
+                && *bits == merged
+            {
+                record.behind = Pages::NONE;
+            }
+        }
+        self.bits = Some(merged);
+    }
+
+    /// From where on, and by the bitmap where, something is to be synced.
+    fn find_unsynced(&mut self, members: &Members, geometry: &Geometry) {
+        let superblock = &members.latest().superblock;
+        if superblock.is_clean() || geometry.family() == Family::Plain {
+            return;
+        }
+        let end = sync_bytes(geometry);
+        let from = superblock.resync_offset.saturating_mul(SECTOR).min(end);
+        let to_array = |sync: std::ops::Range<u64>| array_range(geometry, sync);
+        self.unsynced = match &self.bits {
+            None => [from..end].into_iter().map(to_array).collect(),
+            Some(bits) => {
+                let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
+                let dirty = dirty.map(|range| range.start.max(from)..range.end.min(end));
+                dirty.filter(|range| range.start < range.end).map(to_array).collect()
+            }
+        };
+        self.notes.push(Note::Dirty { bytes: self.unsynced.bytes() });
+    }
+
+    /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
+    pub(super) fn permit(
+        &self,
+        members: &Members,
+        seated: &mut Seated,
+        geometry: &Geometry,
+        options: &Options,
+    ) -> Result<()> {
+        let degraded = seated.configuration.in_sync() != geometry.all_slots();
+        if let Some(why) = self.foreign_bitmap {
+            if degraded {
+                return refuse(format!(
+                    "{why}, and a member is missing: only that bitmap knows which parts of the array \
+                     can be relied on; let Linux assemble it"
+                ));
+            }
+            seated.configuration.mode = Mode::ReadOnly;
+            seated.read_only_reason.get_or_insert_with(|| why.to_string());
+        }
+        let doubtful = degraded && geometry.family() == Family::Parity && !self.unsynced.is_empty();
+        if doubtful && !options.force_dirty_degraded {
+            let lost = geometry.all_slots().difference(seated.configuration.in_sync());
+            let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+            return refuse(super::with_reasons(
+                format!(
+                    "writes were under way when the array was last used, and a member is missing \
+                     (slots {}): in {} bytes of the array, what it held may come out wrong. Bring \
+                     the member back, or accept that (--force-dirty-degraded)",
+                    slots.join(", "),
+                    self.unsynced.bytes()
+                ),
+                &members.notes,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A bitmap with every bit set, in place of one that is lost.
+fn new_bitmap(
+    records: &BTreeMap<MemberId, Record>,
+    members: &Members,
+    geometry: &Geometry,
+) -> Option<Bits> {
+    let room = |record: &Record| record.map.bitmap.as_ref().map_or(0, |at| at.end - at.start);
+    let room = records.values().map(room).min()?;
+    let sectors = sync_bytes(geometry) / SECTOR;
+    let chunk = bitmap::chunk_for(sectors, room)?;
+    let superblock = &members.latest().superblock;
+    let header = Bitmap {
+        events: superblock.events,
+        events_cleared: superblock.events,
+        ..Bitmap::new(superblock.set_uuid, sectors, chunk)
+    };
+    Some(Bits::new(header, true))
+}

@@ -1,0 +1,336 @@
+//! A new array: first a plan that can be shown, then the bytes.
+//!
+//! Owns the order in which a new member is written. Superblocks come last, after everything else is
+//! durable: until the first of them there is no array, only what was there before, overwritten.
+//!
+//! ```text
+//!   plan ─▶ look for what lies there ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
+//!                                                                          superblocks, FUA ◀─╯
+//! ```
+//!
+//! Nothing outside the byte map is touched, but for the signatures of what was there before, when the
+//! user has said that it may go.
+
+use std::collections::BTreeMap;
+
+use io::{Clock, Disk};
+use layout::md::superblock::{CLEAN, RAID35_LEVEL};
+use layout::md::{
+    BadBlocks, Bitmap, ByteMap, Features, Magic, Name, Role, SECTOR, Superblock, Timestamp, Uuid,
+    Version,
+};
+use layout::private::{HEADERS_BYTES, Tag};
+use layout::{Family, Layout, Level};
+
+use crate::assemble::Candidate;
+use crate::assemble::sighting;
+use crate::bitmap::{Bits, Pages};
+use crate::error::{Error, Result};
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::{Record, copy_pages};
+use crate::ledger::{Facts, Format};
+use crate::sync;
+
+mod plan;
+
+pub use plan::{Plan, plan};
+
+/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the array
+/// for new and stamp a block size on it that older kernels refuse.
+const FIRST_EVENT: u64 = 1;
+
+/// How large a piece of the members one bit of the bitmap stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BitmapChunk {
+    /// 64 MiB, or more where that does not fit: what mdadm takes.
+    #[default]
+    Fitting,
+    /// So many bytes: a power of two, at least 4 KiB.
+    Bytes(u32),
+}
+
+/// A new array. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewArray {
+    /// Its name, `name` or `host:name`: at most 32 bytes.
+    pub name: String,
+    /// Level and parameters.
+    pub layout: Layout,
+    /// Bytes of a chunk; 0 for RAID 1. RAID 3.5: of a fragment, the block / 2^order.
+    pub chunk_bytes: u64,
+    /// Where superblocks lie.
+    pub version: Version,
+    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
+    pub bitmap: Option<BitmapChunk>,
+    /// So many of the disks, the last ones, are spares.
+    pub spares: usize,
+    /// Every disk is known to hold zeros only: then nothing need be synced.
+    pub zeroed: bool,
+    /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
+    pub size_bytes: Option<u64>,
+    /// What lies on the disks may be lost.
+    pub overwrite: bool,
+}
+
+impl NewArray {
+    /// An array with the usual choices: superblock 1.2, a bitmap, no spare, contents unknown.
+    pub fn new(name: impl Into<String>, layout: Layout, chunk_bytes: u64) -> NewArray {
+        NewArray {
+            name: name.into(),
+            layout,
+            chunk_bytes,
+            version: Version::V1_2,
+            bitmap: Some(BitmapChunk::Fitting),
+            spares: 0,
+            zeroed: false,
+            size_bytes: None,
+            overwrite: false,
+        }
+    }
+}
+
+/// Creates an array on these disks, spares last.
+///
+/// # Errors
+/// Refused: what [`plan`] refuses; a disk that is read-only, or holds something (named) while
+/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold nothing
+/// that looks like one.
+pub async fn create(
+    new: &NewArray,
+    members: Vec<Candidate>,
+    clock: &dyn Clock,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Facts> {
+    let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
+    let plan = plan(new, &limits)?;
+    let reach = Reach::patient();
+    let old = look_first(&reach, new, &members).await?;
+    let (records, bits) = draw_up(new, &plan, members, clock, random)?;
+
+    let work = records.iter().zip(&old).map(|(record, old)| async {
+        write_structures(&reach, record, old, bits.as_ref())
+            .await
+            .map_err(|why| failed(record, why))
+    });
+    all(work).await.into_iter().collect::<Result<()>>()?;
+    let work = records.iter().map(|record| async {
+        let written = record.write_superblock(&reach, &record.superblock).await;
+        written.map_err(|why| failed(record, why))
+    });
+    if let Some(why) = all(work).await.into_iter().find_map(Result::err) {
+        undo(&reach, &records).await;
+        return Err(why);
+    }
+    let superblock = &records[0].superblock;
+    let header = bits.as_ref().map(Bits::header);
+    Ok(Facts::of(superblock, Format::of(superblock), &plan.geometry, header))
+}
+
+fn failed(record: &Record, why: io::Error) -> Error {
+    let message = format!("{} could not be written; there is no array", record.name);
+    Error::refused(message).because(why)
+}
+
+/// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
+async fn look_first(
+    reach: &Reach,
+    new: &NewArray,
+    members: &[Candidate],
+) -> Result<Vec<Vec<layout::md::Signature>>> {
+    for (index, member) in members.iter().enumerate() {
+        let same = |other: &&Candidate| std::rc::Rc::ptr_eq(&other.disk, &member.disk);
+        if let Some(other) = members[..index].iter().find(same) {
+            let names = (&other.name, &member.name);
+            return Err(Error::refused(format!("{} and {} are one disk", names.0, names.1)));
+        }
+    }
+    let looks = members.iter().map(|member| async {
+        sighting::signatures(reach, &*member.disk)
+            .await
+            .map_err(|why| Error::refused(format!("{} cannot be read", member.name)).because(why))
+    });
+    let found = all(looks).await.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut full = members.iter().zip(&found).filter(|(_, found)| !found.is_empty()).peekable();
+    if full.peek().is_none() || new.overwrite {
+        return Ok(found);
+    }
+    let each = full.map(|(member, found)| {
+        format!("{} holds {} (byte {})", member.name, found[0].name, found[0].offset)
+    });
+    let each: Vec<String> = each.collect();
+    Err(Error::refused(format!(
+        "{}: nothing was written. To give up what is there, allow it to be overwritten",
+        each.join("; ")
+    )))
+}
+
+/// Everything that will be written, for each member.
+fn draw_up(
+    new: &NewArray,
+    plan: &Plan,
+    members: Vec<Candidate>,
+    clock: &dyn Clock,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<(Vec<Record>, Option<Bits>)> {
+    let uuid = || {
+        let mut bytes = [0; 16];
+        random(&mut bytes);
+        Uuid(bytes)
+    };
+    let array = array_superblock(new, plan, uuid(), clock.unix_micros(), random)?;
+    let bits = plan.bitmap_chunk.map(|chunk| {
+        let sectors = sync::sync_bytes(&plan.geometry) / SECTOR;
+        let header = Bitmap {
+            events: FIRST_EVENT,
+            events_cleared: FIRST_EVENT,
+            ..Bitmap::new(array.set_uuid, sectors, chunk)
+        };
+        Bits::new(header, !new.zeroed)
+    });
+    let records = members.into_iter().zip(&plan.maps).enumerate().map(|(number, (member, map))| {
+        let mut superblock = array.clone();
+        superblock.dev_number = number as u32;
+        superblock.device_uuid = uuid();
+        map.describe(&mut superblock);
+        Record {
+            name: member.name,
+            disk: member.disk,
+            map: map.clone(),
+            superblock,
+            bad: BadBlocks::default(),
+            bad_changed: false,
+            behind: Pages::NONE,
+        }
+    });
+    Ok((records.collect(), bits))
+}
+
+/// What the superblocks of all members have in common.
+fn array_superblock(
+    new: &NewArray,
+    plan: &Plan,
+    set_uuid: Uuid,
+    unix_micros: u64,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Superblock> {
+    let long =
+        || Error::refused(format!("the name {:?} has more than 32 bytes, or NULs", new.name));
+    let set_name = Name::new(&new.name).ok_or_else(long)?;
+    let level = new.layout.level();
+    let (magic, level_number) = match level.md_number() {
+        Some(number) => (Magic::Md, number),
+        None => (Magic::Parapet, RAID35_LEVEL),
+    };
+    let mut features = Features::NONE;
+    if plan.bitmap_chunk.is_some() {
+        features = features.with(Features::BITMAP);
+    }
+    if level == Level::Raid0 {
+        features = features.with(Features::RAID0_LAYOUT);
+    }
+    let mut roles = Superblock::role_table(plan.maps.len())
+        .ok_or_else(|| Error::refused("more disks than a superblock has room for"))?;
+    for (slot, role) in roles.iter_mut().take(plan.geometry.slots()).enumerate() {
+        *role = Role::Slot(slot as u16);
+    }
+    let seconds = (unix_micros / 1_000_000) & ((1 << 40) - 1);
+    let mut tag = [0; 4];
+    random(&mut tag);
+    let needs_sync = !new.zeroed && plan.geometry.family() != Family::Plain;
+    Ok(Superblock {
+        magic,
+        features,
+        set_uuid,
+        set_name,
+        ctime: Timestamp::new(seconds, (unix_micros % 1_000_000) as u32),
+        level: level_number,
+        layout: new.layout.to_md(),
+        size: plan.used_bytes / SECTOR,
+        chunk_sectors: (new.chunk_bytes / SECTOR) as u32,
+        raid_disks: plan.geometry.slots() as u32,
+        bitmap_offset: 0,
+        new_level: 0,
+        reshape_position: 0,
+        delta_disks: 0,
+        new_layout: 0,
+        new_chunk: 0,
+        new_offset: 0,
+        data_offset: 0,
+        data_size: 0,
+        super_offset: 0,
+        recovery_offset: 0,
+        dev_number: 0,
+        corrected_reads: 0,
+        device_uuid: Uuid::default(),
+        device_flags: 0,
+        bblog_shift: 0,
+        bblog_size: 0,
+        bblog_offset: 0,
+        utime: Tag::new(u32::from_le_bytes(tag)).stamp(seconds),
+        events: FIRST_EVENT,
+        resync_offset: if needs_sync { 0 } else { CLEAN },
+        logical_block_size: 0,
+        roles,
+    })
+}
+
+/// Writes everything but the superblock, durably.
+async fn write_structures(
+    reach: &Reach,
+    record: &Record,
+    old: &[layout::md::Signature],
+    bits: Option<&Bits>,
+) -> io::Result<()> {
+    wipe(reach, &*record.disk, old).await?;
+    if let Some(bits) = bits {
+        record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
+    }
+    record.write_bad_blocks(reach).await?;
+    zero_private(reach, &*record.disk, &record.map).await?;
+    reach.flush(&*record.disk).await
+}
+
+/// Zeros the private area. The checksum table is large: only where the disk does it quickly; what the
+/// table holds counts for nothing until Parapet has made it.
+async fn zero_private(reach: &Reach, disk: &dyn Disk, map: &ByteMap) -> io::Result<()> {
+    let Some(area) = map.private.clone() else { return Ok(()) };
+    let checksums = map.private_parts().map(|parts| parts.checksums);
+    let table = checksums.map_or(area.end, |checksums| checksums.start);
+    if reach.zero(disk, area.clone(), true).await.is_ok() {
+        return Ok(());
+    }
+    let headers_end = (area.start + HEADERS_BYTES).min(area.end);
+    reach.zero(disk, area.start..table.max(headers_end), false).await
+}
+
+/// Overwrites signatures with zeros, so that nothing finds what was there before.
+async fn wipe(reach: &Reach, disk: &dyn Disk, old: &[layout::md::Signature]) -> io::Result<()> {
+    let block = u64::from(disk.limits().logical_block);
+    let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for signature in old {
+        for byte in signature.wipe() {
+            let start = byte / block * block;
+            if !blocks.contains_key(&start) {
+                blocks.insert(start, reach.read(disk, start..start + block).await?);
+            }
+            if let Some(bytes) = blocks.get_mut(&start) {
+                bytes[(byte - start) as usize] = 0;
+            }
+        }
+    }
+    for (start, bytes) in blocks {
+        reach.write(disk, start, &bytes, false).await?;
+    }
+    Ok(())
+}
+
+/// Takes back superblocks after one could not be written, as far as the disks allow.
+async fn undo(reach: &Reach, records: &[Record]) {
+    let work = records.iter().map(|record| async {
+        let bytes = vec![0; 4096];
+        let start = record.map.superblock.start;
+        // A disk that fails here has told its error already.
+        reach.write(&*record.disk, start, &bytes, true).await.ok()
+    });
+    all(work).await;
+}

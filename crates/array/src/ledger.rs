@@ -1,0 +1,535 @@
+//! The superblocks and the bitmap of all members of one array, as they were last written.
+//!
+//! Owns every byte that describes the array on its members, and the order in which such bytes are
+//! written. Decides nothing: the keeper says who sits where and how far things are, the ledger makes
+//! it durable.
+//!
+//! # A commit
+//!
+//! ```text
+//!   events + 1
+//!   bitmap header, pages that are behind, bad-block log    each seated member, side by side
+//!   flush                                                  each seated member
+//!   superblock, FUA                                        each seated member and each spare
+//! ```
+//!
+//! Everything that a superblock says about a member is durable before the superblock is. A member that
+//! fails on the way gets no superblock; the others do, and the keeper is told. Whoever reads the
+//! members after a crash in the middle finds some superblocks one event ahead of the others: the
+//! freshest one's role table decides who counts (`assemble/history.rs`).
+//!
+//! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
+//! two commits with the same event count can be told apart.
+//!
+//! # Marks
+//!
+//! A bit is set in memory first, which puts its page on the list of pages each member is behind in;
+//! then whoever has the turn writes what its members are behind in. Calls that arrive together share
+//! one write, and no page is ever written twice at once. Every such write is FUA: whoever waited for
+//! the turn and finds nothing left to write relies on it.
+//!
+//! Invariants: `events` only grows; a bit is cleared on disk only when nobody is missing, and after
+//! `events_cleared` says so on every member.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::rc::Rc;
+
+use io::Clock;
+use layout::md::superblock::CLEAN;
+use layout::md::{
+    BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
+};
+use layout::private::Tag;
+use layout::{Family, Geometry, Layout};
+
+use crate::bitmap::{Bits, Pages};
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::{Record, copy_pages};
+use crate::ledger::turn::Turn;
+use crate::member::MemberId;
+use crate::sync;
+use crate::view::Configuration;
+
+mod join;
+pub(crate) mod reach;
+pub(crate) mod record;
+mod turn;
+
+pub(crate) use join::MOST_BLOCK_BYTES;
+pub use join::{Admitted, Readmitted};
+
+/// Fills bytes with random ones: from the host's generator, or the simulator's seed.
+pub type Random = Rc<dyn Fn(&mut [u8])>;
+
+/// Members that could not be written, and why.
+pub(crate) type Failures = Vec<(MemberId, io::Error)>;
+
+/// How an array is written down on its members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Linux md's version 1 superblock.
+    Md(Version),
+    /// Linux md's version 0.90 superblock: only read.
+    Md090,
+    /// The same layout as version 1 under Parapet's magic: RAID 3.5.
+    Parapet(Version),
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Format::Md(version) => write!(f, "md {version}"),
+            Format::Md090 => f.write_str("md 0.90"),
+            Format::Parapet(version) => write!(f, "parapet {version}"),
+        }
+    }
+}
+
+impl Format {
+    /// The format of a version 1 superblock.
+    pub fn of(superblock: &Superblock) -> Format {
+        match superblock.magic {
+            Magic::Md => Format::Md(superblock.version()),
+            Magic::Parapet => Format::Parapet(superblock.version()),
+        }
+    }
+}
+
+/// What never changes while an array runs. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The array's identity.
+    pub uuid: Uuid,
+    /// Its name, without the host in front.
+    pub name: String,
+    /// Level and parameters.
+    pub layout: Layout,
+    /// Bytes of a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// How many slots.
+    pub slots: usize,
+    /// Bytes of the array.
+    pub capacity: u64,
+    /// Bytes of sync space that a bit of the bitmap stands for; `None` without a bitmap.
+    pub mark_bytes: Option<u64>,
+    /// How it is written down.
+    pub format: Format,
+    /// When it was created: seconds since 1970, UTC.
+    pub created_s: u64,
+}
+
+impl Facts {
+    /// The facts in a superblock, and in the bitmap that goes with it.
+    pub(crate) fn of(
+        superblock: &Superblock,
+        format: Format,
+        geometry: &Geometry,
+        bitmap: Option<&Bitmap>,
+    ) -> Facts {
+        Facts {
+            uuid: superblock.set_uuid,
+            name: superblock.set_name.short(),
+            layout: geometry.layout(),
+            chunk_bytes: geometry.chunk_bytes(),
+            slots: geometry.slots(),
+            capacity: geometry.capacity(),
+            mark_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
+            format,
+            created_s: superblock.ctime.seconds(),
+        }
+    }
+}
+
+/// What the keeper wants to be durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// Who sits where.
+    pub configuration: Configuration,
+    /// Nothing is being written.
+    pub clean: bool,
+    /// The array offset from which on something is not synced; `None` if all is.
+    pub resync_from: Option<u64>,
+}
+
+/// The record of one array. One keeper uses it, through a shared reference.
+pub(crate) struct Ledger {
+    facts: Facts,
+    geometry: Geometry,
+    state: RefCell<State>,
+    clock: Rc<dyn Clock>,
+    random: Random,
+    reach: Reach,
+    /// One commit at a time.
+    committing: Turn,
+    /// One write of bitmap pages at a time.
+    marking: Turn,
+    events: Cell<u64>,
+}
+
+/// What changes.
+struct State {
+    records: BTreeMap<MemberId, Record>,
+    /// What each device number stood for in the last commit.
+    roles: Vec<Role>,
+    bits: Option<Bits>,
+    /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
+    doomed: BTreeSet<u64>,
+}
+
+/// What assembly hands over.
+pub(crate) struct Opened {
+    pub(crate) facts: Facts,
+    pub(crate) geometry: Geometry,
+    pub(crate) records: BTreeMap<MemberId, Record>,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) bits: Option<Bits>,
+    pub(crate) events: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(
+        opened: Opened,
+        clock: Rc<dyn Clock>,
+        random: Random,
+        reach: Reach,
+    ) -> Ledger {
+        let Opened { facts, geometry, records, roles, bits, events } = opened;
+        Ledger {
+            facts,
+            geometry,
+            state: RefCell::new(State { records, roles, bits, doomed: BTreeSet::new() }),
+            clock,
+            random,
+            reach,
+            committing: Turn::default(),
+            marking: Turn::default(),
+            events: Cell::new(events),
+        }
+    }
+
+    /// What never changes.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// How many changes of the metadata there have been.
+    pub(crate) fn events(&self) -> u64 {
+        self.events.get()
+    }
+
+    /// Makes a decision durable on every seated member and every spare.
+    ///
+    /// # Errors
+    /// The members that could not be written. The others were.
+    pub(crate) async fn commit(&self, decision: &Decision) -> Result<(), Failures> {
+        let _turn = self.committing.take().await;
+        let events = self.events.get() + 1;
+        self.events.set(events);
+        let configuration = &decision.configuration;
+        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        let mut failures = self.prepare(&seated, events).await;
+
+        let flushes = self.records(&seated, &failures).into_iter();
+        let flushes = flushes.map(|(id, record)| async move {
+            self.reach.flush(&*record.disk).await.map_err(|why| (id, why)).err()
+        });
+        failures.extend(all(flushes).await.into_iter().flatten());
+
+        let superblocks = self.draw_up(decision, events);
+        let mut everyone = seated;
+        everyone.extend(&configuration.spares);
+        let writes = self.records(&everyone, &failures).into_iter();
+        let writes = writes.map(|(id, record)| {
+            let superblock = &superblocks[&id];
+            async move {
+                let written = record.write_superblock(&self.reach, superblock).await;
+                written.map_err(|why| (id, why)).err()
+            }
+        });
+        failures.extend(all(writes).await.into_iter().flatten());
+        self.adopt(superblocks, &failures);
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Writes what must lie on the members before a superblock with `events` does.
+    async fn prepare(&self, seated: &[MemberId], events: u64) -> Failures {
+        {
+            let mut state = self.state.borrow_mut();
+            let State { records, bits, .. } = &mut *state;
+            if let Some(bits) = bits {
+                bits.edit_header(|header| header.events = events);
+                records.values_mut().for_each(|r| r.behind = r.behind.union(Pages::HEADER));
+            }
+        }
+        let mut failures = self.write_marks(seated).await;
+        let changed = self.records(seated, &failures).into_iter().filter(|(_, r)| r.bad_changed);
+        let writes = changed.map(|(id, record)| async move {
+            (id, record.bad.clone(), record.write_bad_blocks(&self.reach).await)
+        });
+        for (id, written, result) in all(writes).await {
+            match result {
+                Err(why) => failures.push((id, why)),
+                Ok(()) => {
+                    let mut state = self.state.borrow_mut();
+                    if let Some(record) = state.records.get_mut(&id) {
+                        record.bad_changed = record.bad != written;
+                    }
+                }
+            }
+        }
+        failures
+    }
+
+    /// The records of these members, but for those that failed.
+    fn records(&self, ids: &[MemberId], failures: &Failures) -> Vec<(MemberId, Record)> {
+        let state = self.state.borrow();
+        let alive = ids.iter().filter(|id| !failures.iter().any(|(failed, _)| failed == *id));
+        alive.filter_map(|id| Some((*id, state.records.get(id)?.clone()))).collect()
+    }
+
+    /// The superblock of each member, as the decision wants it.
+    fn draw_up(&self, decision: &Decision, events: u64) -> BTreeMap<MemberId, Superblock> {
+        let configuration = &decision.configuration;
+        let roles = self.role_table(configuration);
+        let utime = self.stamp();
+        let resync_offset = self.resync_offset(decision);
+        let state = self.state.borrow();
+        let draw = |(&id, record): (&MemberId, &Record)| {
+            let mut superblock = record.superblock.clone();
+            let mut features = record.own_features(superblock.features);
+            superblock.recovery_offset = 0;
+            if let Some((recovered, twin)) = self.progress(configuration, id) {
+                if let Some(sectors) = recovered {
+                    features = features.with(Features::RECOVERY_OFFSET);
+                    superblock.recovery_offset = sectors;
+                }
+                if twin {
+                    features = features.with(Features::REPLACEMENT);
+                }
+            }
+            superblock.features = features;
+            superblock.roles = roles.clone();
+            superblock.events = events;
+            superblock.utime = utime;
+            superblock.resync_offset = resync_offset;
+            (id, superblock)
+        };
+        state.records.iter().map(draw).collect()
+    }
+
+    /// How many sectors of a seated member are there (`None`: all), and whether it is a twin.
+    fn progress(&self, configuration: &Configuration, id: MemberId) -> Option<(Option<u64>, bool)> {
+        let (slot, twin) = configuration.seat_of(id)?;
+        let seat = &configuration.seats[slot.index()];
+        let recovered = match seat.twin {
+            Some((_, copied)) if twin => Some(copied).filter(|&at| at < self.geometry.capacity()),
+            _ => seat.recovered,
+        };
+        let sectors = |offset: u64| sync::recovery_offset(&self.geometry, offset) / SECTOR;
+        let offset = |offset: u64| sectors(offset.min(self.geometry.capacity()));
+        Some((recovered.map(offset), twin))
+    }
+
+    /// md's `resync_offset`: 0 while anything is written, else how far everything is in sync.
+    fn resync_offset(&self, decision: &Decision) -> u64 {
+        if self.geometry.family() == Family::Plain {
+            return CLEAN;
+        }
+        if !decision.clean {
+            return 0;
+        }
+        let from = decision.resync_from.filter(|&from| from < self.geometry.capacity());
+        from.map_or(CLEAN, |from| sync::sync_range(&self.geometry, from..from + 1).start / SECTOR)
+    }
+
+    /// Now, with a tag that no other commit has.
+    fn stamp(&self) -> Timestamp {
+        let mut bytes = [0; 4];
+        (self.random)(&mut bytes);
+        let seconds = self.clock.unix_micros() / 1_000_000;
+        Tag::new(u32::from_le_bytes(bytes)).stamp(seconds & ((1 << 40) - 1))
+    }
+
+    /// What each device number stands for. A number that once had a slot and has none now is faulty
+    /// until someone else gets it: so a member can tell that others went on without it.
+    fn role_table(&self, configuration: &Configuration) -> Vec<Role> {
+        let state = self.state.borrow();
+        let mut roles = state.roles.clone();
+        let top = state.records.keys().map(|id| id.0 as usize + 1).max().unwrap_or(0);
+        if top > roles.len() {
+            roles = Superblock::role_table(top).expect("admission bounds the numbers");
+            roles[..state.roles.len()].copy_from_slice(&state.roles);
+        }
+        for (number, role) in roles.iter_mut().enumerate() {
+            let id = MemberId(number as u32);
+            *role = match (configuration.seat_of(id), *role) {
+                (Some((slot, _)), _) => Role::Slot(slot.0.into()),
+                (None, _) if configuration.spares.contains(&id) => Role::Spare,
+                (None, Role::Slot(_)) => Role::Faulty,
+                (None, role) => role,
+            };
+        }
+        roles
+    }
+
+    /// Remembers what was written.
+    fn adopt(&self, mut written: BTreeMap<MemberId, Superblock>, failures: &Failures) {
+        let mut state = self.state.borrow_mut();
+        if let Some(superblock) = written.values().next() {
+            state.roles.clone_from(&superblock.roles);
+        }
+        for (id, record) in &mut state.records {
+            if !failures.iter().any(|(failed, _)| failed == id)
+                && let Some(superblock) = written.remove(id)
+            {
+                // Reads may have been repaired meanwhile.
+                let corrected_reads = record.superblock.corrected_reads;
+                record.superblock = Superblock { corrected_reads, ..superblock };
+            }
+        }
+    }
+
+    /// Sets bits, durably on every seated member before it returns.
+    ///
+    /// # Errors
+    /// The members that could not be written: on them the bits may not be set.
+    pub(crate) async fn set_bits(
+        &self,
+        seated: &Configuration,
+        regions: RangeInclusive<u64>,
+    ) -> Result<(), Failures> {
+        self.state.borrow_mut().doomed.retain(|region| !regions.contains(region));
+        self.change(|bits| bits.set(regions));
+        let seated: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
+        let failures = self.write_marks(&seated).await;
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Clears bits, of regions that are in sync and not being written. Those that are set again before
+    /// it returns stay set. Does nothing while a slot is not held by a member that has all it should:
+    /// whoever comes back will need the bits.
+    ///
+    /// # Errors
+    /// The members that could not be written.
+    pub(crate) async fn clear_bits(
+        &self,
+        seated: &Configuration,
+        regions: &[u64],
+    ) -> Result<(), Failures> {
+        if seated.in_sync().count() < self.geometry.slots() {
+            return Ok(());
+        }
+        // From here on, a bit that is set again stays: nothing was awaited since the caller decided.
+        self.state.borrow_mut().doomed.extend(regions);
+        let ids: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
+        let events = self.events.get();
+        // Members that left before now lack more than the bits will say: that comes first.
+        self.change(|bits| {
+            if bits.header().events_cleared == events {
+                return Pages::NONE;
+            }
+            bits.edit_header(|header| header.events_cleared = events);
+            Pages::HEADER
+        });
+        let failures = self.write_marks(&ids).await;
+        let doomed = std::mem::take(&mut self.state.borrow_mut().doomed);
+        if !failures.is_empty() {
+            return Err(failures);
+        }
+        self.change(|bits| bits.clear(doomed));
+        let failures = self.write_marks(&ids).await;
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Regions whose bit is set, ascending.
+    pub(crate) fn dirty_bits(&self) -> impl Iterator<Item = u64> + use<> {
+        let state = self.state.borrow();
+        state.bits.as_ref().map(Bits::dirty).unwrap_or_default().into_iter()
+    }
+
+    /// Changes the bitmap in memory; every member is behind in the pages that change.
+    fn change(&self, change: impl FnOnce(&mut Bits) -> Pages) {
+        let mut state = self.state.borrow_mut();
+        let State { records, bits, .. } = &mut *state;
+        if let Some(bits) = bits {
+            let pages = change(bits);
+            records.values_mut().for_each(|record| record.behind = record.behind.union(pages));
+        }
+    }
+
+    /// Writes the pages that these members are behind in. When it returns, each of them that is not
+    /// among the failures holds durably all that was set before the call.
+    async fn write_marks(&self, ids: &[MemberId]) -> Failures {
+        if self.state.borrow().bits.is_none() {
+            return Failures::new();
+        }
+        let _turn = self.marking.take().await;
+        let work: Vec<_> = {
+            let mut state = self.state.borrow_mut();
+            let State { records, bits, .. } = &mut *state;
+            let bits = bits.as_ref().expect("looked above; a bitmap does not vanish");
+            let late = |id: &MemberId| {
+                let record = records.get_mut(id)?;
+                let pages = std::mem::take(&mut record.behind);
+                (!pages.is_empty()).then(|| (*id, record.clone(), pages, copy_pages(bits, pages)))
+            };
+            ids.iter().filter_map(late).collect()
+        };
+        let writes = work.into_iter().map(|(id, record, pages, bytes)| async move {
+            (id, pages, record.write_pages(&self.reach, &bytes).await)
+        });
+        let mut failures = Failures::new();
+        for (id, pages, result) in all(writes).await {
+            if let Err(why) = result {
+                let mut state = self.state.borrow_mut();
+                if let Some(record) = state.records.get_mut(&id) {
+                    record.behind = record.behind.union(pages);
+                }
+                failures.push((id, why));
+            }
+        }
+        failures
+    }
+
+    /// Forgets a member. Its own superblock is left as it is: stale, as md does.
+    pub(crate) fn expel(&self, id: MemberId) {
+        let mut state = self.state.borrow_mut();
+        state.records.remove(&id);
+        if let Some(role @ Role::Slot(_)) = state.roles.get_mut(id.0 as usize) {
+            *role = Role::Faulty;
+        }
+    }
+
+    /// Records bytes of a member (counted from the start of its data) as lost, at the next commit.
+    ///
+    /// # Errors
+    /// The member has no room for it in its bad-block log, or no log.
+    pub(crate) fn add_bad_block(&self, id: MemberId, range: Range<u64>) -> Result<(), LogFull> {
+        let mut state = self.state.borrow_mut();
+        let Some(record) = state.records.get_mut(&id) else { return Ok(()) };
+        let start = (record.map.data.start + range.start) / SECTOR;
+        let end = (record.map.data.start + range.end).div_ceil(SECTOR);
+        let mut bad: BadBlocks = record.bad.clone();
+        bad.add(start..end);
+        record.print_bad_blocks(&bad)?;
+        record.bad = bad;
+        record.bad_changed = true;
+        Ok(())
+    }
+
+    /// Adds to the count of sectors that were rewritten after a read error, at the next commit.
+    pub(crate) fn add_corrected(&self, id: MemberId, sectors: u64) {
+        let mut state = self.state.borrow_mut();
+        if let Some(record) = state.records.get_mut(&id) {
+            let sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
+            let count = &mut record.superblock.corrected_reads;
+            *count = count.saturating_add(sectors);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Members that join: a new disk as a spare, or an old member that comes back to its slot.
+//!
+//! Owns the checks before a disk is taken in. Never writes a superblock: the next commit does, so that
+//! a crash before it leaves the disk a stranger.
+//!
+//! An old member may be brought up to date by the bitmap alone only if every write it missed has left
+//! its bit set:
+//!
+//! ```text
+//!   events      … cleared ──── member's last ──── now        bits were last cleared before the member
+//!                 ╰── no bit was cleared since ──╯           left: what it missed is what is set
+//! ```
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Disk;
+use layout::Slot;
+use layout::md::superblock::{MAX_DEVICES, Role};
+use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
+
+use super::record::Record;
+use super::{Format, Ledger};
+use crate::assemble::history;
+use crate::assemble::sighting::{self, Sighting};
+use crate::bitmap::Pages;
+use crate::error::{Error, Result};
+use crate::member::MemberId;
+use crate::ranges::RangeSet;
+use crate::sync;
+
+/// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
+pub(crate) const MOST_BLOCK_BYTES: u32 = 4096;
+
+/// A disk that was taken in as a spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admitted {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+}
+
+/// A member that may come back to its slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Readmitted {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+    /// The slot it held.
+    pub slot: Slot,
+    /// The array ranges that it may have missed.
+    pub ranges: RangeSet,
+    /// Bytes it has lost, counted from the start of its data.
+    pub bad: RangeSet,
+}
+
+impl Ledger {
+    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies on
+    /// the disk is not looked at; whoever calls this has asked. The next commit makes it a member.
+    ///
+    /// # Errors
+    /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
+    pub(crate) async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Admitted> {
+        let limits = disk.limits();
+        self.check_disk(&disk, name)?;
+        let superblock = self.new_superblock();
+        let needed = match superblock.size {
+            0 => self.geometry.chunk_bytes().max(MOST_BLOCK_BYTES.into()),
+            size => size * SECTOR,
+        };
+        let (template, features) = self.template();
+        let map = template
+            .for_joining_member(limits.bytes, needed)
+            .map_err(|small| Error::refused(format!("{name}: {small}; use a larger disk")))?;
+        let mut superblock = superblock;
+        superblock.features = features;
+        map.describe(&mut superblock);
+        self.prepare_member(&disk, name, &map).await?;
+        let id = self.free_number(name)?;
+        superblock.dev_number = id.0;
+        let data_offset = map.data.start;
+        let record = Record {
+            name: name.to_string(),
+            disk,
+            map,
+            superblock,
+            bad: BadBlocks::default(),
+            bad_changed: false,
+            behind: Pages::ALL,
+        };
+        self.state.borrow_mut().records.insert(id, record);
+        Ok(Admitted { id, data_offset })
+    }
+
+    /// The parts of any superblock of the array that hold for a new member too, with an identity.
+    fn new_superblock(&self) -> Superblock {
+        let mut device_uuid = [0; 16];
+        (self.random)(&mut device_uuid);
+        let state = self.state.borrow();
+        let any = state.records.values().next().expect("an array has members");
+        Superblock {
+            device_uuid: Uuid(device_uuid),
+            recovery_offset: 0,
+            corrected_reads: 0,
+            device_flags: 0,
+            ..any.superblock.clone()
+        }
+    }
+
+    /// The byte map and the features that members of this array have.
+    fn template(&self) -> (ByteMap, Features) {
+        let state = self.state.borrow();
+        let any = state.records.values().next().expect("an array has members");
+        (any.map.clone(), any.own_features(any.superblock.features).without(Features::BAD_BLOCKS))
+    }
+
+    /// What holds of every disk that joins.
+    fn check_disk(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<()> {
+        let limits = disk.limits();
+        let refuse = |what: String| Err(Error::refused(what));
+        let state = self.state.borrow();
+        if let Some(same) = state.records.values().find(|r| Rc::ptr_eq(&r.disk, disk)) {
+            return refuse(format!("{name} is a member already, as {}", same.name));
+        }
+        if limits.read_only {
+            return refuse(format!("{name} is read-only; a member must be writable"));
+        }
+        let block = |disk: &Rc<dyn Disk>| disk.limits().logical_block;
+        let most = state.records.values().map(|r| block(&r.disk)).max().unwrap_or(512);
+        if limits.logical_block > most {
+            return refuse(format!(
+                "{name} is written in blocks of {} bytes, the array in blocks of {most}; use a disk \
+                 with blocks of {most} bytes, or stop the array and assemble it with this disk",
+                limits.logical_block
+            ));
+        }
+        if matches!(self.facts.format, Format::Md090) {
+            return refuse("an array with a 0.90 superblock is only read".to_string());
+        }
+        Ok(())
+    }
+
+    /// Leaves no trace of an earlier life where Parapet would look: an empty bad-block log, and no
+    /// header in the private area.
+    async fn prepare_member(&self, disk: &Rc<dyn Disk>, name: &str, map: &ByteMap) -> Result<()> {
+        let failed = |why| Error::refused(format!("{name} cannot be written")).because(why);
+        if let Some(area) = &map.private {
+            let headers = area.start..area.start + layout::private::HEADERS_BYTES;
+            self.reach.zero(&**disk, headers, false).await.map_err(failed)?;
+        }
+        if let Some(log) = &map.bad_blocks {
+            let empty = vec![0xff; (log.end - log.start) as usize];
+            self.reach.write(&**disk, log.start, &empty, false).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The lowest free number at or above the slots, as md gives them; numbers of members that failed
+    /// come last, since they may still come back.
+    fn free_number(&self, name: &str) -> Result<MemberId> {
+        let state = self.state.borrow();
+        let room = |record: &Record| record.map.superblock.end - record.map.superblock.start;
+        let room = state.records.values().map(room).min().unwrap_or(0);
+        let fits = |number: &u32| {
+            let table = Superblock::role_table(*number as usize + 1).unwrap_or_default();
+            *number < self.geometry.slots() as u32 || 256 + 2 * table.len() as u64 <= room
+        };
+        let numbers = || (self.geometry.slots() as u32..MAX_DEVICES as u32).take_while(fits);
+        let role = |number: u32| state.roles.get(number as usize).copied().unwrap_or(Role::Spare);
+        let free = |number: &u32| !state.records.contains_key(&MemberId(*number));
+        let fresh = numbers().find(|number| free(number) && role(*number) == Role::Spare);
+        let number = fresh.or_else(|| numbers().find(free));
+        number.map(MemberId).ok_or_else(|| {
+            Error::refused(format!("{name}: the superblock has no room for one more member"))
+        })
+    }
+
+    /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next commit
+    /// that seats it makes it a member again.
+    ///
+    /// # Errors
+    /// Refused, with the reason: then only a full rebuild will do (`admit` it as a new member).
+    /// Nothing was written.
+    pub(crate) async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Readmitted> {
+        self.check_disk(&disk, name)?;
+        let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
+        let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
+        let bad = sighting::bad_blocks(&self.reach, &found).await.map_err(|why| {
+            Error::refused(format!("{name}: its bad-block log cannot be read")).because(why)
+        })?;
+        let slot = self.may_return(&found)?;
+        let Sighting { superblock, map, .. } = found;
+        let id = MemberId(superblock.dev_number);
+        let data_offset = map.data.start;
+        let record = Record {
+            name: name.to_string(),
+            disk,
+            map,
+            superblock,
+            bad: bad.blocks,
+            bad_changed: false,
+            behind: Pages::ALL,
+        };
+        let bad = record.bad_ranges();
+        let mut state = self.state.borrow_mut();
+        let bits = state.bits.as_ref().expect("may_return asks for a bitmap");
+        let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
+        let ranges = dirty.map(|range: Range<u64>| sync::array_range(&self.geometry, range));
+        let ranges = ranges.collect();
+        state.records.insert(id, record);
+        Ok(Readmitted { id, data_offset, slot, ranges, bad })
+    }
+
+    /// The slot that a member may return to with no more than the bitmap's regions copied.
+    fn may_return(&self, found: &Sighting) -> Result<Slot> {
+        let (theirs, name) = (&found.superblock, &found.name);
+        let full = "add it as a new member: it must be rebuilt in full";
+        let refuse = |what: String| Err(Error::refused(format!("{name}: {what}; {full}")));
+        let state = self.state.borrow();
+        let any = state.records.values().next().expect("an array has members");
+        let ours = &any.superblock;
+        if theirs.set_uuid != self.facts.uuid {
+            return refuse(format!("it belongs to another array ({})", theirs.set_uuid));
+        }
+        if let Some(what) = history::difference(ours, theirs) {
+            return refuse(format!("the array has changed its shape since it left: {what}"));
+        }
+        let Role::Slot(slot) = theirs.own_role() else {
+            return refuse("it had no slot when it left".to_string());
+        };
+        let partial = [Features::RECOVERY_OFFSET, Features::RECOVERY_BITMAP, Features::REPLACEMENT];
+        if partial.into_iter().any(|feature| theirs.features.contains(feature)) {
+            return refuse("it was not rebuilt to the end when it left".to_string());
+        }
+        let id = MemberId(theirs.dev_number);
+        if let Some(other) = state.records.get(&id) {
+            return refuse(format!("its number {} is {}'s now", id.0, other.name));
+        }
+        let holder = state
+            .records
+            .iter()
+            .find(|(other, _)| state.roles.get(other.0 as usize) == Some(&Role::Slot(slot)));
+        if let Some((_, holder)) = holder {
+            return refuse(format!("its slot {slot} is held by {}", holder.name));
+        }
+        let header = state.bits.as_ref().map(crate::bitmap::Bits::header);
+        let Some(&Bitmap { events_cleared, .. }) = header else {
+            return refuse("without a bitmap nobody knows what it missed".to_string());
+        };
+        let (events, now) = (theirs.events, self.events.get());
+        if events < events_cleared {
+            return refuse(format!(
+                "it left at event {events}, and the bitmap only tells what changed since event \
+                 {events_cleared}"
+            ));
+        }
+        let active = state
+            .records
+            .keys()
+            .filter(|id| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_))));
+        let mut active = active.peekable();
+        let alone = active.peek().is_some() && active.all(|id| history::excludes(theirs, id.0));
+        if events > now || alone {
+            return refuse(format!(
+                "it went on without this array's members (event {events}, here {now}), and has a \
+                 history of its own"
+            ));
+        }
+        Ok(Slot::new(usize::from(slot)))
+    }
+}

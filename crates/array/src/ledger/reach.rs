@@ -1,0 +1,137 @@
+//! How the ledger reaches a member's bytes: plain reads and writes, each with a deadline.
+//!
+//! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung member
+//! cannot hold up the record of all. Never decides what to read or write.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use io::{Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
+
+/// Unused memory kept for the next superblock or page.
+const KEEP_BYTES: usize = 256 << 10;
+/// The most bytes of one operation.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The means to read and write members.
+#[derive(Clone)]
+pub(crate) struct Reach {
+    pool: Pool,
+    /// With this clock an operation may take so long; without one, for ever.
+    deadline: Option<(Rc<dyn Clock>, Duration)>,
+}
+
+impl Reach {
+    /// Waits for as long as it takes.
+    pub(crate) fn patient() -> Reach {
+        Reach { pool: Pool::new(KEEP_BYTES), deadline: None }
+    }
+
+    /// Gives an operation up after `deadline`.
+    pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
+        Reach { pool: Pool::new(KEEP_BYTES), deadline: Some((clock, deadline)) }
+    }
+
+    /// Reads bytes of a disk, wherever they begin and end.
+    pub(crate) async fn read(&self, disk: &dyn Disk, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let block = u64::from(disk.limits().logical_block);
+        let wide = range.start / block * block..range.end.next_multiple_of(block);
+        let mut bytes = Vec::with_capacity((wide.end - wide.start) as usize);
+        let mut at = wide.start;
+        while at < wide.end {
+            let len = (wide.end - at).min(MOST_BYTES.next_multiple_of(block));
+            let op = Op::read(at, self.pool.take(len as usize)).with_class(Class::Metadata);
+            bytes.extend_from_slice(&self.finish(disk.submit(op)).await?.into_buf());
+            at += len;
+        }
+        let first = (range.start - wide.start) as usize;
+        bytes.drain(..first);
+        bytes.truncate((range.end - range.start) as usize);
+        Ok(bytes)
+    }
+
+    /// Writes whole blocks.
+    pub(crate) async fn write(
+        &self,
+        disk: &dyn Disk,
+        offset: u64,
+        bytes: &[u8],
+        fua: bool,
+    ) -> io::Result<()> {
+        let buf = self.pool.copy_of(bytes).freeze();
+        let op = Op::write(offset, buf).with_class(Class::Metadata);
+        let op = if fua { op.with_fua() } else { op };
+        self.finish(disk.submit(op)).await.map(drop)
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) async fn flush(&self, disk: &dyn Disk) -> io::Result<()> {
+        self.finish(disk.submit(Op::flush().with_class(Class::Metadata))).await.map(drop)
+    }
+
+    /// Makes bytes read as zeros. If `fast`, only if the disk has a quicker way than writing them.
+    pub(crate) async fn zero(
+        &self,
+        disk: &dyn Disk,
+        range: Range<u64>,
+        fast: bool,
+    ) -> io::Result<()> {
+        let most = 64 * MOST_BYTES;
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(most);
+            let work = Work::Zero { len, unmap: true, fast };
+            self.finish(disk.submit(Op::new(at, work).with_class(Class::Metadata))).await?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// The answer, or `Timeout`. What comes too late is dropped with its buffers.
+    async fn finish(&self, answer: Completion<Done>) -> io::Result<Done> {
+        let mut answer = pin!(answer);
+        let Some((clock, deadline)) = &self.deadline else {
+            return checked(answer.await);
+        };
+        let mut alarm = pin!(clock.sleep_until(clock.now() + *deadline));
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(done) = answer.as_mut().poll(cx) {
+                return Poll::Ready(checked(done));
+            }
+            alarm.as_mut().poll(cx).map(|()| {
+                let context = format!("superblock or bitmap, after {} s", deadline.as_secs());
+                Err(io::Error::new(ErrorKind::Timeout, context))
+            })
+        })
+        .await
+    }
+}
+
+fn checked(mut done: Done) -> io::Result<Done> {
+    let result = std::mem::replace(&mut done.result, Ok(()));
+    result.map(|()| done)
+}
+
+/// Runs futures side by side; the answers are in their order.
+pub(crate) async fn all<T, F: Future<Output = T>>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut answers: Vec<Option<T>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|cx| {
+        let mut waiting = false;
+        for (future, answer) in running.iter_mut().zip(&mut answers) {
+            if answer.is_none() {
+                match future.as_mut().poll(cx) {
+                    Poll::Ready(value) => *answer = Some(value),
+                    Poll::Pending => waiting = true,
+                }
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    answers.into_iter().flatten().collect()
+}

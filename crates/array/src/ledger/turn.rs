@@ -1,0 +1,33 @@
+//! One at a time: two writes of the same bytes may land in any order, so there are never two.
+
+use std::cell::Cell;
+
+use io::Signal;
+
+/// A right that one task has at a time.
+#[derive(Default)]
+pub(crate) struct Turn {
+    taken: Cell<bool>,
+    free: Signal,
+}
+
+/// The right; given back when dropped.
+pub(crate) struct Held<'a>(&'a Turn);
+
+impl Turn {
+    /// Waits until nobody has it.
+    pub(crate) async fn take(&self) -> Held<'_> {
+        while self.taken.get() {
+            self.free.wait().await;
+        }
+        self.taken.set(true);
+        Held(self)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.taken.set(false);
+        self.0.free.raise();
+    }
+}
