@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod handshake;
+mod hostile;
 mod mix;
 mod pipe;
+mod transmission;
 mod violations;
 mod world;

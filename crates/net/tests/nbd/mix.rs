@@ -151,7 +151,13 @@ fn run(seed: u64, block: u32, style: Style, bite: usize, room: usize) {
         let mut after = oracle.clone();
         while at < BYTES {
             let most = if dice.roll(8) == 0 { 200_000 } else { 9000 };
-            let len = dice.roll(most).min(BYTES - at);
+            let mut len = dice.roll(most);
+            if dice.roll(3) == 0 {
+                // Whole blocks, that share edges with the ranges of others.
+                at = at.next_multiple_of(4096).min(BYTES);
+                len = len.next_multiple_of(4096);
+            }
+            let len = len.min(BYTES - at);
             let range = at as usize..(at + len) as usize;
             let raw = &mut clients[dice.roll(3) as usize];
             let fua = if dice.roll(4) == 0 { command_flag::FUA } else { 0 };
@@ -169,7 +175,7 @@ fn run(seed: u64, block: u32, style: Style, bite: usize, room: usize) {
                 }
                 _ => raw.send(request(0, command::FLUSH, 0, 0, 0), vec![]),
             }
-            at += len + dice.roll(300);
+            at += len + if dice.roll(2) == 0 { 0 } else { dice.roll(300) };
         }
         let mut answered = 0;
         while answered < expected {
