@@ -192,6 +192,12 @@ fn each_rule_names_its_field() {
 }
 
 #[test]
+fn the_data_may_begin_right_behind_the_superblock() {
+    let superblock = Superblock { data_offset: FOUND_AT + 1, ..sample() };
+    assert_eq!(Superblock::parse(&superblock.print(), FOUND_AT), Ok(superblock));
+}
+
+#[test]
 fn the_superblock_must_lie_where_it_says() {
     let bytes = sample().print();
     for sector in [0, 7, 16, u64::MAX] {
