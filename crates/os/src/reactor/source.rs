@@ -89,7 +89,8 @@ impl Watched {
                 // One-shot for both: whoever else waits is armed again with it.
                 let waits = |it: Direction| self.source.wakers[it as usize].borrow().is_some();
                 let both = BOTH.into_iter().all(waits);
-                epoll.arm(slot, self.fd.as_fd(), if both { &BOTH } else { &[direction][..] });
+                let wanted = [direction];
+                epoll.arm(slot, self.fd.as_fd(), if both { &BOTH[..] } else { &wanted });
             }
             (Backend::Epoll(_), None) => cx.waker().wake_by_ref(),
         }
