@@ -18,7 +18,7 @@ use super::transfer::{Request, Transfer};
 /// The most extents of one answer: one system call each.
 const EXTENTS: usize = 256;
 
-/// See the module. Owns the room for segments, so that an operation allocates nothing.
+/// See the module. Owns the room for slices, so that an operation allocates nothing.
 #[derive(Default)]
 pub(super) struct Inline {
     iov: Cell<Vec<libc::iovec>>,
@@ -52,10 +52,10 @@ impl Inline {
         }
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         let mut bufs = bufs.iter_mut();
-        let mut segments: [IoSliceMut<'_>; FEW] =
+        let mut slices: [IoSliceMut<'_>; FEW] =
             std::array::from_fn(|_| IoSliceMut::new(bufs.next().map_or(&mut [], |buf| buf)));
         let flags = ReadWriteFlags::NOWAIT;
-        rustix::io::preadv2(&file.fd, &mut segments, offset, flags).is_ok_and(|read| read == len)
+        rustix::io::preadv2(&file.fd, &mut slices, offset, flags).is_ok_and(|read| read == len)
     }
 }
 
@@ -65,11 +65,11 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
         Request::Read { iov, offset } => {
             // SAFETY: the transfer owns this memory exclusively, and it is used until the call is
             // over; IoSliceMut has the layout of iovec.
-            let segments = unsafe {
+            let slices = unsafe {
                 let start = iov.as_ptr().cast_mut().cast::<IoSliceMut<'_>>();
                 std::slice::from_raw_parts_mut(start, iov.len())
             };
-            match segments {
+            match slices {
                 [one] => rustix::io::pread(&file.fd, &mut one[..], offset),
                 many => rustix::io::preadv(&file.fd, many, offset),
             }
@@ -77,13 +77,13 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
         Request::Write { iov, offset, durable } => {
             // SAFETY: the transfer owns this memory, nobody writes to it; IoSlice has the layout of
             // iovec.
-            let segments = unsafe {
+            let slices = unsafe {
                 std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len())
             };
-            match segments {
+            match slices {
                 _ if durable => {
                     let flags = ReadWriteFlags::DSYNC;
-                    rustix::io::pwritev2(&file.fd, segments, offset, flags)
+                    rustix::io::pwritev2(&file.fd, slices, offset, flags)
                 }
                 [one] => rustix::io::pwrite(&file.fd, one, offset),
                 many => rustix::io::pwritev(&file.fd, many, offset),

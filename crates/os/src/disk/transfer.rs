@@ -17,15 +17,15 @@ use rustix::fs::FallocateFlags;
 
 use super::file::{Access, File};
 
-/// The most segments of one request: the kernel's `IOV_MAX`.
-const SEGMENTS: usize = 1024;
+/// The most slices of one request: the kernel's `IOV_MAX`.
+const SLICES: usize = 1024;
 
 /// The most bytes that are copied for one request when buffers are not aligned.
 const BOUNCE_BYTES: usize = 1 << 20;
 
 /// The zeros that written zeroing repeats, and how many of them one request takes.
 const ZERO_BYTES: usize = 256 << 10;
-const ZERO_SEGMENTS: usize = 16;
+const ZERO_SLICES: usize = 16;
 
 /// See the module.
 pub(super) struct Transfer {
@@ -87,7 +87,7 @@ impl Transfer {
             Step::Bounce => self.fill_bounce(file),
             Step::Zeros => self.fill_zeros(file),
         }
-        self.asked = self.iov.iter().map(|segment| segment.iov_len as u64).sum();
+        self.asked = self.iov.iter().map(|slice| slice.iov_len as u64).sum();
         match self.op.work {
             Work::Read(_) => Request::Read { iov: &self.iov, offset },
             _ => {
@@ -196,7 +196,7 @@ impl Transfer {
     fn fill_zeros(&mut self, file: &File) {
         let zeros = self.zeros.get_or_insert_with(|| file.pool.take_zeroed(ZERO_BYTES).freeze());
         let mut left = self.total - self.done;
-        while left > 0 && self.iov.len() < ZERO_SEGMENTS {
+        while left > 0 && self.iov.len() < ZERO_SLICES {
             let len = left.min(ZERO_BYTES as u64);
             self.iov.push(span(&zeros[..len as usize]));
             left -= len;
@@ -241,19 +241,19 @@ fn span_mut(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
-/// Names the segments behind the first `skip` bytes, as many as one request takes.
-fn fill(iov: &mut Vec<libc::iovec>, mut skip: u64, segments: impl Iterator<Item = libc::iovec>) {
-    for mut segment in segments {
-        let len = segment.iov_len as u64;
+/// Names the slices behind the first `skip` bytes, as many as one request takes.
+fn fill(iov: &mut Vec<libc::iovec>, mut skip: u64, slices: impl Iterator<Item = libc::iovec>) {
+    for mut slice in slices {
+        let len = slice.iov_len as u64;
         if skip >= len {
             skip -= len;
             continue;
         }
-        segment.iov_base = segment.iov_base.cast::<u8>().wrapping_add(skip as usize).cast();
-        segment.iov_len -= skip as usize;
+        slice.iov_base = slice.iov_base.cast::<u8>().wrapping_add(skip as usize).cast();
+        slice.iov_len -= skip as usize;
         skip = 0;
-        iov.push(segment);
-        if iov.len() == SEGMENTS {
+        iov.push(slice);
+        if iov.len() == SLICES {
             return;
         }
     }

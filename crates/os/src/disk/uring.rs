@@ -36,7 +36,7 @@ pub(super) struct Transfers {
 struct Slots {
     flying: Vec<Option<(Ticket, Transfer)>>,
     free: Vec<u32>,
-    /// Room for segments of operations to come.
+    /// Room for slices of operations to come.
     iovs: Vec<Vec<libc::iovec>>,
 }
 
@@ -87,7 +87,7 @@ impl Transfers {
             self.slots.borrow_mut().flying[slot as usize] = Some((ticket, transfer));
             // SAFETY: the memory belongs to the transfer, which stays in its slot until it lands;
             // the ring keeps `self` until then. Moving the transfer moves neither buffers nor
-            // segments.
+            // slices.
             unsafe { self.ring.launch(entry, Rc::clone(self) as Rc<dyn Landing>, slot) };
             return;
         }
