@@ -1,2 +1,165 @@
-//! The pretend world.
-fn main() {}
+//! `cargo sim`: runs seeds, and tells the story of those that fail.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use layout::Level;
+use sim::options::{Options, Wish};
+use sim::rng::mix;
+use sim::scenario;
+use sim::trace::Telling;
+
+const USAGE: &str = "\
+cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--verbose] [--marks]
+
+  SEED          run this one, and print its options and its hash
+  --seeds A..B  run these
+  --seconds N   run seeds from a fresh one on for so long (default: 10)
+  --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
+  --shards N    so many shards
+  --verbose     tell the story, and every operation of every disk
+  --marks       print how often each rare place was reached
+";
+
+/// What was asked for.
+#[derive(Default)]
+struct Request {
+    seed: Option<u64>,
+    seeds: Option<(u64, u64)>,
+    seconds: Option<u64>,
+    wish: Wish,
+    verbose: bool,
+    marks: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
+    let mut request = Request::default();
+    let number = |word: Option<String>, what: &str| {
+        let word = word.ok_or_else(|| format!("{what} needs a number"))?;
+        word.parse::<u64>().map_err(|_| format!("{what}: {word:?} is no number"))
+    };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seconds" => request.seconds = Some(number(words.next(), "--seconds")?),
+            "--shards" => {
+                let shards = number(words.next(), "--shards")?;
+                request.wish.shards = Some((shards as usize).clamp(1, 16));
+            }
+            "--seeds" => {
+                let range = words.next().ok_or("--seeds needs a range: 0..1000")?;
+                let (from, to) = range.split_once("..").ok_or("--seeds needs a range: 0..1000")?;
+                let from = number(Some(from.into()), "--seeds")?;
+                request.seeds = Some((from, number(Some(to.into()), "--seeds")?));
+            }
+            "--level" => {
+                let name = words.next().ok_or("--level needs a level")?;
+                let level = Level::ALL.into_iter().find(|level| level.name() == name);
+                let names = Level::ALL.map(Level::name).join(", ");
+                let unknown = format!("--level {name}: unknown; there are {names}");
+                request.wish.level = Some(level.ok_or(unknown)?);
+            }
+            "--verbose" => request.verbose = true,
+            "--marks" => request.marks = true,
+            "--help" | "-h" => return Err(String::new()),
+            seed => request.seed = Some(number(Some(seed.into()), "the seed")?),
+        }
+    }
+    Ok(request)
+}
+
+/// What a set of seeds came to.
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    events: u64,
+    marks: BTreeMap<&'static str, u64>,
+}
+
+fn main() -> ExitCode {
+    let request = match parse(std::env::args().skip(1)) {
+        Ok(request) => request,
+        Err(fault) => {
+            eprintln!("{fault}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    match (request.seed, request.seeds) {
+        (Some(seed), _) => one(seed, &request, &mut tally),
+        (None, Some((from, to))) => {
+            println!("seeds {from}..{to}, parapet {}", env!("CARGO_PKG_VERSION"));
+            (from..to).for_each(|seed| try_seed(seed, &request, &mut tally));
+        }
+        (None, None) => {
+            let first = fresh();
+            println!("seeds from {first} on, parapet {}", env!("CARGO_PKG_VERSION"));
+            let time = Duration::from_secs(request.seconds.unwrap_or(10));
+            let seeds = (first..).take_while(|_| start.elapsed() < time);
+            seeds.for_each(|seed| try_seed(seed, &request, &mut tally));
+        }
+    }
+    if request.marks {
+        for (mark, times) in &tally.marks {
+            println!("{times:>10}  {mark}");
+        }
+    }
+    let Tally { passed, failed, events, .. } = tally;
+    let seconds = start.elapsed().as_secs_f64();
+    let rate = (passed + failed) as f64 / seconds * 60.0;
+    println!("{rate:.0} seeds a minute, {events} events in {seconds:.1} s");
+    println!("{passed} passed, {failed} failed");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// A seed that nobody has run: from the time of day.
+fn fresh() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    mix(now.as_nanos() as u64) % 1_000_000_000
+}
+
+fn one(seed: u64, request: &Request, tally: &mut Tally) {
+    println!("seed {seed}, parapet {}", env!("CARGO_PKG_VERSION"));
+    println!("{}", Options::draw(seed, request.wish));
+    let telling = if request.verbose { Telling::Everything } else { Telling::Nothing };
+    let ending = scenario::run(seed, request.wish, telling);
+    for line in ending.trace.story() {
+        println!("{line}");
+    }
+    println!("hash {:016x} after {} events", ending.trace.hash(), ending.trace.events());
+    count(seed, ending, request, tally);
+}
+
+fn try_seed(seed: u64, request: &Request, tally: &mut Tally) {
+    let ending = scenario::run(seed, request.wish, Telling::Nothing);
+    count(seed, ending, request, tally);
+}
+
+fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tally) {
+    tally.events += ending.trace.events();
+    for (mark, times) in ending.trace.marks() {
+        *tally.marks.entry(mark).or_default() += times;
+    }
+    let Some(failure) = ending.failure else {
+        tally.passed += 1;
+        return;
+    };
+    tally.failed += 1;
+    println!("\nFAILED: seed {seed}");
+    println!("{}", Options::draw(seed, request.wish));
+    if !request.verbose {
+        let again = scenario::run(seed, request.wish, Telling::Steps);
+        for line in again.trace.story() {
+            println!("{line}");
+        }
+        if again.trace.hash() != ending.trace.hash() {
+            println!("NOT DETERMINISTIC: the second run of this seed went another way");
+        }
+    }
+    println!("{failure}");
+    let level = request.wish.level.map(|l| format!(" --level {}", l.name())).unwrap_or_default();
+    let shards = request.wish.shards.map(|n| format!(" --shards {n}")).unwrap_or_default();
+    println!("replay: cargo sim {seed}{level}{shards} --verbose");
+}

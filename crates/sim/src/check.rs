@@ -1,0 +1,181 @@
+//! What must be true of the members of an array at rest: looked at from behind, computed naively.
+//!
+//! Nothing here uses the engine, its kernels or its plans; only the map of the array (which its own
+//! tests hold against md's formulas) and what the array last read as.
+//!
+//! - every byte of data lies where the map says, on each of its copies;
+//! - P is the XOR of a stripe's data, Q the sum of g^exponent · data in GF(2⁸) mod x⁸+x⁴+x³+x²+1;
+//! - each superblock can be read, names its slot, says clean, and all have the same event count;
+//! - no bit of a bitmap is set.
+
+use std::rc::Rc;
+
+use layout::md::superblock::{Role, Superblock, Version, position};
+use layout::md::{Bitmap, ByteMap, SECTOR};
+use layout::{Geometry, Owner, Slot, Stripe};
+
+use crate::disk::SimDisk;
+
+/// A member at rest.
+pub struct Member {
+    /// The disk.
+    pub disk: Rc<SimDisk>,
+    /// Its superblock.
+    pub superblock: Superblock,
+    map: ByteMap,
+}
+
+/// What is wrong, if anything is.
+pub type Verdict = Result<(), String>;
+
+/// Reads a member's superblock as any program would that finds the disk.
+///
+/// # Errors
+/// If there is none.
+pub fn member(disk: &Rc<SimDisk>) -> Result<Member, String> {
+    let bytes = io::Disk::limits(&**disk).bytes;
+    let mut faults = Vec::new();
+    for version in Version::ALL {
+        let Some(at) = position(version, bytes) else { continue };
+        let mut raw = vec![0; 4096];
+        disk.peek(at, &mut raw);
+        match Superblock::parse(&raw, at / SECTOR) {
+            Ok(superblock) => {
+                let map = ByteMap::of(&superblock, bytes).map_err(|fault| fault.to_string())?;
+                return Ok(Member { disk: Rc::clone(disk), superblock, map });
+            }
+            Err(fault) => faults.push(fault.to_string()),
+        }
+    }
+    Err(format!("{}: no superblock: {}", disk.name, faults.join("; ")))
+}
+
+impl Member {
+    /// The slot it says it has.
+    pub fn slot(&self) -> Option<Slot> {
+        match self.superblock.own_role() {
+            Role::Slot(slot) => Some(Slot::new(slot.into())),
+            _ => None,
+        }
+    }
+
+    fn data(&self, member_offset: u64, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; len as usize];
+        self.disk.peek(self.map.data.start + member_offset, &mut bytes);
+        bytes
+    }
+
+    /// The bits of its bitmap that are set.
+    fn dirty(&self) -> Result<Vec<u64>, String> {
+        let Some(at) = self.map.bitmap_offset() else { return Ok(Vec::new()) };
+        if !self.superblock.features.contains(layout::md::Features::BITMAP) {
+            return Ok(Vec::new());
+        }
+        let start = self.map.superblock.start as i64 + i64::from(at) * SECTOR as i64;
+        let mut header = vec![0; 4096];
+        self.disk.peek(start as u64, &mut header);
+        let bitmap = Bitmap::parse(&header).map_err(|fault| fault.to_string())?;
+        let mut whole = vec![0; bitmap.bytes() as usize];
+        self.disk.peek(start as u64, &mut whole);
+        let set = |bit: &u64| {
+            let (byte, mask) = layout::md::bitmap::byte_of(*bit);
+            whole[byte as usize] & mask != 0
+        };
+        Ok((0..bitmap.bits()).filter(set).collect())
+    }
+}
+
+/// Multiplies by g = 2.
+fn double(byte: u8) -> u8 {
+    (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
+}
+
+/// Holds the members of an array at rest against what the array read as.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Verdict {
+    let mut seats: Vec<Option<Member>> = (0..geometry.slots()).map(|_| None).collect();
+    let mut events = None;
+    for disk in disks {
+        let member = member(disk)?;
+        let Some(slot) = member.slot() else { continue };
+        let is_clean = member.superblock.is_clean();
+        if !is_clean {
+            return Err(format!("{}: stopped in order, and not clean", disk.name));
+        }
+        let count = member.superblock.events;
+        if *events.get_or_insert(count) != count {
+            return Err(format!("{}: {count} events, others have {events:?}", disk.name));
+        }
+        let dirty = member.dirty()?;
+        if !dirty.is_empty() {
+            return Err(format!("{}: bits {dirty:?} of the bitmap are set", disk.name));
+        }
+        let seat = &mut seats[slot.index()];
+        if let Some(other) = seat {
+            return Err(format!("{} and {} both hold slot {slot}", disk.name, other.disk.name));
+        }
+        *seat = Some(member);
+    }
+    for (slot, member) in seats.iter().enumerate() {
+        let Some(member) = member else { return Err(format!("nobody holds slot {slot}")) };
+        walk(geometry, member, Slot::new(slot), content)?;
+    }
+    Ok(())
+}
+
+/// Every byte of one member against what it should be.
+fn walk(geometry: &Geometry, member: &Member, slot: Slot, content: &[u8]) -> Verdict {
+    let (mut at, end) = (0, geometry.member_bytes(slot));
+    while at < end {
+        let owner = geometry.owner(slot, at);
+        let len = owner.bytes().min(end - at);
+        let expected = match owner {
+            Owner::Data { array_offset, .. } => {
+                let start = array_offset as usize;
+                content[start..start + len as usize].to_vec()
+            }
+            Owner::P { stripe, .. } => syndrome(geometry, stripe, at, len, content, false),
+            Owner::Q { stripe, .. } => syndrome(geometry, stripe, at, len, content, true),
+            Owner::Unused { .. } => {
+                at += len;
+                continue;
+            }
+        };
+        let found = member.data(at, len);
+        if let Some(byte) = (0..found.len()).find(|&byte| found[byte] != expected[byte]) {
+            let name = &member.disk.name;
+            return Err(format!(
+                "{name} (slot {slot}): at {} of its data it disagrees: {owner:?}",
+                at + byte as u64
+            ));
+        }
+        at += len;
+    }
+    Ok(())
+}
+
+/// P or Q of one chunk, from what the array reads as.
+fn syndrome(
+    geometry: &Geometry,
+    stripe: Stripe,
+    at: u64,
+    len: u64,
+    content: &[u8],
+    q: bool,
+) -> Vec<u8> {
+    let map = geometry.stripe(stripe);
+    let (chunk, within) = (geometry.chunk_bytes(), at - map.member_offset());
+    let mut sum = vec![0; len as usize];
+    for index in 0..map.data_count() {
+        let start = stripe.0 * geometry.stripe_bytes() + index as u64 * chunk + within;
+        let exponent = if q { map.exponent(index) } else { 0 };
+        let table: Vec<u8> =
+            (0..=255_u8).map(|byte| (0..exponent).fold(byte, |byte, _| double(byte))).collect();
+        for (sum, &byte) in sum.iter_mut().zip(&content[start as usize..]) {
+            *sum ^= table[byte as usize];
+        }
+    }
+    sum
+}

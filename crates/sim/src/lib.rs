@@ -1,0 +1,33 @@
+//! The pretend world in which Parapet is tested: disks, time, faults and an oracle, all from one seed.
+//!
+//! ```text
+//!   seed ──▶ options ──▶ requests, incidents          drawn before the run, each from its own stream
+//!                            │
+//!            executor ◀──▶ array ◀──▶ disks           one thread, virtual time, seeded order
+//!                            │          │
+//!                          oracle     check           what a read may return; what lies on members
+//! ```
+//!
+//! The engine under test is the real one, over disks that reorder, hang, vanish and lie broken. Nothing
+//! here knows how it works inside: what it promises is enough.
+//!
+//! Invariant: a run depends on its seed and on the code alone. The same seed twice gives the same hash
+//! of every event.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod clock;
+pub mod disk;
+pub mod executor;
+pub mod incident;
+pub mod medium;
+pub mod node;
+pub mod options;
+pub mod oracle;
+pub mod pattern;
+pub mod report;
+pub mod rng;
+pub mod scenario;
+pub mod trace;
+pub mod workload;
+pub mod world;

@@ -1,0 +1,300 @@
+//! An array in the world: its members, its life, and what it can lose.
+//!
+//! A node is what a host with one array does: makes it out of disks, starts it, stops it, puts it
+//! together again from whatever disks there are. Also here is the *damage budget*: a member may only be
+//! harmed if the level survives it together with everyone who is not well. So in every run but the
+//! overloaded ones, an error that reaches a client is a bug.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use array::assemble::{Assembly, Candidate, Options as AssembleOptions, assemble};
+use array::create::{BitmapChunk, NewArray, create};
+use array::status::{MemberStatus, SlotState, Status};
+use array::{Array, Host, MemberId};
+use io::{Clock, Disk};
+use layout::{Geometry, Slot, SlotSet};
+
+use crate::disk::SimDisk;
+use crate::executor::TaskId;
+use crate::options::Shape;
+use crate::world::World;
+
+/// One array of the world.
+pub struct Node {
+    /// What it is made of.
+    pub shape: Shape,
+    /// Its name.
+    pub name: String,
+    world: World,
+    array: RefCell<Option<Array>>,
+    /// The tasks that drive the array and that listen to its log.
+    tasks: Cell<Option<(TaskId, TaskId)>>,
+    /// Every disk that was ever a member, and is not thrown away, by name.
+    pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
+    /// The number that each member has in the running array, also of those that were lost.
+    ids: RefCell<BTreeMap<String, MemberId>>,
+    /// Raised when an array has started.
+    pub started: io::Signal,
+    /// How many arrays were started here.
+    pub lives: Cell<u64>,
+}
+
+impl Node {
+    /// A node without an array.
+    pub fn new(world: &World, name: impl Into<String>, shape: Shape) -> Rc<Node> {
+        Rc::new(Node {
+            shape,
+            name: name.into(),
+            world: world.clone(),
+            array: RefCell::default(),
+            tasks: Cell::default(),
+            members: RefCell::default(),
+            ids: RefCell::default(),
+            started: io::Signal::new(),
+            lives: Cell::new(0),
+        })
+    }
+
+    fn host(&self) -> Host {
+        let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
+        let mut host = Host::new(clock);
+        host.bounds = self.shape.bounds;
+        host.shards = self.shape.shards;
+        host.check_reads = self.shape.check_reads;
+        host
+    }
+
+    fn random(&self) -> array::ledger::Random {
+        let rng = RefCell::new(self.world.rng(&self.name, self.lives.get()));
+        Rc::new(move |bytes: &mut [u8]| {
+            bytes.iter_mut().for_each(|byte| *byte = rng.borrow_mut().bits() as u8);
+        })
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let members = self.members.borrow();
+        members.iter().map(|(name, disk)| Candidate::new(Rc::clone(disk), name)).collect()
+    }
+
+    /// Makes a new array of these disks and starts it.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub async fn create(
+        self: &Rc<Self>,
+        disks: Vec<(String, Rc<dyn Disk>)>,
+        zeroed: bool,
+    ) -> array::Result<()> {
+        let candidates: Vec<Candidate> =
+            disks.iter().map(|(name, disk)| Candidate::new(Rc::clone(disk), name)).collect();
+        self.members.borrow_mut().extend(disks);
+        let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
+        let shape = &self.shape;
+        let chunk = shape.bitmap_chunk.map(BitmapChunk::Bytes);
+        let new = NewArray {
+            version: shape.version,
+            bitmap: chunk,
+            spares: candidates.len() - shape.members,
+            zeroed,
+            ..NewArray::new(&self.name, shape.layout, shape.chunk_bytes)
+        };
+        let facts = create(&new, candidates, &*clock, &*self.random()).await?;
+        self.world.tell(|| format!("{}: created, {} bytes", self.name, facts.capacity));
+        self.assemble().await
+    }
+
+    /// Assembles the array from all the disks there are, in any order, and starts it.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub async fn assemble(self: &Rc<Self>) -> array::Result<()> {
+        let mut candidates = self.candidates();
+        self.world.rng("order of candidates", self.lives.get()).shuffle(&mut candidates);
+        let options = AssembleOptions {
+            degraded: true,
+            deadline: self.shape.bounds.deadline,
+            ..AssembleOptions::default()
+        };
+        let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
+        let mut assembly = assemble(candidates, &options, clock, self.random()).await?;
+        for note in &assembly.notes {
+            self.world.tell(|| format!("{}: assembling: {note}", self.name));
+        }
+        assembly.geometry = assembly.geometry.with_region_bytes(self.shape.region_bytes);
+        self.start(assembly);
+        Ok(())
+    }
+
+    fn start(self: &Rc<Self>, assembly: Assembly) {
+        let array = Array::start(assembly, &self.host());
+        self.ids.borrow_mut().clear();
+        self.lives.set(self.lives.get() + 1);
+        let name = format!("array {}", self.name);
+        let run = self.world.executor.spawn(name, array.run());
+        let log = tell_log(&self.world, &array);
+        let log = self.world.executor.spawn(format!("log of {}", self.name), log);
+        self.tasks.set(Some((run, log)));
+        *self.array.borrow_mut() = Some(array);
+        self.world.tell(|| format!("{}: started", self.name));
+        self.started.raise();
+    }
+
+    /// The running array.
+    ///
+    /// # Panics
+    /// If none is running.
+    pub fn array(&self) -> Array {
+        self.running().expect("an array is running")
+    }
+
+    /// The running array, if there is one.
+    pub fn running(&self) -> Option<Array> {
+        self.array.borrow().clone()
+    }
+
+    /// How the running array is.
+    pub fn status(&self) -> Status {
+        let status = self.array().status();
+        let mut ids = self.ids.borrow_mut();
+        for member in all_members(&status) {
+            ids.insert(member.name.clone(), member.id);
+        }
+        status
+    }
+
+    /// The number of a member, also of one that was lost.
+    pub fn id_of(&self, name: &str) -> Option<MemberId> {
+        self.ids.borrow().get(name).copied()
+    }
+
+    /// Takes in a disk as a spare.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> array::Result<MemberId> {
+        let id = self.array().add(Rc::clone(&disk), name).await?;
+        self.members.borrow_mut().insert(name.to_string(), disk);
+        self.ids.borrow_mut().insert(name.to_string(), id);
+        Ok(id)
+    }
+
+    /// Stops the array in order.
+    ///
+    /// # Errors
+    /// As the engine says.
+    pub async fn stop(&self) -> array::Result<()> {
+        let array = self.array.take().expect("an array is running");
+        self.world.tell(|| format!("{}: stopping", self.name));
+        let result = array.stop().await;
+        drop(array);
+        // Give its tasks a moment to see it.
+        self.world.pause(1).await;
+        let (run, log) = self.tasks.take().expect("a running array has tasks");
+        self.world.executor.abort(log);
+        assert!(self.world.executor.has_ended(run), "run() did not end after stop()");
+        result
+    }
+
+    /// The process dies: the array is gone, in whatever it was doing. What its disks had under way has
+    /// landed or not.
+    pub fn kill(&self) {
+        self.array.take();
+        if let Some((run, log)) = self.tasks.take() {
+            self.world.executor.abort(run);
+            self.world.executor.abort(log);
+        }
+        for disk in self.sim_disks() {
+            disk.abandon();
+        }
+    }
+
+    /// The simulated disks among the members.
+    pub fn sim_disks(&self) -> Vec<Rc<SimDisk>> {
+        let members = self.members.borrow();
+        members.keys().filter_map(|name| self.world.disk_named(name)).collect()
+    }
+
+    /// The simulated disk in a slot.
+    pub fn disk_in(&self, slot: Slot) -> Option<Rc<SimDisk>> {
+        let status = self.status();
+        let member = status.slots[slot.index()].member.as_ref()?;
+        self.world.disk_named(&member.name)
+    }
+
+    /// Where the bytes live.
+    pub fn geometry(&self) -> Geometry {
+        self.array().geometry().clone()
+    }
+
+    /// Slots that the engine knows not to be whole.
+    pub fn unwell(&self) -> SlotSet {
+        let status = self.status();
+        let unwell = status
+            .slots
+            .iter()
+            .filter(|slot| !matches!(slot.state, SlotState::InSync | SlotState::Replacing { .. }));
+        unwell.map(|slot| slot.slot).collect()
+    }
+
+    /// Slots that are not whole, or whose disk may yet fail.
+    pub fn endangered(&self) -> SlotSet {
+        let status = self.status();
+        let sick = status.slots.iter().filter(|slot| {
+            let member = slot.member.as_ref().and_then(|m| self.world.disk_named(&m.name));
+            member.is_some_and(|disk| disk.is_sick())
+        });
+        sick.map(|slot| slot.slot).fold(self.unwell(), SlotSet::with)
+    }
+
+    /// May this slot be harmed without loss of data?
+    pub fn can_lose(&self, slot: Slot) -> bool {
+        let geometry = self.geometry();
+        self.status().unsynced_bytes == 0 && geometry.survives(self.endangered().with(slot))
+    }
+
+    /// True if every slot is whole and nothing is to be done.
+    pub fn is_whole(&self) -> bool {
+        let status = self.status();
+        let whole = |slot: &array::status::SlotStatus| slot.state == SlotState::InSync;
+        status.slots.iter().all(whole) && status.job.is_none() && status.unsynced_bytes == 0
+    }
+
+    /// Members that hold a slot, are a twin, or wait.
+    pub fn seated(&self) -> Vec<String> {
+        all_members(&self.status()).map(|member| member.name.clone()).collect()
+    }
+
+    /// Members that the array has lost and that may come back.
+    pub fn lost(&self) -> Vec<String> {
+        let seated = self.seated();
+        let members = self.members.borrow();
+        members.keys().filter(|name| !seated.contains(name)).cloned().collect()
+    }
+}
+
+fn all_members(status: &Status) -> impl Iterator<Item = &MemberStatus> {
+    let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+    seated.chain(&status.spares)
+}
+
+/// Tells what happens to an array as it happens.
+fn tell_log(world: &World, array: &Array) -> impl Future<Output = ()> + 'static {
+    let (world, events) = (world.clone(), array.clone());
+    async move {
+        let mut seen = 0;
+        loop {
+            events.log().wait(seen).await;
+            for event in events.log().since(seen) {
+                seen += 1;
+                let kind = event.kind as u64;
+                world.trace.event(&[0xe7e47, kind, seen]);
+                world.tell(|| {
+                    let member = event.member.as_deref().unwrap_or("");
+                    format!("  {}: {:?} {member}: {}", events.name(), event.kind, event.text)
+                });
+            }
+        }
+    }
+}

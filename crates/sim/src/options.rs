@@ -1,0 +1,289 @@
+//! What a run is like: drawn from its seed, printed before it starts.
+//!
+//! Each run has only some of the abilities and dangers there are (swarm testing: Groce et al., ISSTA
+//! 2012): a feature that is always on hides what happens without it.
+
+use std::fmt;
+use std::time::Duration;
+
+use array::Bounds;
+use io::{Limits, ZeroSupport};
+use layout::md::Version;
+use layout::{Layout, Level};
+
+use crate::disk::Build;
+use crate::medium::Fill;
+use crate::rng::Rng;
+
+/// What an array is made of and how it is run.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Level and parameters.
+    pub layout: Layout,
+    /// 0 on RAID 1.
+    pub chunk_bytes: u64,
+    /// How many slots.
+    pub members: usize,
+    /// Where superblocks lie.
+    pub version: Version,
+    /// Bytes that a bit of the write-intent bitmap stands for; `None` without a bitmap.
+    pub bitmap_chunk: Option<u32>,
+    /// Shards.
+    pub shards: usize,
+    /// Parity is compared on each read.
+    pub check_reads: bool,
+    /// The engine's limits.
+    pub bounds: Bounds,
+    /// Bytes of a region: small, so that each shard has some.
+    pub region_bytes: u64,
+}
+
+/// Dangers, each as often as its weight says; 0 where the run has none of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dangers {
+    /// A member is failed by command.
+    pub command: u64,
+    /// A member is gone.
+    pub gone: u64,
+    /// Every write to a member fails.
+    pub write_error: u64,
+    /// A member does not answer.
+    pub hang: u64,
+    /// A member is slow for a while, or hangs for less than the deadline.
+    pub slow: u64,
+    /// Sectors of a member cannot be read.
+    pub unreadable: u64,
+    /// A spare is added.
+    pub spare: u64,
+    /// A member that was lost comes back.
+    pub readd: u64,
+    /// A member is replaced while it is in service.
+    pub replace: u64,
+    /// A scrub is started, or stopped.
+    pub scrub: u64,
+    /// The array is stopped and assembled again.
+    pub restart: u64,
+    /// The process dies and the array is assembled again.
+    pub kill: u64,
+}
+
+/// Everything that is decided before a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed that all of it comes from.
+    pub seed: u64,
+    /// The array.
+    pub outer: Shape,
+    /// If its members are arrays: what these are.
+    pub inner: Option<Shape>,
+    /// Bytes of data that each disk has room for, about.
+    pub data_bytes: Vec<u64>,
+    /// What a disk is like; its size comes from `data_bytes`.
+    pub build: Build,
+    /// Requests under way at once.
+    pub clients: usize,
+    /// Requests of each client.
+    pub requests: usize,
+    /// Kinds of requests: weights of read, write, zero, discard, flush, extents.
+    pub mix: [u64; 6],
+    /// Requests to one small part of the array, of a hundred.
+    pub hot_percent: u64,
+    /// What may happen.
+    pub dangers: Dangers,
+    /// How often something happens.
+    pub incidents: usize,
+    /// In the end more members are lost than the level can bear.
+    pub overload: bool,
+}
+
+/// What the command line fixes; the rest is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish {
+    /// Only this level.
+    pub level: Option<Level>,
+    /// So many shards.
+    pub shards: Option<usize>,
+}
+
+impl Options {
+    /// The options of a seed.
+    pub fn draw(seed: u64, wish: Wish) -> Options {
+        let mut rng = Rng::stream(seed, "options", 0);
+        let level = wish.level.unwrap_or_else(|| rng.weighted(&LEVELS));
+        let nested = rng.percent(8);
+        let mut outer = draw_shape(&mut rng, level, if nested { 4 } else { 9 });
+        if !nested && outer.members > 4 && rng.percent(2) {
+            outer = widened(outer);
+        }
+        let inner = nested.then(|| {
+            let level = rng.weighted(&LEVELS);
+            let mut inner = draw_shape(&mut rng, level, 4);
+            inner.bounds.deadline = Duration::from_millis(rng.within(40, 80));
+            inner
+        });
+        if let Some(inner) = &inner {
+            // A member that is an array must have time to lose members of its own.
+            outer.bounds.deadline = 40 * inner.bounds.deadline;
+        }
+        if let Some(shards) = wish.shards {
+            outer.shards = shards;
+        }
+        let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
+        let usual = rng.within(2, 12) * (64 << 10);
+        let unequal = rng.percent(30);
+        let data_bytes = (0..disks)
+            .map(|_| if unequal { usual + rng.below(4) * (32 << 10) } else { usual })
+            .collect();
+        let build = draw_build(&mut rng);
+        let mut mix = [40, 40, 0, 0, 0, 0];
+        for (weight, usual) in mix.iter_mut().zip([40, 50, 6, 6, 5, 5]) {
+            *weight = if *weight > 0 { usual } else { usual * rng.below(2) };
+        }
+        Options {
+            seed,
+            outer,
+            inner,
+            data_bytes,
+            build,
+            clients: rng.within(16, 24) as usize,
+            requests: rng.within(6, 30) as usize,
+            mix,
+            hot_percent: rng.pick(&[0, 20, 60]),
+            dangers: draw_dangers(&mut rng),
+            incidents: rng.within(0, 12) as usize,
+            overload: rng.percent(10),
+        }
+    }
+}
+
+const LEVELS: [(u64, Level); 8] = [
+    (3, Level::Linear),
+    (4, Level::Raid0),
+    (14, Level::Raid1),
+    (18, Level::Raid10),
+    (6, Level::Raid4),
+    (20, Level::Raid5),
+    (22, Level::Raid6),
+    (8, Level::Raid35),
+];
+
+fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
+    let least = level.min_members().max(2) as u64;
+    let members = match level {
+        Level::Raid35 => 1 + (1 << rng.within(1, if members_max < 9 { 2 } else { 3 })),
+        _ => rng.within(least, members_max.max(least)),
+    };
+    let members = members as usize;
+    let layouts: Vec<Layout> = Layout::all(level, members).collect();
+    let layout = rng.pick(&layouts);
+    let chunk = 4096 << rng.below(3);
+    let chunk_bytes = match layout {
+        Layout::Raid1 => 0,
+        Layout::Raid35 { order } => (chunk >> order).max(512),
+        _ => chunk,
+    };
+    let bitmap = rng.percent(70);
+    Shape {
+        layout,
+        chunk_bytes,
+        members,
+        version: rng.weighted(&[(8, Version::V1_2), (1, Version::V1_1), (1, Version::V1_0)]),
+        bitmap_chunk: bitmap.then_some(4096 << rng.below(6)),
+        shards: if rng.percent(60) { 1 } else { 3 },
+        check_reads: rng.percent(15),
+        bounds: draw_bounds(rng),
+        region_bytes: rng.pick(&[32 << 10, 64 << 10, 64 << 20]),
+    }
+}
+
+/// The same shape with as many members as anyone has.
+fn widened(mut shape: Shape) -> Shape {
+    if matches!(shape.layout, Layout::Raid5(_) | Layout::Raid6(_) | Layout::Raid4) {
+        shape.members = 64;
+        shape.chunk_bytes = 4096;
+    }
+    shape
+}
+
+fn draw_bounds(rng: &mut Rng) -> Bounds {
+    let tight = rng.percent(30);
+    Bounds {
+        units: if tight { rng.within(1, 4) } else { rng.within(8, 64) } as usize,
+        unit_bytes: rng.pick(&[8 << 10, 32 << 10, 1 << 20]),
+        scratch_bytes: if tight { 64 << 10 } else { 4 << 20 },
+        keep_bytes: 1 << 20,
+        member_op_bytes: rng.pick(&[4 << 10, 64 << 10, 1 << 20]),
+        deadline: Duration::from_millis(rng.within(60, 300)),
+        region_linger: Duration::from_millis(rng.within(2, 40)),
+        clean_delay: Duration::from_millis(rng.within(1, 10)),
+        job_units: rng.within(1, 4) as usize,
+        checkpoint_bytes: rng.pick(&[16 << 10, 128 << 10, 256 << 20]),
+        ..Bounds::default()
+    }
+}
+
+fn draw_build(rng: &mut Rng) -> Build {
+    let discard = rng.percent(60);
+    let zero = if rng.percent(50) { ZeroSupport::Fast } else { ZeroSupport::Written };
+    let limits = Limits {
+        volatile: rng.percent(50),
+        zero,
+        discard,
+        discard_zeroes: discard && rng.percent(70),
+        ..Limits::plain(0)
+    };
+    let fill = if rng.percent(70) { Fill::Zeros } else { Fill::Noise(rng.bits()) };
+    Build { limits, fill, latency_us: rng.pick(&[20, 100, 500]) }
+}
+
+fn draw_dangers(rng: &mut Rng) -> Dangers {
+    let mut some = |weight: u64| weight * rng.below(2);
+    Dangers {
+        command: some(6),
+        gone: some(8),
+        write_error: some(5),
+        hang: some(5),
+        slow: some(3),
+        unreadable: some(8),
+        spare: some(10),
+        readd: some(8),
+        replace: some(5),
+        scrub: some(4),
+        restart: some(4),
+        kill: some(4),
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shape { layout, members, shards, .. } = self;
+        write!(f, "{layout} of {members}, chunk {}", self.chunk_bytes)?;
+        write!(f, ", {shards} shards, region {}", self.region_bytes)?;
+        write!(f, ", superblock {}, bitmap {:?}", self.version, self.bitmap_chunk)?;
+        write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
+        let Bounds { units, unit_bytes, scratch_bytes, member_op_bytes, .. } = self.bounds;
+        let Bounds { job_units, checkpoint_bytes, deadline, .. } = self.bounds;
+        write!(f, ", units {units} of {unit_bytes}, scratch {scratch_bytes}")?;
+        write!(f, ", member op {member_op_bytes}, job units {job_units}")?;
+        write!(f, ", checkpoint {checkpoint_bytes}, deadline {deadline:?}")?;
+        let Bounds { region_linger, clean_delay, .. } = self.bounds;
+        write!(f, ", linger {region_linger:?}, clean after {clean_delay:?}")
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "array: {}", self.outer)?;
+        if let Some(inner) = &self.inner {
+            writeln!(f, "each member: {inner}")?;
+        }
+        let Limits { volatile, zero, discard, discard_zeroes, .. } = self.build.limits;
+        write!(f, "disks: data bytes {:?}, {:?}", self.data_bytes, self.build.fill)?;
+        write!(f, ", latency {} us, volatile {volatile}, zero {zero:?}", self.build.latency_us)?;
+        writeln!(f, ", discard {discard}, discard zeroes {discard_zeroes}")?;
+        write!(f, "load: {} clients × {} requests", self.clients, self.requests)?;
+        writeln!(f, ", mix {:?}, hot {} %", self.mix, self.hot_percent)?;
+        write!(f, "{} incidents: {:?}", self.incidents, self.dangers)?;
+        write!(f, "{}", if self.overload { ", overload" } else { "" })
+    }
+}

@@ -1,0 +1,372 @@
+//! What a read may return.
+//!
+//! The array is a register per 512-byte sector. The oracle keeps for each sector the *candidates*: the
+//! values that it may hold, each with the time in which its write took effect.
+//!
+//! ```text
+//!   write A  ├────────┤                         A and B overlap: either may be last
+//!   write B       ├───────┤
+//!   write C                    ├──┤             begins after A and B ended: they are superseded
+//!   read           ├─────┤  may see A, B, or what was there before A
+//!   read                         ├───┤          may see A, B or C
+//!   read                              ├─┤       must see C
+//! ```
+//!
+//! - A write that was acknowledged supersedes every candidate that had ended before it began.
+//! - A write that failed, or was under way when its host died, is a candidate and supersedes nothing.
+//! - A read that sees a value whose write had ended fixes it: candidates that could only have come
+//!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
+//!
+//! Time here is a counter of calls: every begin and end is a moment of its own.
+
+use std::collections::BTreeMap;
+
+use crate::medium::SECTOR;
+use crate::pattern::Value;
+
+/// For ever, or not yet.
+const OPEN: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    value: Held,
+    begun: u64,
+    /// When its effect was over; [`OPEN`] while it is under way.
+    ended: u64,
+    /// When it was superseded; [`OPEN`] while it may still be there.
+    superseded: u64,
+    /// The write it belongs to.
+    write: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    Known(Value),
+    /// Anything, but always the same: the first read tells.
+    Unknown,
+}
+
+/// A request that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Request(u64);
+
+#[derive(Debug)]
+struct Under {
+    sector: u64,
+    count: u64,
+    begun: u64,
+}
+
+/// What a write puts into its sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// The pattern of the write.
+    Pattern,
+    /// Zeros.
+    Zeros,
+    /// Anything: a discard without a promise.
+    Anything,
+}
+
+/// A sector that was read and should not have held what it did.
+#[derive(Debug)]
+pub struct Violation {
+    /// The sector, in array space.
+    pub sector: u64,
+    /// What was read.
+    pub seen: Value,
+    /// What might have been.
+    pub allowed: Vec<String>,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (sector, seen) = (self.sector, self.seen);
+        let at = sector * SECTOR;
+        let allowed = self.allowed.join(", or ");
+        write!(f, "sector {sector} (offset {at}) reads as {seen}; it should be {allowed}")
+    }
+}
+
+/// The oracle of one array.
+pub struct Oracle {
+    sectors: Vec<Vec<Candidate>>,
+    now: u64,
+    writes: BTreeMap<Request, Under>,
+    reads: BTreeMap<Request, Under>,
+}
+
+impl Oracle {
+    /// An array of `bytes` that holds zeros, or something that nobody knows.
+    pub fn new(bytes: u64, zeros: bool) -> Oracle {
+        let value = if zeros { Held::Known(Value::ZERO) } else { Held::Unknown };
+        let first = Candidate { value, begun: 0, ended: 0, superseded: OPEN, write: 0 };
+        let sectors = vec![vec![first]; (bytes / SECTOR) as usize];
+        Oracle { sectors, now: 1, writes: BTreeMap::new(), reads: BTreeMap::new() }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.now += 1;
+        self.now
+    }
+
+    /// A write begins. Its request's number is the write's number in [`Value::of`].
+    pub fn write(&mut self, offset: u64, len: u64, put: Put) -> Request {
+        let begun = self.tick();
+        let request = Request(begun);
+        let (sector, count) = (offset / SECTOR, len / SECTOR);
+        for at in sector..sector + count {
+            let value = match put {
+                Put::Pattern => Held::Known(Value::of(begun, at)),
+                Put::Zeros => Held::Known(Value::ZERO),
+                Put::Anything => Held::Unknown,
+            };
+            let new = Candidate { value, begun, ended: OPEN, superseded: OPEN, write: begun };
+            self.sectors[at as usize].push(new);
+        }
+        self.writes.insert(request, Under { sector, count, begun });
+        request
+    }
+
+    /// The bytes of a write.
+    pub fn fill(&self, request: Request, bytes: &mut [u8]) {
+        let under = &self.writes[&request];
+        for (at, sector) in bytes.chunks_exact_mut(SECTOR as usize).enumerate() {
+            Value::of(request.0, under.sector + at as u64).fill(sector);
+        }
+    }
+
+    /// A write was acknowledged.
+    pub fn acknowledge(&mut self, request: Request) {
+        let now = self.tick();
+        let under = self.writes.remove(&request).expect("a write ends once");
+        let oldest = self.oldest_read();
+        for at in under.sector..under.sector + under.count {
+            let candidates = &mut self.sectors[at as usize];
+            for candidate in candidates.iter_mut() {
+                if candidate.write == under.begun && candidate.ended == OPEN {
+                    candidate.ended = now;
+                } else if candidate.ended < under.begun {
+                    candidate.superseded = candidate.superseded.min(now);
+                }
+            }
+            candidates.retain(|candidate| candidate.superseded >= oldest);
+        }
+    }
+
+    /// A write failed: it has happened, in whole, in part or not at all.
+    pub fn fail(&mut self, request: Request) {
+        let now = self.tick();
+        let under = self.writes.remove(&request).expect("a write ends once");
+        self.leave(&under, now);
+    }
+
+    fn leave(&mut self, under: &Under, now: u64) {
+        for at in under.sector..under.sector + under.count {
+            for candidate in &mut self.sectors[at as usize] {
+                if candidate.write == under.begun && candidate.ended == OPEN {
+                    candidate.ended = now;
+                }
+            }
+        }
+    }
+
+    /// A write was refused: it has not happened, and never will.
+    pub fn refuse(&mut self, request: Request) {
+        let under = self.writes.remove(&request).expect("a write ends once");
+        for at in under.sector..under.sector + under.count {
+            self.sectors[at as usize].retain(|candidate| candidate.write != under.begun);
+        }
+    }
+
+    /// The host of the array died: nothing under way will be answered.
+    pub fn crash(&mut self) {
+        let now = self.tick();
+        for under in std::mem::take(&mut self.writes).into_values() {
+            self.leave(&under, now);
+        }
+        self.reads.clear();
+    }
+
+    /// A read begins.
+    pub fn read(&mut self, offset: u64, len: u64) -> Request {
+        let begun = self.tick();
+        let request = Request(begun);
+        let under = Under { sector: offset / SECTOR, count: len / SECTOR, begun };
+        self.reads.insert(request, under);
+        request
+    }
+
+    /// A read has returned these bytes.
+    ///
+    /// # Errors
+    /// The first sector that may not hold what was read.
+    pub fn check(&mut self, request: Request, bytes: &[u8]) -> Result<(), Violation> {
+        let values = bytes.chunks_exact(SECTOR as usize).map(Value::read).collect::<Vec<_>>();
+        self.check_values(request, &values)
+    }
+
+    /// A read has told that these bytes are zeros.
+    ///
+    /// # Errors
+    /// As [`Oracle::check`].
+    pub fn check_zeros(&mut self, request: Request, from: u64, len: u64) -> Result<(), Violation> {
+        let under = self.reads.get_mut(&request).expect("a read ends once");
+        (under.sector, under.count) = (from / SECTOR, len / SECTOR);
+        self.check_values(request, &vec![Value::ZERO; (len / SECTOR) as usize])
+    }
+
+    fn check_values(&mut self, request: Request, values: &[Value]) -> Result<(), Violation> {
+        let now = self.tick();
+        let under = self.reads.remove(&request).expect("a read ends once");
+        for (at, &seen) in values.iter().enumerate() {
+            let sector = under.sector + at as u64;
+            let candidates = &mut self.sectors[sector as usize];
+            if let Err(allowed) = settle(candidates, seen, under.begun, now) {
+                return Err(Violation { sector, seen, allowed });
+            }
+        }
+        Ok(())
+    }
+
+    /// A read ended without bytes.
+    pub fn drop_read(&mut self, request: Request) {
+        self.reads.remove(&request);
+    }
+
+    /// When the oldest read under way began: nothing that ended later may be forgotten.
+    fn oldest_read(&self) -> u64 {
+        self.reads.first_key_value().map_or(self.now, |(_, under)| under.begun)
+    }
+}
+
+/// Takes in that a read from `begun` to `now` saw a value.
+fn settle(
+    candidates: &mut [Candidate],
+    seen: Value,
+    begun: u64,
+    now: u64,
+) -> Result<(), Vec<String>> {
+    let possible = |candidate: &Candidate| candidate.superseded >= begun;
+    let known = |candidate: &&mut Candidate| candidate.value == Held::Known(seen);
+    let found = candidates.iter_mut().filter(|c| possible(c)).filter(known).max_by_key(|c| c.ended);
+    let (ended, write) = match found {
+        Some(candidate) => (candidate.ended, candidate.write),
+        None => {
+            let unknown = candidates.iter_mut().find(|c| possible(c) && c.value == Held::Unknown);
+            let Some(candidate) = unknown else {
+                let describe = |candidate: &Candidate| match candidate.value {
+                    Held::Known(value) => value.to_string(),
+                    Held::Unknown => "anything".into(),
+                };
+                return Err(candidates.iter().filter(|c| possible(c)).map(describe).collect());
+            };
+            if candidate.ended < begun {
+                candidate.value = Held::Known(seen);
+            }
+            (candidate.ended, candidate.write)
+        }
+    };
+    if ended < begun {
+        for other in candidates.iter_mut().filter(|c| c.write != write && c.ended < begun) {
+            other.superseded = other.superseded.min(now);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(oracle: &Oracle, write: Request) -> Vec<u8> {
+        let mut bytes = vec![0; 512];
+        oracle.fill(write, &mut bytes);
+        bytes
+    }
+
+    fn sees(oracle: &mut Oracle, bytes: &[u8]) -> bool {
+        let read = oracle.read(0, 512);
+        oracle.check(read, bytes).is_ok()
+    }
+
+    #[test]
+    fn the_last_acknowledged_write_is_read() {
+        let mut oracle = Oracle::new(4096, true);
+        assert!(sees(&mut oracle, &[0; 512]));
+        let a = oracle.write(0, 512, Put::Pattern);
+        let bytes = bytes(&oracle, a);
+        assert!(sees(&mut oracle, &[0; 512]) && sees(&mut oracle, &bytes), "both, under way");
+        assert!(sees(&mut oracle, &[0; 512]), "still under way");
+        oracle.acknowledge(a);
+        assert!(sees(&mut oracle, &bytes));
+        assert!(!sees(&mut oracle, &[0; 512]), "superseded");
+    }
+
+    #[test]
+    fn a_read_may_see_what_was_there_when_it_began() {
+        let mut oracle = Oracle::new(4096, true);
+        let read = oracle.read(0, 512);
+        let a = oracle.write(0, 512, Put::Pattern);
+        oracle.acknowledge(a);
+        assert!(oracle.check(read, &[0; 512]).is_ok());
+        assert!(!sees(&mut oracle, &[0; 512]));
+    }
+
+    #[test]
+    fn overlapping_writes_end_in_any_order_and_reading_settles_it() {
+        let mut oracle = Oracle::new(4096, true);
+        let a = oracle.write(0, 512, Put::Pattern);
+        let b = oracle.write(0, 512, Put::Pattern);
+        let (in_a, in_b) = (bytes(&oracle, a), bytes(&oracle, b));
+        oracle.acknowledge(b);
+        oracle.acknowledge(a);
+        assert!(!sees(&mut oracle, &[0; 512]));
+        assert!(sees(&mut oracle, &in_b));
+        assert!(!sees(&mut oracle, &in_a), "b was last: it stays so");
+    }
+
+    #[test]
+    fn a_crash_leaves_either_and_the_first_read_decides() {
+        for first_old in [false, true] {
+            let mut oracle = Oracle::new(4096, true);
+            let a = oracle.write(0, 512, Put::Pattern);
+            let new = bytes(&oracle, a);
+            oracle.crash();
+            let (first, second): (&[u8], &[u8]) =
+                if first_old { (&[0; 512], &new) } else { (&new, &[0; 512]) };
+            assert!(sees(&mut oracle, first));
+            assert!(!sees(&mut oracle, second));
+            assert!(sees(&mut oracle, first));
+        }
+    }
+
+    #[test]
+    fn the_unknown_becomes_known_when_it_is_read() {
+        let mut oracle = Oracle::new(4096, false);
+        assert!(sees(&mut oracle, &[7; 512]));
+        assert!(!sees(&mut oracle, &[8; 512]));
+        assert!(sees(&mut oracle, &[7; 512]));
+    }
+
+    #[test]
+    fn what_was_refused_has_not_happened() {
+        let mut oracle = Oracle::new(4096, true);
+        let a = oracle.write(0, 512, Put::Pattern);
+        let new = bytes(&oracle, a);
+        oracle.refuse(a);
+        assert!(!sees(&mut oracle, &new));
+    }
+
+    #[test]
+    fn another_sectors_bytes_are_told_from_the_right_ones() {
+        let mut oracle = Oracle::new(4096, true);
+        let a = oracle.write(0, 1024, Put::Pattern);
+        let mut both = vec![0; 1024];
+        oracle.fill(a, &mut both);
+        oracle.acknowledge(a);
+        both.copy_within(512.., 0);
+        let read = oracle.read(0, 1024);
+        assert!(oracle.check(read, &both).is_err());
+    }
+}

@@ -1,0 +1,139 @@
+//! Random numbers that are the same each time.
+//!
+//! Owns one generator per *stream*: a name and a number under the seed of the run. Every component
+//! draws from streams of its own, so taking one request or one incident away does not reshuffle the
+//! rest: what is left of a failing run stays the run that failed.
+//!
+//! Invariant: equal seeds, names and numbers give equal streams; nothing else goes in.
+
+/// xoshiro256** (Blackman, Vigna 2018), seeded by splitmix64 (Steele, Lea, Flood 2014).
+#[derive(Clone, Debug)]
+pub struct Rng([u64; 4]);
+
+/// One step of splitmix64: a bijection that leaves no pattern of its argument.
+pub const fn mix(value: u64) -> u64 {
+    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Rng {
+    /// The stream `name`, number `number`, of the run with this seed.
+    pub fn stream(seed: u64, name: &str, number: u64) -> Rng {
+        let named = name.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte)));
+        let mut state = mix(named ^ mix(number));
+        let mut words = [0; 4];
+        for word in &mut words {
+            state = mix(state);
+            *word = state;
+        }
+        Rng(words)
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        let [a, b, c, d] = self.0;
+        let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        let (c, d) = (c ^ a, d ^ b);
+        self.0 = [a ^ d, b ^ c, c ^ (b << 17), d.rotate_left(45)];
+        result
+    }
+
+    /// A number in `0..limit`.
+    ///
+    /// # Panics
+    /// If `limit` is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        assert!(limit > 0, "there is no number below 0");
+        ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A number in `low..=high`.
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// True in so many of a hundred cases.
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+
+    /// One of these, each as often as its weight says.
+    ///
+    /// # Panics
+    /// If all weights are 0.
+    pub fn weighted<T: Copy>(&mut self, from: &[(u64, T)]) -> T {
+        let mut at = self.below(from.iter().map(|&(weight, _)| weight).sum());
+        for &(weight, item) in from {
+            if at < weight {
+                return item;
+            }
+            at -= weight;
+        }
+        unreachable!("the number is below the sum of the weights")
+    }
+
+    /// Puts these into any order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for left in (2..=items.len()).rev() {
+            items.swap(left - 1, self.below(left as u64) as usize);
+        }
+    }
+
+    /// A number that is small most times: the exponent of two is even over `0..=most.ilog2()`.
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    pub fn skewed(&mut self, most: u64) -> u64 {
+        let power = self.below(u64::from(most.ilog2()) + 1);
+        let low = 1 << power;
+        self.within(low, (2 * low - 1).min(most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_apart_and_come_again() {
+        let first = |seed, name, number| Rng::stream(seed, name, number).bits();
+        assert_eq!(first(1, "disk", 0), first(1, "disk", 0));
+        let all =
+            [first(1, "disk", 0), first(2, "disk", 0), first(1, "client", 0), first(1, "disk", 1)];
+        let mut distinct = all.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), all.len());
+    }
+
+    #[test]
+    fn numbers_cover_their_range_and_no_more() {
+        let mut rng = Rng::stream(7, "test", 0);
+        let mut seen = [0; 10];
+        for _ in 0..10_000 {
+            seen[rng.below(10) as usize] += 1;
+            let skewed = rng.skewed(100);
+            assert!((1..=100).contains(&skewed));
+        }
+        assert!(seen.iter().all(|&count| (800..1200).contains(&count)), "{seen:?}");
+    }
+
+    #[test]
+    fn shuffling_keeps_everything() {
+        let mut items: Vec<u32> = (0..50).collect();
+        Rng::stream(7, "test", 1).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,264 @@
+//! One run: an array is made, used while things go wrong, healed, and held against the oracle.
+//!
+//! ```text
+//!   make ── load, incidents ── heal ── scrub, read all ── stop ── look from behind ── assemble, read all
+//!           │                  │
+//!           safety: no wrong   liveness: once faults stop, the array
+//!           byte, no needless  becomes whole by itself and by those
+//!           error              who bring disks
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use array::status::SlotState;
+use io::{Clock, Disk, Op, Work};
+
+use crate::check;
+use crate::disk::Build;
+use crate::incident::{self, Director};
+use crate::medium::Fill;
+use crate::node::Node;
+use crate::options::{Options, Wish};
+use crate::oracle::Oracle;
+use crate::trace::{Telling, Trace};
+use crate::workload::{self, Stage, chain};
+use crate::world::World;
+
+/// How a run ended.
+pub struct Ending {
+    /// What was violated, if anything.
+    pub failure: Option<String>,
+    /// What happened.
+    pub trace: Trace,
+    /// Virtual time at the end, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// Room on each disk before its data: what `create` reserves, and some.
+pub const RESERVED: u64 = 4 << 20;
+
+/// Virtual time within which an array must be whole once faults have stopped.
+const HEAL_MICROS: u64 = 600_000_000;
+
+/// Runs one seed.
+pub fn run(seed: u64, wish: Wish, telling: Telling) -> Ending {
+    let options = Options::draw(seed, wish);
+    let world = World::new(seed, Trace::new(telling));
+    let run = || {
+        let main = live(world.clone(), options.clone());
+        world.run(main).unwrap_or_else(|stall| panic!("{stall}\n{}", in_flight(&world)));
+    };
+    let failure = crate::report::caught(|| catch_unwind(AssertUnwindSafe(run)));
+    let nanos = world.clock.now().0;
+    // Tasks and disks hold each other: take them apart.
+    let apart = catch_unwind(AssertUnwindSafe(|| world.executor.abort_all()));
+    let failure = failure.or_else(|| apart.is_err().then(|| "panic while ending".into()));
+    Ending { failure, trace: world.trace.clone(), nanos }
+}
+
+/// What disks have under way: told when a run hangs.
+fn in_flight(world: &World) -> String {
+    let busy = world.disks().into_iter().filter(|disk| disk.in_flight() > 0);
+    let busy = busy.map(|disk| format!("{} has {} under way", disk.name, disk.in_flight()));
+    busy.collect::<Vec<_>>().join("; ")
+}
+
+/// The life of one run.
+async fn live(world: World, options: Options) {
+    let nodes = make(&world, &options).await;
+    let outer = Rc::clone(&nodes[0]);
+    let (capacity, stripe) = (outer.geometry().capacity(), outer.geometry().stripe_bytes());
+    let zeros = options.build.fill == Fill::Zeros;
+    let stage = Stage::new(&world, &outer, Oracle::new(capacity, zeros));
+    load(&stage, &nodes, &options, capacity, stripe).await;
+    heal(&stage, &nodes, &options).await;
+    let content = converged(&stage, &nodes).await;
+    rest(&stage, &nodes, &content).await;
+}
+
+/// Makes disks, arrays of disks, and the clients' array of either.
+async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
+    let mut sizes = options.data_bytes.iter();
+    let mut disks = |count: usize, extra: u64| -> Vec<(String, Rc<dyn Disk>)> {
+        (0..count)
+            .map(|_| {
+                let data = sizes.next().expect("a size for each disk");
+                let disk = world.disk(sized(options.build, data + extra));
+                (disk.name.clone(), disk as Rc<dyn Disk>)
+            })
+            .collect()
+    };
+    let zeroed = options.build.fill == Fill::Zeros;
+    let outer = Node::new(world, "outer", options.outer.clone());
+    let mut nodes = vec![Rc::clone(&outer)];
+    let members = match &options.inner {
+        None => disks(options.outer.members, 0),
+        Some(shape) => {
+            let mut members = Vec::new();
+            for number in 0..options.outer.members {
+                let inner = Node::new(world, format!("inner{number}"), shape.clone());
+                let disks = disks(shape.members, RESERVED + (1 << 20));
+                if let Err(error) = inner.create(disks, zeroed).await {
+                    panic!("{}: not created: {}", inner.name, chain(&error));
+                }
+                members.push((inner.name.clone(), Rc::new(inner.array()) as Rc<dyn Disk>));
+                nodes.push(inner);
+            }
+            members
+        }
+    };
+    if let Err(error) = outer.create(members, zeroed).await {
+        panic!("outer: not created: {}", chain(&error));
+    }
+    nodes
+}
+
+/// This disk with room for so much data.
+fn sized(build: Build, data_bytes: u64) -> Build {
+    let mut build = build;
+    build.limits.bytes = RESERVED + data_bytes;
+    build
+}
+
+/// Clients at work, incidents in between.
+async fn load(
+    stage: &Rc<Stage>,
+    nodes: &[Rc<Node>],
+    options: &Options,
+    capacity: u64,
+    stripe: u64,
+) {
+    let world = &stage.world;
+    let most = options.data_bytes.iter().max().copied().unwrap_or(0);
+    let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
+    let build = sized(options.build, most + extra);
+    let requests = (options.clients * options.requests) as u64;
+    let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
+    let director = Rc::new(Director { stage: stage_of, nodes, build, requests });
+    let mut tasks: Vec<_> = (0..options.clients)
+        .map(|number| {
+            let requests = workload::draw(options, number as u64, capacity, stripe);
+            let client = Rc::clone(stage).client(number, requests);
+            world.executor.spawn(format!("client {number}"), client)
+        })
+        .collect();
+    let incidents = incident::draw(options);
+    tasks.push(world.executor.spawn("director", director.direct(incidents)));
+    while !tasks.iter().all(|&task| world.executor.has_ended(task)) {
+        world.pause(1000).await;
+        assert!(world.clock.now().0 < 2 * HEAL_MICROS * 1000, "the load never ends");
+    }
+}
+
+/// Faults stop; people bring disks; the array must become whole.
+async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
+    let world = &stage.world;
+    world.tell(|| "HEAL".into());
+    let until = world.clock.now().0 + HEAL_MICROS * 1000;
+    world.disks().iter().for_each(|disk| disk.heal());
+    let most = options.data_bytes.iter().max().copied().unwrap_or(0);
+    let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
+    let build = sized(options.build, most + extra);
+    let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
+    let director = Director { stage: stage_of, nodes: all, build, requests: 0 };
+    for node in nodes.iter().rev() {
+        let mut choice = 0;
+        while !node.is_whole() {
+            let status = node.status();
+            let missing = status.slots.iter().any(|slot| slot.state == SlotState::Missing);
+            if missing && status.spares.is_empty() {
+                if !node.lost().is_empty() {
+                    director.readd(node, choice).await;
+                    choice += 1;
+                } else {
+                    let disk = world.disk(build);
+                    let name = disk.name.clone();
+                    node.add(disk, &name).await.expect("a new disk is taken as a spare");
+                }
+            }
+            world.pause(2000).await;
+            let now = world.clock.now().0;
+            assert!(now < until, "{} does not become whole: {:#?}", node.name, node.status());
+        }
+    }
+}
+
+/// A whole array has nothing to find, and reads as it should. Gives what it reads as.
+async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
+    let world = &stage.world;
+    for node in nodes {
+        if node.geometry().redundancy() == 0 {
+            continue;
+        }
+        node.array().scrub(false).expect("a whole array can be scrubbed");
+        while node.status().job.is_some() || node.status().last_scrub.is_none() {
+            world.pause(2000).await;
+        }
+        // The one before may have been interrupted; this is the one asked for just now.
+        let scrub = node.status().last_scrub.expect("looked at just now");
+        let report = &scrub.report;
+        assert!(
+            report.findings.is_empty() && report.lost.is_empty(),
+            "{}: the scrub of a healed array finds {:?}, lost {:?}",
+            node.name,
+            report.findings,
+            report.lost
+        );
+    }
+    read_all(stage).await
+}
+
+/// Reads the whole array against the oracle.
+async fn read_all(stage: &Rc<Stage>) -> Vec<u8> {
+    let array = stage.node.array();
+    let capacity = array.geometry().capacity();
+    let mut content = Vec::with_capacity(capacity as usize);
+    let step = 128 << 10;
+    while (content.len() as u64) < capacity {
+        let at = content.len() as u64;
+        let len = step.min(capacity - at);
+        let read = stage.oracle.borrow_mut().read(at, len);
+        let done = array.submit(Op::read(at, stage.world.pool.take(len as usize))).await;
+        if let Err(error) = &done.result {
+            panic!("reading all, {len} bytes at {at}: {}", chain(error));
+        }
+        let Work::Read(bufs) = done.work else { panic!("a read came back as something else") };
+        let checked = stage.oracle.borrow_mut().check(read, &bufs[0]);
+        if let Err(violation) = checked {
+            panic!("reading all: {violation}");
+        }
+        content.extend_from_slice(&bufs[0]);
+    }
+    content
+}
+
+/// The array stops, is looked at from behind, and starts again from its disks.
+async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
+    let outer = &nodes[0];
+    let geometry = outer.geometry();
+    let seated = outer.seated();
+    if let Err(error) = outer.stop().await {
+        panic!("a whole array does not stop: {}", chain(&error));
+    }
+    if nodes.len() == 1 {
+        let disks: Vec<_> =
+            outer.sim_disks().into_iter().filter(|disk| seated.contains(&disk.name)).collect();
+        if let Err(fault) = check::at_rest(&geometry, &disks, content) {
+            panic!("at rest: {fault}");
+        }
+    }
+    if let Err(error) = outer.assemble().await {
+        panic!("a whole array is not assembled again: {}", chain(&error));
+    }
+    let status = outer.status();
+    assert!(outer.unwell().is_empty(), "assembled again, and not whole: {status:#?}");
+    assert_eq!(status.unsynced_bytes, 0, "assembled again after a stop, and to be synced");
+    let again = read_all(stage).await;
+    assert!(again == content, "assembled again, it reads otherwise");
+    for node in nodes {
+        if let Err(error) = node.stop().await {
+            panic!("{}: does not stop: {}", node.name, chain(&error));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The pretend world of one run: time, chance, disks, and whoever lives in it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+
+use io::Pool;
+
+use crate::clock::{Due, SimClock};
+use crate::disk::{Build, SimDisk};
+use crate::executor::{Executor, Stall};
+use crate::rng::Rng;
+use crate::trace::Trace;
+
+/// Everything that a run is made of. Cheap to clone.
+#[derive(Clone)]
+pub struct World {
+    /// All chance of the run comes from here.
+    pub seed: u64,
+    /// Virtual time.
+    pub clock: Rc<SimClock>,
+    /// Tasks.
+    pub executor: Executor,
+    /// What happened.
+    pub trace: Trace,
+    /// Memory for requests.
+    pub pool: Pool,
+    disks: Rc<RefCell<Vec<Rc<SimDisk>>>>,
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(seed: u64, trace: Trace) -> World {
+        World {
+            seed,
+            clock: Rc::new(SimClock::new()),
+            executor: Executor::new(Rng::stream(seed, "executor", 0)),
+            trace,
+            pool: Pool::new(4 << 20),
+            disks: Rc::default(),
+        }
+    }
+
+    /// A stream of chance.
+    pub fn rng(&self, name: &str, number: u64) -> Rng {
+        Rng::stream(self.seed, name, number)
+    }
+
+    /// A new disk.
+    pub fn disk(&self, build: Build) -> Rc<SimDisk> {
+        let number = self.disks.borrow().len() as u64;
+        let disk = Rc::new(SimDisk::new(number, build, self.seed, &self.clock, &self.trace));
+        self.disks.borrow_mut().push(Rc::clone(&disk));
+        disk
+    }
+
+    /// Every disk there ever was.
+    pub fn disks(&self) -> Vec<Rc<SimDisk>> {
+        self.disks.borrow().clone()
+    }
+
+    /// The disk of this name.
+    pub fn disk_named(&self, name: &str) -> Option<Rc<SimDisk>> {
+        self.disks.borrow().iter().find(|disk| disk.name == name).cloned()
+    }
+
+    /// Adds a line to the story.
+    pub fn tell(&self, text: impl FnOnce() -> String) {
+        self.trace.tell(io::Clock::now(&*self.clock), text);
+    }
+
+    /// Runs until this has ended, and gives what it gave.
+    ///
+    /// # Errors
+    /// If it hangs or spins.
+    pub fn run<T: 'static>(&self, main: impl Future<Output = T> + 'static) -> Result<T, Stall> {
+        let slot = Rc::new(RefCell::new(None));
+        let result = Rc::clone(&slot);
+        let task = self.executor.spawn("main", async move {
+            let value = main.await;
+            *result.borrow_mut() = Some(value);
+        });
+        self.executor.run_until(task, || self.leap())?;
+        Ok(slot.take().expect("the task has ended"))
+    }
+
+    /// Moves time to the next event; false if there is none.
+    fn leap(&self) -> bool {
+        match self.clock.leap() {
+            Due::Nothing => false,
+            Due::Sleepers => true,
+            Due::Operation(entry) => {
+                let disk = self.disks.borrow()[SimDisk::of_entry(entry) as usize].clone();
+                disk.due(entry);
+                true
+            }
+        }
+    }
+
+    /// Waits for so many virtual microseconds.
+    pub async fn pause(&self, micros: u64) {
+        let clock = &*self.clock;
+        let until = io::Clock::now(clock) + std::time::Duration::from_micros(micros);
+        io::Clock::sleep_until(clock, until).await;
+    }
+}
