@@ -211,11 +211,10 @@ impl Array {
     fn submit_read(&self, offset: u64, class: io::Class, bufs: Vec<Buf>) -> Completion<Done> {
         let shard = &self.inner.shards[0];
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let lengths = bufs.iter().map(|buf| buf.len() as u32).collect::<Vec<_>>();
         let cuts = self.cuts(offset, len);
         let units = cuts.clone().count() as u32;
         let (request, completion) = shard.requests.begin(offset, Work::Read(Vec::new()), units);
-        shard.requests.shape(request, lengths.into_iter(), units);
+        shard.requests.shape(request, bufs.iter().map(|buf| buf.len() as u32), units);
         let unit = |part, offset, len, bufs| Unit {
             offset,
             len,
@@ -232,7 +231,7 @@ impl Array {
         let mut bufs = bufs.into_iter();
         let mut rest: Option<Buf> = None;
         for (part, (at, len)) in cuts.enumerate() {
-            let (mut own, mut left) = (Vec::new(), len as usize);
+            let (mut own, mut left) = (shard.requests.list(), len as usize);
             while left > 0 {
                 let mut buf = rest.take().or_else(|| bufs.next()).expect("buffers cover the read");
                 if buf.len() > left {
@@ -252,26 +251,16 @@ impl Array {
         let len = op.work.len();
         // Block status may say less than it was asked: one unit is enough.
         let status = matches!(op.work, Work::Extents { .. });
-        let cuts = self.cuts(op.offset, len);
-        let cuts: Vec<(u64, u64)> = if status { cuts.take(1).collect() } else { cuts.collect() };
-        let make = |work: &Work, at: u64, len: u64| match work {
-            Work::Write(bufs) => {
-                let fresh = crate::write::Fresh::new(op.offset, bufs);
-                Action::Write(fresh.share(at, len).map(|(_, part)| part).collect())
-            }
-            Work::Zero { unmap, fast, .. } => Action::Zero { unmap: *unmap, fast: *fast },
-            Work::Discard { .. } => Action::Discard,
-            Work::Extents { .. } => Action::Extents(Vec::new()),
-            Work::Read(_) | Work::Flush => unreachable!("have ways of their own"),
-        };
-        let actions: Vec<Action> = cuts.iter().map(|&(at, len)| make(&op.work, at, len)).collect();
-        let units = cuts.len() as u32;
-        let (request, completion) = shard.requests.begin(op.offset, op.work, units);
-        for (part, ((offset, len), action)) in cuts.into_iter().zip(actions).enumerate() {
+        let cuts = self.cuts(op.offset, len).take(if status { 1 } else { usize::MAX });
+        let units = cuts.clone().count() as u32;
+        let (offset, fua, class) = (op.offset, op.fua, op.class);
+        let (request, completion) = shard.requests.begin(offset, op.work, units);
+        for (part, (at, len)) in cuts.enumerate() {
             let from = Origin { shard: shard.index, request, part: part as u32 };
-            let (fua, class, merged) = (op.fua, op.class, Vec::new());
-            let unit = Unit { offset, len, action, fua, class, from, merged };
-            shard.dispatch(shard.owner(offset), unit);
+            let action = shard.requests.action(request, offset, (at, len), || shard.list());
+            let merged = Vec::new();
+            let unit = Unit { offset: at, len, action, fua, class, from, merged };
+            shard.dispatch(shard.owner(at), unit);
         }
         completion
     }

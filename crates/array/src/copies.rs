@@ -104,20 +104,22 @@ impl Shard {
         {
             let inside = self.gate.enter().await;
             let view = self.view();
-            let chosen: Option<Vec<_>> = self
-                .stretches(offset, len)
-                .map(|(at, part, places)| self.choose_copy(&view, at, part, &places))
-                .collect();
-            if let Some(chosen) = chosen {
-                let batch = &mut work.batch;
+            work.chosen.clear();
+            for (at, part, places) in self.stretches(offset, len) {
+                let place = self.choose_copy(&view, at, part, &places).map(|(place, _)| place);
+                work.chosen.extend(place);
+            }
+            if work.chosen.len() == self.stretches(offset, len).count() {
+                let (batch, chosen) = (&mut work.batch, &work.chosen);
                 let lens = self.stretches(offset, len).map(|(_, part, _)| part);
-                let parts = self.cut_parts(bufs, lens, |tag, number, begin, buf| {
-                    let (place, member) = chosen[number];
+                Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
+                    let place = chosen[number];
+                    let member = view.member(place.slot).expect("what is chosen has a member");
                     let at = place.member_offset + begin;
                     batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
                 });
                 self.run(&mut work.batch, manner).await;
-                if self.gather(work, parts, bufs, len) {
+                if self.gather(work, bufs, len) {
                     return Ok(());
                 }
                 work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));

@@ -76,9 +76,9 @@ pub(crate) struct Keeper {
     pub(crate) stirred: Signal,
     commands: RefCell<VecDeque<(Command, io::Ticket)>>,
     answers: Completions<Result<()>>,
-    /// One at a time writes superblocks.
-    writing: Cell<bool>,
-    written: Signal,
+    /// Somebody is deciding what the superblocks say.
+    deciding: Cell<bool>,
+    decided: Signal,
     pub(crate) job: RefCell<Option<Job>>,
     /// For members that came back: the only ranges that must be copied.
     partial: RefCell<BTreeMap<MemberId, RangeSet>>,
@@ -140,8 +140,8 @@ impl Keeper {
             stirred: Signal::new(),
             commands: RefCell::default(),
             answers: Completions::new(),
-            writing: Cell::new(false),
-            written: Signal::new(),
+            deciding: Cell::new(false),
+            decided: Signal::new(),
             job: RefCell::default(),
             partial: RefCell::default(),
             scrub: RefCell::default(),
@@ -176,12 +176,24 @@ impl Keeper {
             ToKeeper::Quiet { shard } => {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
             }
+            ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
             ToKeeper::Repaired { member, bytes } => {
                 self.ledger.add_corrected(member, bytes / 512);
                 self.note(EventKind::Repaired, Some(member), format!("{bytes} bytes rewritten"));
             }
         }
         self.stirred.raise();
+    }
+
+    /// A rebuild could not recover a block: the member's bad-block list says so from the next commit on.
+    fn record_bad(&self, member: MemberId, start: u64, len: u64) {
+        let text = format!("{len} bytes at offset {start} of its data could not be recovered");
+        self.note(EventKind::BadBlock, Some(member), text);
+        if self.ledger.add_bad_block(member, start..start + len).is_err() {
+            let kind = io::ErrorKind::Medium { offset: start, len };
+            let full = io::Error::new(kind, "its list of bad blocks is full");
+            self.lost.borrow_mut().push_back((member, full));
+        }
     }
 
     /// The configuration of now.
@@ -240,30 +252,33 @@ impl Keeper {
         Decision { configuration, clean: self.clean.get(), resync_from }
     }
 
-    /// Writes the superblocks. Members that cannot be written are lost too; that is the caller's.
-    async fn commit(&self, decision: &Decision) -> Result<(), Vec<(MemberId, io::Error)>> {
-        while self.writing.get() {
-            self.written.wait().await;
+    /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the configuration
+    /// only then: what was so before may not be so any more.
+    async fn take_turn(&self) {
+        while self.deciding.replace(true) {
+            self.decided.wait().await;
         }
-        self.writing.set(true);
-        let result = self.ledger.commit(decision).await;
-        self.writing.set(false);
-        self.written.raise();
-        result
+    }
+
+    fn end_turn(&self) {
+        self.deciding.set(false);
+        self.decided.raise();
     }
 
     /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members that
     /// cannot be written are reported as lost, and the record is made again without them.
     pub(crate) async fn record(&self) -> Result<()> {
         loop {
+            self.take_turn().await;
             let configuration = self.configuration();
-            if configuration.mode != Mode::ReadWrite {
+            if configuration.mode == Mode::Broken {
+                self.end_turn();
                 return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
             }
             let epoch = configuration.epoch;
-            let Err(failed) = self.commit(&self.decision(configuration)).await else {
-                return Ok(());
-            };
+            let result = self.ledger.commit(&self.decision(configuration)).await;
+            self.end_turn();
+            let Err(failed) = result else { return Ok(()) };
             self.report(failed);
             self.after(epoch).await;
         }

@@ -532,4 +532,6 @@ impl Ledger {
 }
 
 #[cfg(test)]
+pub(crate) mod rig;
+#[cfg(test)]
 mod tests;

@@ -13,21 +13,21 @@ pub struct MemberId(pub u32);
 
 /// How a member has behaved since the array was started.
 #[derive(Default, Debug)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Operations sent to it.
-    pub operations: Cell<u64>,
+    pub(crate) operations: Cell<u64>,
     /// Bytes read from it.
-    pub read_bytes: Cell<u64>,
+    pub(crate) read_bytes: Cell<u64>,
     /// Bytes written to it.
-    pub written_bytes: Cell<u64>,
+    pub(crate) written_bytes: Cell<u64>,
     /// Reads that failed.
-    pub read_errors: Cell<u64>,
+    pub(crate) read_errors: Cell<u64>,
     /// Writes that failed.
-    pub write_errors: Cell<u64>,
+    pub(crate) write_errors: Cell<u64>,
     /// Answers that did not come in time.
-    pub timeouts: Cell<u64>,
+    pub(crate) timeouts: Cell<u64>,
     /// Bytes that were rewritten from redundancy after a read error.
-    pub repaired_bytes: Cell<u64>,
+    pub(crate) repaired_bytes: Cell<u64>,
 }
 
 /// One shard's handle on a member.

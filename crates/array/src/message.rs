@@ -83,6 +83,15 @@ pub enum ToKeeper {
         /// The shard.
         shard: usize,
     },
+    /// A rebuild could not recover these bytes of a member.
+    Bad {
+        /// The member.
+        member: MemberId,
+        /// First byte, from the start of its data.
+        start: u64,
+        /// How many.
+        len: u64,
+    },
     /// Bytes of a member were rewritten after a read error.
     Repaired {
         /// The member.

@@ -85,6 +85,14 @@ impl RangeSet {
     }
 }
 
+impl From<Range<u64>> for RangeSet {
+    fn from(range: Range<u64>) -> RangeSet {
+        let mut set = RangeSet::new();
+        set.insert(range);
+        set
+    }
+}
+
 impl FromIterator<Range<u64>> for RangeSet {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> RangeSet {
         let mut set = RangeSet::new();

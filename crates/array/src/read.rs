@@ -7,6 +7,7 @@
 //! read once more: a member that cannot do that is lost.
 
 use std::rc::Rc;
+use std::vec::Drain;
 
 use io::Buf;
 use layout::plan::{Erasure, WritePlan, plan_read};
@@ -20,25 +21,20 @@ use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::view::View;
 
-/// The client's buffers of a read, cut into parts as the members are asked for them.
-#[derive(Default)]
-pub(crate) struct Parts {
-    /// In array order. A part is out while a member fills it.
-    bufs: Vec<Option<Buf>>,
-}
+/// The client's buffers of a read, cut into parts as the members are asked for them. In array order; a
+/// part is out while a member fills it.
+pub(crate) type Parts = Vec<Option<Buf>>;
 
-impl Parts {
-    /// Cuts the next `len` bytes off the client's buffers, at their borders too.
-    fn cut(&mut self, from: &mut std::vec::IntoIter<Buf>, rest: &mut Option<Buf>, len: u64) {
-        let mut left = len as usize;
-        while left > 0 {
-            let mut buf = rest.take().or_else(|| from.next()).expect("buffers cover the request");
-            if buf.len() > left {
-                *rest = Some(buf.split_off(left));
-            }
-            left -= buf.len();
-            self.bufs.push(Some(buf));
+/// Cuts the next `len` bytes off the client's buffers, at their borders too.
+fn cut(parts: &mut Parts, from: &mut Drain<'_, Buf>, rest: &mut Option<Buf>, len: u64) {
+    let mut left = len as usize;
+    while left > 0 {
+        let mut buf = rest.take().or_else(|| from.next()).expect("buffers cover the request");
+        if buf.len() > left {
+            *rest = Some(buf.split_off(left));
         }
+        left -= buf.len();
+        parts.push(Some(buf));
     }
 }
 
@@ -116,39 +112,43 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> bool {
-        let mut parts = Parts::default();
-        let (mut from, mut rest) = (std::mem::take(bufs).into_iter(), None);
+        work.parts.clear();
+        let (mut from, mut rest) = (bufs.drain(..), None);
         for (slot, at, part, _) in self.each_chunk(offset, len) {
-            let first = parts.bufs.len();
-            parts.cut(&mut from, &mut rest, part);
+            let first = work.parts.len();
+            cut(&mut work.parts, &mut from, &mut rest, part);
             let member = view.member(slot).expect("what is readable has a member");
             let mut at = at;
-            for tag in first..parts.bufs.len() {
-                let buf = parts.bufs[tag].take().expect("cut just now");
+            for tag in first..work.parts.len() {
+                let buf = work.parts[tag].take().expect("cut just now");
                 let len = buf.len() as u64;
                 work.batch.read(member, slot, at, buf, tag as u32, manner.op_bytes);
                 at += len;
             }
         }
+        drop(from);
         self.run(&mut work.batch, manner).await;
-        self.gather(work, parts, bufs, len)
+        self.gather(work, bufs, len)
     }
 
     /// Takes the parts of a read back from the batch. False if a read failed.
-    pub(crate) fn gather(
-        &self,
-        work: &mut Scratch,
-        mut parts: Parts,
-        bufs: &mut Vec<Buf>,
-        len: u64,
-    ) -> bool {
-        let mut whole = true;
+    pub(crate) fn gather(&self, work: &mut Scratch, bufs: &mut Vec<Buf>, len: u64) -> bool {
+        let (mut whole, parts) = (true, &mut work.parts);
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             whole &= ok && buf.is_some();
-            parts.bufs[tag as usize] = buf;
+            parts[tag as usize] = buf;
         };
         work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        bufs.extend(parts.bufs.into_iter().flatten());
+        for part in work.parts.drain(..).flatten() {
+            // Parts of one buffer become one again.
+            match bufs.pop() {
+                None => bufs.push(part),
+                Some(last) => match last.join(part) {
+                    Ok(joined) => bufs.push(joined),
+                    Err((last, part)) => bufs.extend([last, part]),
+                },
+            }
+        }
         let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         if have < len {
             // Some buffers stayed with a member that does not answer: the client gets others.
@@ -387,24 +387,23 @@ impl Shard {
     /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to `each`
     /// with its tag, the number of its range, and where in the range it begins.
     pub(crate) fn cut_parts(
-        &self,
+        parts: &mut Parts,
         bufs: &mut Vec<Buf>,
         ranges: impl Iterator<Item = u64>,
         mut each: impl FnMut(u32, usize, u64, Buf),
-    ) -> Parts {
-        let mut parts = Parts::default();
-        let (mut from, mut rest) = (std::mem::take(bufs).into_iter(), None);
+    ) {
+        parts.clear();
+        let (mut from, mut rest) = (bufs.drain(..), None);
         for (number, len) in ranges.enumerate() {
-            let first = parts.bufs.len();
-            parts.cut(&mut from, &mut rest, len);
+            let first = parts.len();
+            cut(parts, &mut from, &mut rest, len);
             let mut at = 0;
-            for tag in first..parts.bufs.len() {
-                let buf = parts.bufs[tag].take().expect("cut just now");
+            for (tag, part) in parts.iter_mut().enumerate().skip(first) {
+                let buf = part.take().expect("cut just now");
                 let len = buf.len() as u64;
                 each(tag as u32, number, at, buf);
                 at += len;
             }
         }
-        parts
     }
 }

@@ -17,7 +17,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use io::{Budget, Class, Clock, Completion, Completions, Mailbox, Pool, Signal, TaskSet, Ticket};
+use io::{
+    Budget, Class, Clock, Completion, Completions, Mailbox, Pool, SharedBuf, Signal, TaskSet,
+    Ticket,
+};
 use layout::{Family, Geometry, Stripe};
 use parity::Kernel;
 
@@ -63,6 +66,8 @@ pub(crate) struct Shard {
     pub(crate) watch: Watch,
     pub(crate) balancer: Balancer,
     pub(crate) requests: Requests,
+    /// Lists for units that write, to be used again.
+    lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
     upkeeps: Completions<(Result<()>, Report)>,
     marks: Marks,
@@ -87,6 +92,8 @@ pub(crate) struct Scratch {
     pub(crate) rows: Vec<crate::rows::RowWork>,
     pub(crate) pieces: Vec<crate::rows::Piece>,
     pub(crate) outgoing: Vec<crate::rows::Outgoing>,
+    pub(crate) parts: crate::read::Parts,
+    pub(crate) chosen: Vec<layout::Place>,
 }
 
 /// The local [`Intent`]: asks the keeper by message.
@@ -151,6 +158,7 @@ impl Shard {
             watch: Watch::default(),
             balancer: Balancer::default(),
             requests: Requests::new(),
+            lists: RefCell::default(),
             upkeeps: Completions::new(),
             marks: Marks::new(intent),
             view: RefCell::new(Rc::new(view)),
@@ -356,7 +364,16 @@ impl Shard {
         }
     }
 
+    /// An empty list for a unit that writes.
+    pub(crate) fn list(&self) -> Vec<SharedBuf> {
+        self.lists.borrow_mut().pop().unwrap_or_default()
+    }
+
     fn finish(&self, unit: Unit, gain: Gain, result: Result<()>) {
+        if let Action::Write(mut list) = unit.action {
+            list.clear();
+            self.lists.borrow_mut().push(list);
+        }
         for to in unit.merged {
             self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
         }
@@ -452,6 +469,20 @@ impl Shard {
         crate::member::count(&member.counters.repaired_bytes, bytes);
         let repaired = ToKeeper::Repaired { member: member.id, bytes };
         post(&*self.mailbox, KEEPER, Message::Keeper(repaired));
+    }
+
+    /// Notes that these bytes of a slot's members could not be recovered.
+    pub(crate) fn unrecoverable(
+        &self,
+        members: impl Iterator<Item = Rc<Member>>,
+        start: u64,
+        len: u64,
+    ) {
+        for member in members {
+            member.bad.borrow_mut().insert(start..start + len);
+            let bad = ToKeeper::Bad { member: member.id, start, len };
+            post(&*self.mailbox, KEEPER, Message::Keeper(bad));
+        }
     }
 
     /// Flushes every member written since its last flush.

@@ -160,6 +160,8 @@ pub enum EventKind {
     Removed,
     /// Bytes were rewritten from redundancy.
     Repaired,
+    /// A rebuild could not recover a block.
+    BadBlock,
     /// Background work has begun.
     JobStarted,
     /// Background work is done.

@@ -16,6 +16,7 @@ use io::{Buf, Class, Completion, Completions, Done, Extent, SharedBuf, Ticket, W
 
 use crate::error::Error;
 use crate::upkeep::Upkeep;
+use crate::write::Fresh;
 
 /// A piece of work for one shard.
 pub(crate) struct Unit {
@@ -76,6 +77,8 @@ pub(crate) enum Gain {
 pub(crate) struct Requests {
     table: RefCell<Vec<Request>>,
     vacant: RefCell<Vec<u32>>,
+    /// Lists for the parts of reads, to be used again.
+    lists: RefCell<Vec<Vec<Buf>>>,
     answers: Completions<Done>,
 }
 
@@ -93,8 +96,12 @@ struct Request {
 
 impl Requests {
     pub(crate) fn new() -> Requests {
-        let table = RefCell::default();
-        Requests { table, vacant: RefCell::default(), answers: Completions::new() }
+        Requests {
+            table: RefCell::default(),
+            vacant: RefCell::default(),
+            lists: RefCell::default(),
+            answers: Completions::new(),
+        }
     }
 
     /// Registers a request of `units` units. `work` is what is given back in the end; of a read only
@@ -122,6 +129,33 @@ impl Requests {
         request.lengths.extend(lengths);
         request.parts.clear();
         request.parts.resize_with(units as usize, || None);
+    }
+
+    /// An empty list for a part of a read.
+    pub(crate) fn list(&self) -> Vec<Buf> {
+        self.lists.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// What a unit of a request that has a range does to its part of it.
+    pub(crate) fn action(
+        &self,
+        number: u32,
+        offset: u64,
+        (at, len): (u64, u64),
+        list: impl FnOnce() -> Vec<SharedBuf>,
+    ) -> Action {
+        let table = self.table.borrow();
+        match table[number as usize].work.as_ref().expect("kept until the request ends") {
+            Work::Write(bufs) => {
+                let mut list = list();
+                list.extend(Fresh::new(offset, bufs).share(at, len).map(|(_, part)| part));
+                Action::Write(list)
+            }
+            Work::Zero { unmap, fast, .. } => Action::Zero { unmap: *unmap, fast: *fast },
+            Work::Discard { .. } => Action::Discard,
+            Work::Extents { .. } => Action::Extents(Vec::new()),
+            Work::Read(_) | Work::Flush => unreachable!("have ways of their own"),
+        }
     }
 
     /// How many requests have not ended.
@@ -156,7 +190,12 @@ impl Requests {
         let mut work = request.work.take().expect("kept since the request began");
         let error = request.error.take();
         if let Work::Read(bufs) = &mut work {
-            reassemble(bufs, &request.lengths, &mut request.parts);
+            let mut spare = self.lists.borrow_mut();
+            if spare.is_empty() {
+                spare.push(Vec::new());
+            }
+            *bufs = spare.pop().expect("one is there");
+            reassemble(bufs, &request.lengths, &mut request.parts, &mut spare);
         }
         let (offset, len) = (request.offset, work.len());
         drop(table);
@@ -169,27 +208,36 @@ impl Requests {
     }
 }
 
-/// Puts the parts of a read together into buffers of the lengths with which it came.
-fn reassemble(into: &mut Vec<Buf>, lengths: &[u32], parts: &mut [Option<Vec<Buf>>]) {
-    if let [Some(whole)] = parts
-        && whole.len() == lengths.len()
-        && whole.iter().zip(lengths).all(|(buf, &len)| buf.len() == len as usize)
-    {
-        *into = std::mem::take(whole);
-        return;
-    }
-    let mut pieces: VecDeque<Buf> = parts.iter_mut().filter_map(Option::take).flatten().collect();
-    for &length in lengths {
-        let mut buf = pieces.pop_front().expect("parts cover the request");
-        while buf.len() < length as usize {
-            let next = pieces.pop_front().expect("parts cover the request");
-            buf = buf.join(next).expect("parts of one buffer lie side by side");
+/// Puts the parts of a read together into buffers of the lengths with which it came; the parts' lists go
+/// to `spare`.
+fn reassemble(
+    into: &mut Vec<Buf>,
+    lengths: &[u32],
+    parts: &mut [Option<Vec<Buf>>],
+    spare: &mut Vec<Vec<Buf>>,
+) {
+    let mut lengths = lengths.iter().map(|&length| length as usize);
+    let mut open: Option<(Buf, usize)> = None;
+    for mut part in parts.iter_mut().filter_map(Option::take) {
+        for mut piece in part.drain(..) {
+            while !piece.is_empty() {
+                let (buf, length) = match open.take() {
+                    Some((buf, length)) => {
+                        let take = piece.len().min(length - buf.len());
+                        let next = piece.split_to(take);
+                        (buf.join(next).expect("parts of one buffer lie side by side"), length)
+                    }
+                    None => {
+                        let length = lengths.next().expect("parts cover the request, no more");
+                        (piece.split_to(piece.len().min(length)), length)
+                    }
+                };
+                if buf.len() == length { into.push(buf) } else { open = Some((buf, length)) }
+            }
         }
-        if buf.len() > length as usize {
-            pieces.push_front(buf.split_off(length as usize));
-        }
-        into.push(buf);
+        spare.push(part);
     }
+    assert!(open.is_none(), "parts cover the request");
 }
 
 /// The units that wait for a worker of a shard, in order of arrival.
@@ -304,8 +352,8 @@ mod tests {
         let (mut a, b) = (whole.split_to(60), whole);
         let c = a.split_off(25);
         let mut parts = [Some(vec![a]), Some(vec![c, b])];
-        let mut out = Vec::new();
-        reassemble(&mut out, &[60, 30, 10], &mut parts);
+        let (mut out, mut spare) = (Vec::new(), Vec::new());
+        reassemble(&mut out, &[60, 30, 10], &mut parts, &mut spare);
         assert_eq!(out.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [60, 30, 10]);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Upkeep {
 
 /// What to do to a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Task {
+pub(crate) enum Task {
     /// Write what these slots should hold.
     Rebuild(SlotSet),
     /// Copy this slot to its twin.

@@ -63,17 +63,21 @@ impl Keeper {
             self.take_out(&mut next, id);
         }
         next.epoch = Epoch(next.epoch.0 + 1);
+        self.take_turn().await;
         self.make_durable(&mut next).await;
         if next.mode == Mode::Broken && self.configuration.borrow().mode != Mode::Broken {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
         self.publish(next);
+        self.end_turn();
     }
 
     async fn make_durable(&self, next: &mut Configuration) {
         while next.mode != Mode::Broken {
-            let Err(failed) = self.commit(&self.decision(next.clone())).await else { return };
+            let Err(failed) = self.ledger.commit(&self.decision(next.clone())).await else {
+                return;
+            };
             for (id, why) in failed {
                 self.note(EventKind::Fail, Some(id), why.to_string());
                 self.take_out(next, id);

@@ -13,7 +13,6 @@ use io::{Completion, Time};
 use layout::{Slot, SlotSet};
 
 use super::Keeper;
-use crate::member::MemberId;
 use crate::message::ToShard;
 use crate::ranges::RangeSet;
 use crate::status::EventKind;
@@ -136,16 +135,16 @@ impl Keeper {
                     let partial = self.partial.borrow();
                     let known = seat.member.and_then(|id| partial.get(&id).cloned());
                     let rest = seat.recovered.unwrap_or(end);
-                    let whole = RangeSet::from_iter([rest..end]);
+                    let whole = RangeSet::from(rest..end);
                     known.unwrap_or(whole).iter().collect::<Vec<_>>()
                 })
                 .collect(),
             Task::Copy(slot) => {
                 let copied = now.seats[slot.index()].twin.map_or(0, |(_, copied)| copied);
-                RangeSet::from_iter([copied..end])
+                RangeSet::from(copied..end)
             }
             Task::Resync => self.unsynced.borrow().clone(),
-            Task::Check | Task::Repair => RangeSet::from_iter([0..end]),
+            Task::Check | Task::Repair => RangeSet::from(0..end),
         }
     }
 

@@ -66,7 +66,8 @@ impl Shard {
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     let Row { stripe, start, end, .. } = row.row;
                     if end - start <= GRAIN {
-                        report.lost.push((self.stripe_offset(stripe) + start, end - start));
+                        report.lost.push((self.stripe_offset(stripe), end - start));
+                        self.note_unrecoverable(&row, task);
                         continue;
                     }
                     let grains = (start..end).step_by(GRAIN as usize).map(|at| {
@@ -79,6 +80,19 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// The targets of a row that could not be recovered hold something wrong there: never read it.
+    fn note_unrecoverable(&self, row: &RowWork, task: Task) {
+        let view = self.view();
+        let members = match task {
+            Task::Rebuild(slots) => {
+                slots.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
+            }
+            Task::Copy(slot) => view.seats[slot.index()].twin.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
+        self.unrecoverable(members.into_iter(), row.at(), row.row.len());
     }
 
     async fn restore_once(

@@ -1,0 +1,257 @@
+//! The life of an array, from create to stop, on disks that fail.
+
+mod world;
+
+use array::create::NewArray;
+use array::status::SlotState;
+use array::{JobKind, MemberId, Mode};
+use io::{Disk, ErrorKind, Op};
+use layout::{Layout, Level, Raid6Layout};
+use world::{Fault, World, pattern};
+
+const MEMBER_BYTES: u64 = 6 << 20;
+
+fn new_array(level: Level, members: usize, spares: usize) -> NewArray {
+    let chunk = match level {
+        Level::Raid1 | Level::Linear => 0,
+        Level::Raid35 => 1024,
+        _ => 16 << 10,
+    };
+    let layout = Layout::default_for(level, members);
+    NewArray { zeroed: true, spares, ..NewArray::new("tank", layout, chunk) }
+}
+
+fn world(level: Level, members: usize, spares: usize) -> World {
+    let world = World::new(members + spares, MEMBER_BYTES);
+    world.create(&new_array(level, members, spares));
+    world
+}
+
+fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart_on_every_level() {
+    for (level, members) in [
+        (Level::Linear, 3),
+        (Level::Raid0, 3),
+        (Level::Raid1, 3),
+        (Level::Raid4, 4),
+        (Level::Raid5, 4),
+        (Level::Raid6, 5),
+        (Level::Raid10, 5),
+        (Level::Raid35, 5),
+    ] {
+        let world = world(level, members, 0);
+        let array = world.start();
+        let bytes = pattern(3584, 300_000 / 512 * 512, 1);
+        world.write(&array, 3584, &bytes).expect("healthy");
+        world.drive(&array, array.stop()).expect("clean");
+        let array = world.start();
+        assert!(array.status().clean, "{level}: stopped in order");
+        assert_eq!(world.read(&array, 3584, bytes.len()).expect("healthy"), bytes, "{level}");
+    }
+}
+
+#[test]
+fn a_spare_takes_over_by_itself_and_the_array_is_whole_again() {
+    for (level, members) in
+        [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4)]
+    {
+        let world = world(level, members, 1);
+        let array = world.start();
+        let bytes = pattern(0, 1 << 20, 2);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.disks[1].break_with(Fault::Gone);
+        let more = pattern(1 << 20, 1 << 20, 3);
+        world.write(&array, 1 << 20, &more).expect("one loss is survived");
+        world.until(&array, whole);
+        assert!(array.status().spares.is_empty(), "{level}: the spare is in use");
+        world.disks[0].break_with(Fault::Gone);
+        assert_eq!(world.read(&array, 0, 1 << 20).expect("the spare holds its share"), bytes);
+        assert_eq!(world.read(&array, 1 << 20, 1 << 20).expect("as above"), more, "{level}");
+    }
+}
+
+#[test]
+fn a_read_error_is_repaired_in_place_and_the_member_stays() {
+    for level in [Level::Raid1, Level::Raid5, Level::Raid6] {
+        let world = world(level, 4, 0);
+        let array = world.start();
+        let bytes = pattern(0, 256 << 10, 4);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.disks[0].break_with(Fault::Unreadable { offset: 5 << 20, len: 512 });
+        world.disks[1].break_with(Fault::Unreadable { offset: (5 << 20) + (64 << 10), len: 512 });
+        let all = array.limits().bytes as usize;
+        for at in (0..all).step_by(1 << 20) {
+            world.read(&array, at as u64, (1 << 20).min(all - at)).expect("repaired");
+        }
+        assert_eq!(world.read(&array, 0, bytes.len()).expect("as written"), bytes);
+        assert!(whole(&array.status()), "{level}: no member was lost");
+        if level != Level::Raid1 {
+            assert!(
+                world.disks[0].faults.borrow().is_empty(),
+                "{level}: bad sectors were rewritten"
+            );
+            let status = array.status();
+            let repaired: u64 =
+                status.slots.iter().flat_map(|s| &s.member).map(|m| m.repaired_bytes).sum();
+            assert!(repaired > 0);
+        }
+    }
+}
+
+#[test]
+fn beyond_redundancy_reads_of_what_is_left_go_on_and_nothing_is_written() {
+    let world = world(Level::Raid5, 4, 0);
+    let array = world.start();
+    let bytes = pattern(0, 256 << 10, 5);
+    world.write(&array, 0, &bytes).expect("healthy");
+    world.disks[1].break_with(Fault::Gone);
+    world.disks[2].break_with(Fault::Gone);
+    assert!(world.write(&array, 0, &bytes).is_err());
+    assert_eq!(array.status().mode, Mode::Broken);
+    let results: Vec<_> = (0..12).map(|c| world.read(&array, c << 14, 16 << 10)).collect();
+    for (chunk, result) in results.iter().enumerate() {
+        match result {
+            Ok(read) => assert_eq!(read[..], bytes[chunk << 14..(chunk + 1) << 14]),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::Medium { .. })),
+        }
+    }
+    assert!(results.iter().any(|result| result.is_ok()));
+    assert!(results.iter().any(|result| result.is_err()));
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_lost_by_its_deadline() {
+    let world = world(Level::Raid6, 5, 0);
+    let array = world.start();
+    world.disks[2].break_with(Fault::Hung);
+    let bytes = pattern(0, 512 << 10, 6);
+    world.write(&array, 0, &bytes).expect("survived");
+    assert_eq!(array.status().slots[2].state, SlotState::Missing);
+    assert!(world.disks[2].is_holding() > 0);
+    // What was held lands late: nobody looks there any more.
+    world.disks[2].release();
+    assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
+}
+
+#[test]
+fn different_rows_of_one_stripe_are_written_at_once_and_the_same_row_one_after_the_other() {
+    let world = world(Level::Raid5, 4, 0);
+    let array = world.start();
+    // The array is awake and the region marked: no superblock is written below.
+    world.write(&array, 0, &pattern(0, 512, 0)).expect("healthy");
+    world.disks.iter().for_each(|disk| disk.break_with(Fault::Hung));
+    let chunk = 16u64 << 10;
+    let write = |offset: u64| {
+        let bytes = pattern(offset, 512, 7);
+        array.submit(Op::write(offset, world.pool.copy_of(&bytes).freeze()))
+    };
+    let held = |before: usize| {
+        world.drive(&array, async {
+            io::Clock::sleep_until(&*world.clock, io::Clock::now(&*world.clock)).await
+        });
+        world.disks.iter().map(|disk| disk.is_holding()).sum::<usize>() - before
+    };
+    let a = write(0);
+    let reads_a = held(0);
+    assert!(reads_a > 0, "the first write reads the old bytes of its row");
+    let b = write(chunk + 512);
+    let reads_b = held(reads_a);
+    assert!(reads_b > 0, "another row of the stripe is read at the same time");
+    let c = write(chunk);
+    assert_eq!(held(reads_a + reads_b), 0, "the same row waits, though its data is elsewhere");
+    world.disks.iter().for_each(|disk| disk.release());
+    for answer in [a, b, c] {
+        world.drive(&array, answer).result.expect("all done");
+    }
+}
+
+#[test]
+fn replace_copies_while_the_old_member_serves() {
+    let world = world(Level::Raid6, 5, 1);
+    let array = world.start();
+    let bytes = pattern(0, 1 << 20, 8);
+    world.write(&array, 0, &bytes).expect("healthy");
+    let spare = array.status().spares[0].id;
+    let offset = 3 << 20;
+    world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
+    world.drive(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    world.until(&array, |status| whole(status) && status.slots[0].twin.is_none());
+    let status = array.status();
+    assert_eq!(status.slots[0].member.as_ref().map(|member| member.id), Some(spare));
+    world.disks[1].break_with(Fault::Gone);
+    world.disks[2].break_with(Fault::Gone);
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("two losses"), bytes);
+}
+
+#[test]
+fn a_member_that_comes_back_gets_only_what_changed() {
+    let world = world(Level::Raid5, 4, 0);
+    let array = world.start();
+    let bytes = pattern(0, 2 << 20, 9);
+    world.write(&array, 0, &bytes).expect("healthy");
+    world.until(&array, |status| status.clean);
+    world.drive(&array, array.fail(MemberId(1))).expect("one may go");
+    let change = pattern(64 << 10, 64 << 10, 10);
+    world.write(&array, 64 << 10, &change).expect("degraded");
+    world.drive(&array, array.remove(MemberId(1))).expect("it failed before");
+    world.drive(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
+    world.until(&array, whole);
+    world.disks[0].break_with(Fault::Gone);
+    let mut expected = bytes;
+    expected[64 << 10..128 << 10].copy_from_slice(&change);
+    assert_eq!(world.read(&array, 0, 2 << 20).expect("from the returned member"), expected);
+}
+
+#[test]
+fn scrub_says_which_member_is_wrong_and_repairs_it() {
+    let layout = Layout::Raid6(Raid6Layout::LeftSymmetric);
+    let world = World::new(6, MEMBER_BYTES);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
+    let array = world.start();
+    let bytes = pattern(0, 1 << 20, 11);
+    world.write(&array, 0, &bytes).expect("healthy");
+    let offset = MEMBER_BYTES - (2 << 20);
+    let data = find(&world, 3, &bytes[..4096]).or_else(|| find(&world, 0, &bytes[..4096]));
+    let (disk, at) = data.unwrap_or((3, offset));
+    world.disks[disk].disk.poke(at, &[0xff; 512]);
+    array.scrub(false).expect("nothing else runs");
+    world.until(&array, |status| status.last_scrub.is_some());
+    let scrub = array.status().last_scrub.expect("waited for");
+    assert_eq!(scrub.report.findings.len(), 1, "{scrub:?}");
+    assert_eq!(scrub.report.findings[0].culprit.map(|slot| slot.index()), Some(disk));
+    array.scrub(true).expect("nothing else runs");
+    world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| scrub.repair));
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("repaired"), bytes);
+    array.scrub(false).expect("nothing else runs");
+    world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| !scrub.repair));
+    assert!(array.status().last_scrub.expect("waited for").report.findings.is_empty());
+}
+
+/// Where on a disk these bytes lie.
+fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<(usize, u64)> {
+    let mut block = vec![0; bytes.len()];
+    (0..MEMBER_BYTES - bytes.len() as u64).step_by(4096).find_map(|at| {
+        world.disks[disk].disk.peek(at, &mut block);
+        (block == bytes).then_some((disk, at))
+    })
+}
+
+#[test]
+fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
+    let world = world(Level::Raid5, 4, 0);
+    let array = world.start();
+    world.drive(&array, array.fail(MemberId(0))).expect("one may go");
+    let again = world.drive(&array, array.fail(MemberId(0))).expect_err("it is gone");
+    assert!(again.to_string().contains("failed already"), "{again}");
+    let second = world.drive(&array, array.fail(MemberId(1))).expect_err("would lose data");
+    assert!(second.to_string().contains("would lose data"), "{second}");
+    let used = world.drive(&array, array.remove(MemberId(1))).expect_err("in use");
+    assert!(used.to_string().contains("fail it first"), "{used}");
+    assert!(array.stop_scrub().is_err());
+    assert_eq!(array.status().redundancy_left, 0);
+    assert_eq!(array.status().job.map(|job| job.kind), None::<JobKind>);
+}

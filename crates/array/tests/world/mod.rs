@@ -1,0 +1,243 @@
+//! A small world for tests of the engine: disks in memory that can be told to fail, a clock that jumps
+//! to the next timer, and arrays through real create and assemble bytes.
+#![allow(dead_code, reason = "each test uses its part of the world")]
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use array::assemble::{Assembly, Candidate, Options, assemble};
+use array::create::{NewArray, create};
+use array::{Array, Host};
+use io::{
+    Clock, Completion, Completions, Cost, Disk, Done, Error, ErrorKind, Limits, MemDisk, Op, Pool,
+    Ticket, Time, Timers, Work,
+};
+
+/// Time that stands still until everyone waits, then jumps.
+pub struct JumpClock {
+    now: Cell<u64>,
+    timers: Timers,
+}
+
+impl JumpClock {
+    pub fn new() -> Rc<JumpClock> {
+        Rc::new(JumpClock { now: Cell::new(1), timers: Timers::new() })
+    }
+}
+
+impl Clock for JumpClock {
+    fn now(&self) -> Time {
+        Time(self.now.get())
+    }
+
+    fn sleep_until(&self, at: Time) -> Completion<()> {
+        self.timers.sleep_until(at)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        1_700_000_000_000_000 + self.now.get() / 1000
+    }
+
+    fn charge(&self, _: Cost, _: u64) {}
+}
+
+/// How a disk misbehaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Reads that touch these bytes give a medium error, until they are written.
+    Unreadable { offset: u64, len: u64 },
+    /// Every operation fails.
+    Gone,
+    /// Nothing is answered any more; held operations land when [`FaultyDisk::release`] is called.
+    Hung,
+    /// Writes fail.
+    WriteError,
+}
+
+/// A disk in memory that does what it is told to do wrong.
+pub struct FaultyDisk {
+    pub disk: MemDisk,
+    pub faults: RefCell<Vec<Fault>>,
+    held: RefCell<Vec<(Ticket, Op)>>,
+    answers: Completions<Done>,
+    pub writes: Cell<u64>,
+    pub reads: Cell<u64>,
+}
+
+impl FaultyDisk {
+    pub fn new(bytes: u64) -> Rc<FaultyDisk> {
+        Rc::new(FaultyDisk {
+            disk: MemDisk::new(bytes),
+            faults: RefCell::default(),
+            held: RefCell::default(),
+            answers: Completions::new(),
+            writes: Cell::new(0),
+            reads: Cell::new(0),
+        })
+    }
+
+    pub fn break_with(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+
+    pub fn is_holding(&self) -> usize {
+        self.held.borrow().len()
+    }
+
+    /// Answers what was held.
+    pub fn release(&self) {
+        self.faults.borrow_mut().retain(|fault| *fault != Fault::Hung);
+        for (ticket, op) in self.held.take() {
+            let mut completion = self.disk.submit(op);
+            let done = completion.take_ready().expect("a disk in memory answers at once");
+            self.answers.finish(ticket, done);
+        }
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn submit(&self, op: Op) -> Completion<Done> {
+        let (start, end) = (op.offset, op.offset + op.work.len());
+        let counter = if op.work.is_write() { &self.writes } else { &self.reads };
+        counter.set(counter.get() + 1);
+        if op.work.is_write() {
+            self.faults.borrow_mut().retain(|fault| {
+                !matches!(*fault, Fault::Unreadable { offset, len } if start <= offset && offset + len <= end)
+            });
+        }
+        for fault in self.faults.borrow().iter() {
+            let kind = match *fault {
+                Fault::Gone => ErrorKind::Gone,
+                Fault::WriteError if op.work.is_write() => {
+                    ErrorKind::Medium { offset: start, len: end - start }
+                }
+                Fault::Unreadable { offset, len }
+                    if matches!(op.work, Work::Read(_)) && offset < end && start < offset + len =>
+                {
+                    ErrorKind::Medium { offset, len }
+                }
+                Fault::Hung => {
+                    let (ticket, completion) = self.answers.start();
+                    self.held.borrow_mut().push((ticket, op));
+                    return completion;
+                }
+                _ => continue,
+            };
+            return Completion::ready(Done::failed(op.work, Error::new(kind, "faulty disk")));
+        }
+        self.disk.submit(op)
+    }
+
+    fn limits(&self) -> Limits {
+        self.disk.limits()
+    }
+}
+
+/// Disks, a clock, and what an array is started with.
+pub struct World {
+    pub clock: Rc<JumpClock>,
+    pub disks: Vec<Rc<FaultyDisk>>,
+    pub pool: Pool,
+    pub host: Host,
+}
+
+pub fn random(bytes: &mut [u8]) {
+    thread_local! { static SEED: Cell<u64> = const { Cell::new(1) } }
+    for byte in bytes {
+        *byte = SEED.with(|seed| {
+            let next = seed.get().wrapping_mul(6364136223846793005).wrapping_add(99991);
+            seed.set(next);
+            (next >> 33) as u8
+        });
+    }
+}
+
+impl World {
+    pub fn new(disks: usize, bytes: u64) -> World {
+        let clock = JumpClock::new();
+        let mut host = Host::new(Rc::clone(&clock) as Rc<dyn Clock>);
+        host.bounds.unit_bytes = 64 << 10;
+        let disks = (0..disks).map(|_| FaultyDisk::new(bytes)).collect();
+        World { clock, disks, pool: Pool::new(1 << 20), host }
+    }
+
+    pub fn candidates(&self, which: impl IntoIterator<Item = usize>) -> Vec<Candidate> {
+        let one = |i: usize| Candidate::new(Rc::clone(&self.disks[i]) as _, format!("disk{i}"));
+        which.into_iter().map(one).collect()
+    }
+
+    /// Creates an array on all disks.
+    pub fn create(&self, new: &NewArray) {
+        let work = create(new, self.candidates(0..self.disks.len()), &*self.clock, &random);
+        io::tasks::complete(work).expect("disks in memory answer").expect("the array is created");
+    }
+
+    pub fn assemble(
+        &self,
+        which: impl IntoIterator<Item = usize>,
+        options: &Options,
+    ) -> array::Result<Assembly> {
+        let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
+        let work = assemble(self.candidates(which), options, clock, Rc::new(random));
+        io::tasks::complete(work).expect("disks in memory answer")
+    }
+
+    /// Starts the array on all disks.
+    pub fn start(&self) -> Array {
+        let options = Options { degraded: true, ..Options::default() };
+        let assembly = self.assemble(0..self.disks.len(), &options).expect("it assembles");
+        Array::start(assembly, &self.host)
+    }
+
+    /// Runs the array until the future completes; time jumps when nothing else happens.
+    pub fn drive<T>(&self, array: &Array, future: impl Future<Output = T>) -> T {
+        let (mut future, mut run) = (pin!(future), pin!(array.run()));
+        let mut stopped = false;
+        for _ in 0..10_000_000 {
+            let mut cx = Context::from_waker(Waker::noop());
+            if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+                return value;
+            }
+            if !stopped {
+                stopped = run.as_mut().poll(&mut cx).is_ready();
+            }
+            if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+                return value;
+            }
+            if let Some(next) = self.clock.timers.next() {
+                self.clock.now.set(self.clock.now.get().max(next.0));
+                self.clock.timers.fire(next);
+            }
+        }
+        panic!("the array hangs");
+    }
+
+    /// Runs the array until `done` holds.
+    pub fn until(&self, array: &Array, done: impl Fn(&array::Status) -> bool) {
+        self.drive(array, async {
+            while !done(&array.status()) {
+                self.clock.sleep_until(Time(self.clock.now.get() + 1_000_000)).await;
+            }
+        });
+    }
+
+    pub fn write(&self, array: &Array, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let op = Op::write(offset, self.pool.copy_of(bytes).freeze());
+        self.drive(array, array.submit(op)).result
+    }
+
+    pub fn read(&self, array: &Array, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let done = self.drive(array, array.submit(Op::read(offset, self.pool.take(len))));
+        done.result.clone().map(|()| done.into_buf().to_vec())
+    }
+}
+
+/// Bytes that say where they belong.
+pub fn pattern(offset: u64, len: usize, salt: u8) -> Vec<u8> {
+    (offset..offset + len as u64)
+        .map(|at| (at as u8) ^ ((at >> 9) as u8).wrapping_mul(31) ^ salt)
+        .collect()
+}
