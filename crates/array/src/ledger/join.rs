@@ -77,7 +77,9 @@ impl Ledger {
         let mut superblock = superblock;
         superblock.features = features;
         map.describe(&mut superblock);
+        self.free_number(name)?;
         self.prepare_member(&disk, name, &map).await?;
+        // Others may have joined while this one was written.
         let id = self.free_number(name)?;
         superblock.dev_number = id.0;
         let data_offset = map.data.start;

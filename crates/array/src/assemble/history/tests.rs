@@ -1,1 +1,134 @@
+use super::*;
+use layout::md::superblock::{CLEAN, Magic};
+use layout::md::{Name, Timestamp, Uuid};
 
+/// A superblock of member `number` of a three-slot array, with this count and this table:
+/// a digit is a slot, `F` faulty, `-` nobody.
+fn superblock(number: u32, events: u64, table: &str) -> Superblock {
+    let role = |entry: char| match entry {
+        'F' => Role::Faulty,
+        '-' => Role::Spare,
+        digit => Role::Slot(digit.to_digit(10).expect("a slot") as u16),
+    };
+    Superblock {
+        magic: Magic::Md,
+        features: Features::NONE,
+        set_uuid: Uuid::default(),
+        set_name: Name::default(),
+        ctime: Timestamp::default(),
+        level: 1,
+        layout: 0,
+        size: 0,
+        chunk_sectors: 0,
+        raid_disks: 3,
+        bitmap_offset: 0,
+        new_level: 0,
+        reshape_position: 0,
+        delta_disks: 0,
+        new_layout: 0,
+        new_chunk: 0,
+        new_offset: 0,
+        data_offset: 0,
+        data_size: 0,
+        super_offset: 8,
+        recovery_offset: 0,
+        dev_number: number,
+        corrected_reads: 0,
+        device_uuid: Uuid([number as u8; 16]),
+        device_flags: 0,
+        bblog_shift: 0,
+        bblog_size: 0,
+        bblog_offset: 0,
+        utime: Timestamp::default(),
+        events,
+        resync_offset: CLEAN,
+        logical_block_size: 0,
+        roles: table.chars().map(role).collect(),
+    }
+}
+
+fn verdict(members: &[(u32, u64, &str)]) -> std::result::Result<Vec<Standing>, Divergence> {
+    let superblocks: Vec<_> = members.iter().map(|&(n, e, t)| superblock(n, e, t)).collect();
+    judge(&superblocks.iter().collect::<Vec<_>>()).map(|history| history.standings)
+}
+
+const fn active(slot: u8) -> Standing {
+    Standing::Active(Slot(slot))
+}
+
+const GIVEN_UP: Standing = Standing::Stale(Lapse::GivenUp);
+
+#[test]
+fn one_event_behind_is_accepted_only_if_the_freshest_lists_it() {
+    let all = [active(0), active(1), active(2)];
+    assert_eq!(verdict(&[(0, 9, "012"), (1, 9, "012"), (2, 9, "012")]).unwrap(), all);
+    // A crash between superblocks.
+    assert_eq!(verdict(&[(0, 9, "012"), (1, 8, "012"), (2, 8, "012")]).unwrap(), all);
+    // The same counts, but the member had failed: data lost in the field (linux-raid 2023-11-22).
+    let given_up = [active(0), active(1), GIVEN_UP];
+    assert_eq!(verdict(&[(0, 9, "01F"), (1, 8, "012"), (2, 8, "012")]).unwrap(), given_up);
+    assert_eq!(verdict(&[(0, 9, "01-"), (1, 9, "01-"), (2, 8, "012")]).unwrap(), given_up);
+    // Listed, but two behind.
+    let behind = [active(0), active(1), Standing::Stale(Lapse::Behind)];
+    assert_eq!(verdict(&[(0, 9, "012"), (1, 8, "012"), (2, 7, "012")]).unwrap(), behind);
+}
+
+#[test]
+fn who_went_on_without_the_others_is_freshest_among_equals() {
+    // Member 2 alone got the last superblock; the others went on without it, to the same number.
+    let members = [(2, 9, "012"), (0, 9, "01F"), (1, 9, "01F")];
+    assert_eq!(verdict(&members).unwrap(), [GIVEN_UP, active(0), active(1)]);
+}
+
+#[test]
+fn two_sides_that_gave_each_other_up_are_two_histories() {
+    let divergence = verdict(&[(0, 12, "0FF"), (1, 9, "F12"), (2, 9, "F12")]).unwrap_err();
+    assert_eq!(divergence, Divergence { ours: vec![0], theirs: vec![1, 2] });
+    let divergence = verdict(&[(1, 9, "-1F"), (0, 9, "0FF")]).unwrap_err();
+    assert_eq!((divergence.ours.len(), divergence.theirs.len()), (1, 1));
+    // One event apart, and listed by the freshest: but it had given the freshest up.
+    let divergence = verdict(&[(1, 12, "012"), (0, 11, "0FF")]).unwrap_err();
+    assert_eq!(divergence, Divergence { ours: vec![0], theirs: vec![1] });
+}
+
+#[test]
+fn a_member_that_failed_later_knew_of_earlier_failures_without_a_history_of_its_own() {
+    // 2 failed, then 1, which had seen 2 fail; 0 is left.
+    let members = [(0, 20, "0FF"), (1, 14, "01F"), (2, 9, "012")];
+    assert_eq!(verdict(&members).unwrap(), [active(0), GIVEN_UP, GIVEN_UP]);
+    // All first members were replaced, one after the other; one of them turns up again.
+    let members = [(3, 40, "FFF012"), (4, 40, "FFF012"), (5, 40, "FFF012"), (1, 7, "012---")];
+    assert_eq!(verdict(&members).unwrap()[3], GIVEN_UP);
+}
+
+#[test]
+fn a_member_that_just_came_back_does_not_turn_the_others_into_another_history() {
+    // Member 2 was taken back as a member in rebuild; only its own superblock was written.
+    let mut back = superblock(2, 10, "012");
+    back.features = Features::RECOVERY_OFFSET;
+    let others = [superblock(0, 9, "01F"), superblock(1, 9, "01F")];
+    let judged = judge(&[&back, &others[0], &others[1]]).unwrap();
+    assert_eq!(judged.standings, [active(2), active(0), active(1)]);
+}
+
+#[test]
+fn spares_may_lag_and_failed_members_are_no_spares() {
+    let members = [(0, 20, "012-"), (1, 20, "012-"), (2, 20, "012-"), (3, 4, "012-")];
+    assert_eq!(verdict(&members).unwrap()[3], Standing::Spare);
+    // It held slot 2 once and was removed: its number is free, its own table says otherwise.
+    assert_eq!(verdict(&[(0, 20, "01--2"), (1, 20, "01--2"), (2, 9, "012")]).unwrap()[2], GIVEN_UP);
+    // A spare that was given a slot in the very last record.
+    assert_eq!(verdict(&[(0, 20, "01F2"), (3, 4, "012-")]).unwrap()[1], active(2));
+}
+
+#[test]
+fn a_number_belongs_to_whoever_has_it_last() {
+    let mut old = superblock(3, 9, "01F2");
+    old.device_uuid = Uuid([99; 16]);
+    let members = [superblock(0, 20, "01F2"), superblock(3, 20, "01F2")];
+    let judged = judge(&[&old, &members[0], &members[1]]).unwrap();
+    assert_eq!(judged.standings[0], Standing::Stale(Lapse::Replaced));
+    assert_eq!(judged.standings[2], active(2));
+    let elsewhere = verdict(&[(0, 20, "012"), (1, 20, "021")]).unwrap();
+    assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
+}
