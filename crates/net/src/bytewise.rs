@@ -1,7 +1,7 @@
 //! Any byte range over a disk of blocks.
 //!
-//! A disk takes whole blocks only. Clients that never asked for block sizes may send any range, so the
-//! blocks at the two edges of an unaligned write are read first, patched, and written whole:
+//! A disk takes whole blocks only. Clients that never asked for block sizes may send any range, so
+//! the blocks at the two edges of an unaligned write are read first, patched, and written whole:
 //!
 //! ```text
 //!    blocks     |. . . . . . . .|. . . . . . . .|. . . . . . . .|
@@ -9,13 +9,14 @@
 //!    becomes    |old old ▓▓▓▓▓▓▓|▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓|▓ old old old  |     one write of whole blocks
 //! ```
 //!
-//! Between the read and the end of the write nobody else may write to those blocks, or his bytes would be
-//! overwritten by old ones. So every write that passes holds its range: aligned ones share, patching ones
-//! exclude, and each waits only for those that came before it. All writers of a disk must therefore pass
-//! through one `Bytewise`. Aligned requests go straight to the disk: no copy, no allocation.
+//! Between the read and the end of the write nobody else may write to those blocks, or his bytes
+//! would be overwritten by old ones. So every write that passes holds its range: aligned ones
+//! share, patching ones exclude, and each waits only for those that came before it. All writers of
+//! a disk must therefore pass through one `Bytewise`. Aligned requests go straight to the disk: no
+//! copy, no allocation.
 //!
-//! Invariant: a range is held until the disk has answered. Whoever drops an [`Answer`] early gives up
-//! this promise, so sessions wait for all of theirs, also when the client is gone.
+//! Invariant: a range is held until the disk has answered. Whoever drops an [`Answer`] early gives
+//! up this promise, so sessions wait for all of theirs, also when the client is gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -78,8 +79,8 @@ impl Bytewise {
         self.0.disk.limits()
     }
 
-    /// Starts an operation on any byte range. A discard is rounded inwards; a `fast` zeroing that covers
-    /// no whole block is refused.
+    /// Starts an operation on any byte range. A discard is rounded inwards; a `fast` zeroing that
+    /// covers no whole block is refused.
     pub fn submit(&self, op: Op) -> Answer {
         let inner = &self.0;
         let len = op.work.len();
@@ -169,7 +170,8 @@ impl Inner {
         (first, end.checked_next_multiple_of(self.block()).map_or(u64::MAX, |last| last - first))
     }
 
-    /// The blocks that the range covers: first byte, and the byte after the last; empty if not less.
+    /// The blocks that the range covers: first byte, and the byte after the last; empty if not
+    /// less.
     fn whole_blocks(&self, offset: u64, end: u64) -> (u64, u64) {
         let mask = self.block() - 1;
         (offset.checked_add(mask).map_or(u64::MAX, |up| up & !mask), end & !mask)
@@ -374,7 +376,8 @@ impl Drop for Hold {
         let held = &self.owner.held;
         let range = held.ranges.borrow_mut()[self.index].take();
         held.vacant.borrow_mut().push(self.index);
-        // Somebody can only wait where an exclusive range is involved, and that one is still counted.
+        // Somebody can only wait where an exclusive range is involved, and that one is still
+        // counted.
         if held.exclusive.get() > 0 {
             if range.is_some_and(|range| range.mode == Mode::Exclusive) {
                 held.exclusive.set(held.exclusive.get() - 1);

@@ -8,8 +8,9 @@
 //!              the host's Exports                      wire: the bytes; limits: what is too much
 //! ```
 //!
-//! Fixed newstyle only. Everything normative of the protocol is served, and extended headers; RESIZE is
-//! not, as no peer has it. Source of all formats and rules: `doc/proto.md` of the NBD project.
+//! Fixed newstyle only. Everything normative of the protocol is served, and extended headers;
+//! RESIZE is not, as no peer has it. Source of all formats and rules: `doc/proto.md` of the NBD
+//! project.
 
 pub mod client;
 pub mod context;

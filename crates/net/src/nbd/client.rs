@@ -6,13 +6,14 @@
 //!                        └───── answers ◀───┴──────────────────┘
 //! ```
 //!
-//! [`connect`] negotiates and gives a [`RemoteDisk`] and the [`Link`] that carries its requests; the host
-//! drives the link. An operation over the server's maximum payload is cut into pieces, each a request of
-//! its own.
+//! [`connect`] negotiates and gives a [`RemoteDisk`] and the [`Link`] that carries its requests;
+//! the host drives the link. An operation over the server's maximum payload is cut into pieces,
+//! each a request of its own.
 //!
-//! The server is not trusted: sizes, cookies, lengths, chunks and extents are checked, and anything wrong
-//! ends the link. Then every operation fails with `Gone`, its outcome unknown: NBD has no session that
-//! could be taken up again, and a server that comes back may have lost what was not flushed.
+//! The server is not trusted: sizes, cookies, lengths, chunks and extents are checked, and anything
+//! wrong ends the link. Then every operation fails with `Gone`, its outcome unknown: NBD has no
+//! session that could be taken up again, and a server that comes back may have lost what was not
+//! flushed.
 
 mod connect;
 mod link;

@@ -1,7 +1,7 @@
 //! Metadata contexts: what BLOCK_STATUS can tell about an export.
 //!
-//! Contexts have a name in a namespace. `base:` is the protocol's own; `x-parapet:` is ours, and has no
-//! context yet. Owns the names and what their status flags mean.
+//! Contexts have a name in a namespace. `base:` is the protocol's own; `x-parapet:` is ours, and
+//! has no context yet. Owns the names and what their status flags mean.
 
 use io::ExtentKind;
 
@@ -37,7 +37,8 @@ impl MetaContext {
         MetaContext::ALL.into_iter().find(|context| context.name() == name)
     }
 
-    /// Those that match a query of LIST_META_CONTEXT: a name, or a namespace and a colon for all in it.
+    /// Those that match a query of LIST_META_CONTEXT: a name, or a namespace and a colon for all in
+    /// it.
     pub fn matching(query: &str) -> impl Iterator<Item = MetaContext> + '_ {
         MetaContext::ALL.into_iter().filter(move |context| {
             let name = context.name();

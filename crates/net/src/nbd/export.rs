@@ -1,8 +1,8 @@
 //! What is served: exports, and the list of them that the host keeps.
 //!
-//! Owns what an export tells about itself (flags, block sizes). Never decides who may see it: that is the
-//! host's [`Exports`]. An export is opened only when a client enters transmission (GO, EXPORT_NAME), after
-//! TLS and the host's checks.
+//! Owns what an export tells about itself (flags, block sizes). Never decides who may see it: that
+//! is the host's [`Exports`]. An export is opened only when a client enters transmission (GO,
+//! EXPORT_NAME), after TLS and the host's checks.
 
 use std::rc::Rc;
 
@@ -83,8 +83,8 @@ impl Export {
         self
     }
 
-    /// The same export, offering a block size of 1. Unaligned requests are served in any case to clients
-    /// that never asked for block sizes; this invites the others to send them too.
+    /// The same export, offering a block size of 1. Unaligned requests are served in any case to
+    /// clients that never asked for block sizes; this invites the others to send them too.
     #[must_use]
     pub fn bytewise(mut self) -> Export {
         self.bytewise = true;

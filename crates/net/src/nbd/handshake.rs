@@ -3,15 +3,15 @@
 //! ```text
 //!    greet ──▶ Haggling ──options──▶ Chosen ──▶ session
 //!                 ▲  │
-//!                 └──┘ STARTTLS: a new Haggling over the secured stream; nothing of the old one is kept
+//!                 └──┘ STARTTLS: a new one over the secured stream; nothing of the old is kept
 //! ```
 //!
-//! Straight-line async; each phase is a type that the next one consumes. Reads exactly the bytes of one
-//! message at a time: nothing that came in plain text is ever left for the secured phase, and nothing of
-//! the transmission phase is read here.
+//! Straight-line async; each phase is a type that the next one consumes. Reads exactly the bytes of
+//! one message at a time: nothing that came in plain text is ever left for the secured phase, and
+//! nothing of the transmission phase is read here.
 //!
-//! Invariant: every option but EXPORT_NAME is answered, unknown ones too; an export is opened only when
-//! the client enters transmission.
+//! Invariant: every option but EXPORT_NAME is answered, unknown ones too; an export is opened only
+//! when the client enters transmission.
 
 use std::rc::Rc;
 

@@ -10,8 +10,8 @@ pub const MAX_DRAIN: u64 = 64 << 20;
 pub const MAX_REQUESTS: usize = 256;
 /// Bytes that the requests of one connection keep in memory.
 pub const MAX_REQUEST_BYTES: u64 = 64 << 20;
-/// TRIM and WRITE_ZEROES are done in steps of this many bytes, so that they can be left off when the
-/// client is gone.
+/// TRIM and WRITE_ZEROES are done in steps of this many bytes, so that they can be left off when
+/// the client is gone.
 pub const STEP_BYTES: u64 = 64 << 20;
 /// BLOCK_STATUS asks the disk about this many bytes at a time.
 pub const STATUS_STEP_BYTES: u64 = 256 << 20;

@@ -6,9 +6,9 @@
 //!    one write:  heads, payload, head, payload, heads         no payload is copied
 //! ```
 //!
-//! Owns the order of bytes on the wire and the payload buffers until they are sent. An answer counts
-//! against its connection's limits until its last byte is gone: that is what stops a client that sends
-//! requests and never reads.
+//! Owns the order of bytes on the wire and the payload buffers until they are sent. An answer
+//! counts against its connection's limits until its last byte is gone: that is what stops a client
+//! that sends requests and never reads.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -80,7 +80,8 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         load
     }
 
-    /// Appends an answer: what `write` writes, then `payload`. Keeps `load` in use until it is sent.
+    /// Appends an answer: what `write` writes, then `payload`. Keeps `load` in use until it is
+    /// sent.
     pub(super) fn push(
         &mut self,
         load: Load,

@@ -1,7 +1,8 @@
 //! The server: connections in, endings out.
 //!
-//! Owns the connection count, the handshake's deadline and the orderly shutdown. The host listens, and
-//! drives the future of each connection it hands in; one connection's end never touches another.
+//! Owns the connection count, the handshake's deadline and the orderly shutdown. The host listens,
+//! and drives the future of each connection it hands in; one connection's end never touches
+//! another.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -19,8 +20,8 @@ use crate::transfer::before;
 
 /// TLS, as the host provides it. With it, nothing but STARTTLS is served in plain text.
 pub trait Tls {
-    /// Takes over a connection whose client begins its TLS handshake now. Gives the secured stream, and
-    /// whom the client's certificate names, if it has shown one.
+    /// Takes over a connection whose client begins its TLS handshake now. Gives the secured stream,
+    /// and whom the client's certificate names, if it has shown one.
     fn accept(&self, stream: Box<dyn Stream>) -> Accepting;
 }
 
@@ -108,9 +109,9 @@ impl Server {
         self.0.connections.get()
     }
 
-    /// Takes a new connection in: a future that serves it to its end, to be driven by the host and not
-    /// to be dropped before. Nothing (and the stream is closed) if there are too many, or the server is
-    /// shutting down. `origin` says where the connection comes from.
+    /// Takes a new connection in: a future that serves it to its end, to be driven by the host and
+    /// not to be dropped before. Nothing (and the stream is closed) if there are too many, or the
+    /// server is shutting down. `origin` says where the connection comes from.
     #[must_use = "the connection is served by driving this future"]
     pub fn admit(
         &self,
@@ -130,8 +131,9 @@ impl Server {
         })
     }
 
-    /// Shuts the server down: no new connections, handshakes end, requests under way are finished and
-    /// answered, new ones get ESHUTDOWN. The future completes when the last connection has ended.
+    /// Shuts the server down: no new connections, handshakes end, requests under way are finished
+    /// and answered, new ones get ESHUTDOWN. The future completes when the last connection has
+    /// ended.
     pub fn shutdown(&self) -> impl Future<Output = ()> + 'static {
         let shared = Rc::clone(&self.0);
         shared.stopping.set(true);

@@ -6,13 +6,13 @@
 //!              per turn    the batch   way           write per turn
 //! ```
 //!
-//! One future, no tasks: each turn reads what the socket holds, starts every request in it, collects
-//! every answer that is there, and sends them in one write. When requests or bytes in use reach their
-//! limits the socket is not read until answers have been sent.
+//! One future, no tasks: each turn reads what the socket holds, starts every request in it,
+//! collects every answer that is there, and sends them in one write. When requests or bytes in use
+//! reach their limits the socket is not read until answers have been sent.
 //!
-//! Owns the stream from GO to the end. Invariants: a request that was started is waited for, also when
-//! the client is gone (its ranges are held until then); answers may overtake each other; memory in use is
-//! bounded by `MAX_REQUESTS` and `MAX_REQUEST_BYTES`.
+//! Owns the stream from GO to the end. Invariants: a request that was started is waited for, also
+//! when the client is gone (its ranges are held until then); answers may overtake each other;
+//! memory in use is bounded by `MAX_REQUESTS` and `MAX_REQUEST_BYTES`.
 
 mod inbox;
 mod request;

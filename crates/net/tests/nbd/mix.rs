@@ -124,8 +124,8 @@ impl Raw {
 
 const BYTES: u64 = 1 << 20;
 
-/// Each connection works on its own bytes, which interleave with the others' finely: blocks are shared,
-/// bytes are not. Within a round a connection's own requests do not overlap.
+/// Each connection works on its own bytes, which interleave with the others' finely: blocks are
+/// shared, bytes are not. Within a round a connection's own requests do not overlap.
 fn run(seed: u64, block: u32, style: Style, bite: usize, room: usize) {
     let dice = &mut Dice(seed);
     let limits = Limits { logical_block: block, ..Limits::plain(BYTES) };

@@ -93,6 +93,9 @@ fn extents(style: Style, reply: &[u8]) -> Vec<(u64, u64)> {
     pairs.map(|pair| (number(&pair[..size / 2]), number(&pair[size / 2..]))).collect()
 }
 
+/// Command, flags, offset, length; the error, and the styles in which it is so.
+type Case<'a> = (u16, u16, u64, u64, u32, &'a [Style]);
+
 #[test]
 fn every_wrong_request_has_its_number() {
     let max = u64::from(limits::MAX_PAYLOAD);
@@ -100,8 +103,7 @@ fn every_wrong_request_has_its_number() {
     let all = [Style::Simple, Style::Structured, Style::Extended];
     let chunked = [Style::Structured, Style::Extended];
     #[rustfmt::skip]
-    let cases: &[(u16, u16, u64, u64, u32, &[Style])] = &[
-        // Command, flags, offset, length, error.
+    let cases: &[Case<'_>] = &[
         (command::READ, 0, bytes - 1, 1, 0, &all),
         (command::READ, 0, bytes, 1, INVALID, &all),
         (command::READ, 0, u64::MAX, 1, INVALID, &all),
@@ -405,7 +407,8 @@ impl Disk for Volatile {
     }
 }
 
-/// CAN_MULTI_CONN is told, so it has to be true: a flush covers the writes of others, and is needed.
+/// CAN_MULTI_CONN is told, so it has to be true: a flush covers the writes of others, and is
+/// needed.
 #[test]
 fn a_flush_covers_what_other_connections_wrote() {
     let parts = (MemDisk::new(1 << 16), MemDisk::new(1 << 16));
@@ -442,7 +445,8 @@ fn a_client_that_does_not_read_is_not_read() {
         (0..count).map(|cookie| (request(0, command::READ, cookie, 0, length), &[][..])).collect();
     peer.push(&encoded(Style::Simple, &reads));
     world.settle();
-    // What fits into the receive buffer is taken, and what the limits allow; the rest stays where it is.
+    // What fits into the receive buffer is taken, and what the limits allow; the rest stays where
+    // it is.
     let taken = count - peer.unread_by_peer() as u64 / 28;
     assert!(taken <= limits::MAX_REQUESTS as u64 + (64 << 10) / 28, "{taken} requests were taken");
     // Then it reads, and gets all.

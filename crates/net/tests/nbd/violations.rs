@@ -10,12 +10,13 @@ use io::{MemDisk, Stream};
 use net::nbd::server::{Accepting, Tls};
 use net::nbd::{Catalogue, Client, Denial, Export, Exports, wire};
 
+use crate::mix::Dice;
 use crate::world::{World, hex, pool, small_world};
 
 const OPTION: &str = "49484156454f5054";
 
-/// After the client flags, what is sent; and what must be the end of it: an ending (its `Debug` form
-/// begins so), or the kind of the last reply if the connection goes on.
+/// After the client flags, what is sent; and what must be the end of it: an ending (its `Debug`
+/// form begins so), or the kind of the last reply if the connection goes on.
 fn case(flags: &str, bytes: &[u8], expected: &str) {
     let world = small_world();
     let peer = world.connect();
@@ -249,4 +250,48 @@ fn there_are_only_so_many_places() {
     world.settle();
     assert_eq!(world.server.connections(), 1);
     assert!(world.connect_over(100, 100).is_some());
+}
+
+/// Noise in both phases, after headers that are right: the server lives, and serves the next one.
+#[test]
+fn noise_never_panics() {
+    let world = small_world();
+    for seed in 0..600 {
+        let dice = &mut Dice(seed);
+        let peer = world.connect_over(10_000, 1 + dice.roll(300) as usize).unwrap();
+        let transmission = dice.roll(2) == 0;
+        let extended = dice.roll(2) == 0;
+        if transmission {
+            let options = if extended { vec![(11, vec![])] } else { vec![(8, vec![])] };
+            world.transmit(&peer, &options, &[]);
+        } else {
+            peer.push(&hex("00000003"));
+        }
+        for _ in 0..dice.roll(20) {
+            let mut bytes = match (transmission, extended) {
+                (true, true) => hex("21e41c71 0000 0000"),
+                (true, false) => hex("25609513 0000 0000"),
+                (false, _) => hex("49484156454f5054 0000000000000000 00000000"),
+            };
+            if transmission {
+                bytes[5] = dice.roll(64) as u8;
+                bytes[7] = [0, 1, 3, 4, 5, 6, 7, 8][dice.roll(8) as usize];
+                bytes.extend_from_slice(&dice.roll(1 << 40).to_be_bytes());
+                bytes.extend_from_slice(&dice.roll(3 << 19).to_be_bytes());
+                let most = 1 << dice.roll(24);
+                let length = dice.roll(most);
+                let length = length.to_be_bytes();
+                bytes.extend_from_slice(if extended { &length } else { &length[4..] });
+            } else {
+                bytes[11] = 2 + dice.roll(11) as u8;
+                bytes[15] = dice.roll(40) as u8;
+            }
+            bytes.extend((0..dice.roll(60)).map(|_| dice.roll(3) as u8));
+            peer.push(&bytes);
+            world.settle();
+            peer.pull();
+        }
+    }
+    world.settle();
+    assert_eq!(world.server.connections(), 0, "all have ended");
 }

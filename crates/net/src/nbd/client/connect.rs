@@ -1,8 +1,8 @@
 //! The client's handshake.
 //!
-//! Asks for extended headers, else structured replies; then for `base:allocation`; then GO with block
-//! sizes. What the server does not know it refuses, and goes on. Never sends EXPORT_NAME: a server without
-//! GO is too old to be a member.
+//! Asks for extended headers, else structured replies; then for `base:allocation`; then GO with
+//! block sizes. What the server does not know it refuses, and goes on. Never sends EXPORT_NAME: a
+//! server without GO is too old to be a member.
 
 use std::fmt;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Operations under way, and the requests they were cut into.
 //!
-//! Owns the buffers of every operation until the server has answered all its pieces, or is gone. A cookie
-//! names a piece (slot and generation); one that names none is the server's fault.
+//! Owns the buffers of every operation until the server has answered all its pieces, or is gone. A
+//! cookie names a piece (slot and generation); one that names none is the server's fault.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -343,8 +343,8 @@ impl Pieces {
     }
 }
 
-/// The command that does the operation, its flags, and the most bytes of one request. `later` says that
-/// a part is done already.
+/// The command that does the operation, its flags, and the most bytes of one request. `later` says
+/// that a part is done already.
 fn command_of(op: &Op, remote: &Remote, later: bool) -> (u16, u16, u64) {
     let block = u64::from(remote.limits().logical_block);
     let payload = u64::from(remote.maximum).min(32 << 20) & !(block - 1);

@@ -1,9 +1,11 @@
 //! Bytes from the client, cut into requests and payloads.
 //!
-//! Requests are parsed out of one receive buffer, many to a read. A payload begins in the receive buffer
-//! and is copied from there; what is still missing is read straight into its own buffer if it is long.
+//! Requests are parsed out of one receive buffer, many to a read. A payload begins in the receive
+//! buffer and is copied from there; what is still missing is read straight into its own buffer if
+//! it is long.
 //!
-//! Owns the framing: after every request, also a refused one, the next header is found where it belongs.
+//! Owns the framing: after every request, also a refused one, the next header is found where it
+//! belongs.
 
 use std::io::Result;
 use std::task::{Context, Poll};
@@ -101,8 +103,8 @@ impl Inbox {
         Poll::Ready(Ok(read))
     }
 
-    /// Takes the next thing out. A request is begun only if the limits have room for it beside `load`,
-    /// and is counted there from then on.
+    /// Takes the next thing out. A request is begun only if the limits have room for it beside
+    /// `load`, and is counted there from then on.
     pub(super) fn take(&mut self, load: &mut Load, pool: &Pool, clock: &dyn Clock) -> Item {
         if matches!(self.expect, Expect::Header)
             && let Some(item) = self.take_header(load, pool)
@@ -181,8 +183,8 @@ impl Inbox {
         None
     }
 
-    /// With extended headers a flag tells of a payload. A write has one even without the flag: QEMU's
-    /// client (seen in 10.0) leaves it out, and its server lets that pass.
+    /// With extended headers a flag tells of a payload. A write has one even without the flag:
+    /// QEMU's client (seen in 10.0) leaves it out, and its server lets that pass.
     fn has_payload(&self, request: &Request) -> bool {
         let flagged = request.flags & command_flag::PAYLOAD_LENGTH != 0;
         request.command == command::WRITE || self.style == Style::Extended && flagged

@@ -1,7 +1,7 @@
 //! One request: is it right, what does it do, how did it go.
 //!
-//! Owns the rules of each command, the error numbers, and the steps of those commands whose ranges have
-//! no limit: they are cut at multiples of a step, never shortened.
+//! Owns the rules of each command, the error numbers, and the steps of those commands whose ranges
+//! have no limit: they are cut at multiples of a step, never shortened.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -40,7 +40,8 @@ impl Wanted {
 
 type Refusal = (Fault, &'static str);
 
-/// What the request is about, if it is right: the command's flags, its range, the rules of the protocol.
+/// What the request is about, if it is right: the command's flags, its range, the rules of the
+/// protocol.
 pub(super) fn check(
     request: &Request,
     payload: &Option<Buf>,
@@ -125,8 +126,8 @@ fn chosen_contexts(payload: &[u8], all: &[MetaContext]) -> Result<(u64, Wanted),
     if wanted == 0 { Err(malformed) } else { Ok((len, Wanted(wanted))) }
 }
 
-/// The error number for the client, a sentence, and the offset where it is known. The sentence names no
-/// disk: clients need not know what an export is made of.
+/// The error number for the client, a sentence, and the offset where it is known. The sentence
+/// names no disk: clients need not know what an export is made of.
 pub(super) fn fault_of(error: &Error, request: &Request) -> (Fault, &'static str, Option<u64>) {
     let fast =
         request.command == command::WRITE_ZEROES && request.flags & command_flag::FAST_ZERO != 0;
@@ -261,8 +262,8 @@ fn status_step(next: u64, end: u64, mut found: Vec<Extent>) -> Op {
     Op::new(next, Work::Extents { len: (end - next).min(STATUS_STEP_BYTES), found })
 }
 
-/// Appends what was found within `len` bytes, neighbours of one kind as one. Tells how many bytes were
-/// taken, and whether that is all that was found: no more than `most` extents are kept.
+/// Appends what was found within `len` bytes, neighbours of one kind as one. Tells how many bytes
+/// were taken, and whether that is all that was found: no more than `most` extents are kept.
 fn gather(extents: &mut Vec<Extent>, found: &[Extent], len: u64, most: usize) -> (u64, bool) {
     let mut told = 0;
     for extent in found {

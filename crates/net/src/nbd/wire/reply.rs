@@ -1,8 +1,8 @@
 //! Replies of the transmission phase, in all three styles.
 //!
 //! A reply is written for one [`Request`]; what the style allows decides its form. With structured
-//! replies everything goes out as chunks: a simple reply is never right for a READ, and chunks carry a
-//! message for people.
+//! replies everything goes out as chunks: a simple reply is never right for a READ, and chunks
+//! carry a message for people.
 
 use super::{
     EXTENDED_REPLY_MAGIC, Fault, MAX_STRING_BYTES, Malformed, Reader, Request, SIMPLE_REPLY_MAGIC,
@@ -52,8 +52,8 @@ pub fn error(
     }
 }
 
-/// Appends what comes before `length` bytes of read data, which the caller sends after it. The reply is
-/// complete with them, so the data must be there already.
+/// Appends what comes before `length` bytes of read data, which the caller sends after it. The
+/// reply is complete with them, so the data must be there already.
 pub fn data(out: &mut Vec<u8>, style: Style, request: &Request, length: usize) {
     match style {
         Style::Simple => simple(out, 0, request.cookie),
