@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::tasks::complete;
@@ -94,6 +95,24 @@ impl Raw {
         self.sent.push((request, payload));
     }
 
+    /// Sends one request of any kind about this range; `after` is what the disk holds then.
+    fn send_any(&mut self, dice: &mut Dice, range: Range<usize>, fua: u16, after: &mut [u8]) {
+        let (at, len) = (range.start as u64, range.len());
+        match dice.roll(6) {
+            0 | 1 => self.send(request(fua, command::READ, 0, at, len as u64), vec![]),
+            2 | 3 => {
+                let byte = dice.roll(255) as u8 + 1;
+                after[range].fill(byte);
+                self.send(request(fua, command::WRITE, 0, at, len as u64), vec![byte; len]);
+            }
+            4 => {
+                after[range].fill(0);
+                self.send(request(fua, command::WRITE_ZEROES, 0, at, len as u64), vec![]);
+            }
+            _ => self.send(request(0, command::FLUSH, 0, 0, 0), vec![]),
+        }
+    }
+
     /// Successful replies that have come: the request, and what was read.
     fn replies(&mut self) -> Vec<(Request, Vec<u8>)> {
         self.came.extend(self.end.pull());
@@ -162,19 +181,7 @@ fn run(seed: u64, block: u32, style: Style, bite: usize, room: usize) {
             let raw = &mut clients[dice.roll(3) as usize];
             let fua = if dice.roll(4) == 0 { command_flag::FUA } else { 0 };
             expected += 1;
-            match dice.roll(6) {
-                0 | 1 => raw.send(request(fua, command::READ, 0, at, len), vec![]),
-                2 | 3 => {
-                    let byte = dice.roll(255) as u8 + 1;
-                    after[range].fill(byte);
-                    raw.send(request(fua, command::WRITE, 0, at, len), vec![byte; len as usize]);
-                }
-                4 => {
-                    after[range].fill(0);
-                    raw.send(request(fua, command::WRITE_ZEROES, 0, at, len), vec![]);
-                }
-                _ => raw.send(request(0, command::FLUSH, 0, 0, 0), vec![]),
-            }
+            raw.send_any(dice, range, fua, &mut after);
             at += len + if dice.roll(2) == 0 { 0 } else { dice.roll(300) };
         }
         let mut answered = 0;
@@ -215,6 +222,30 @@ fn the_same_in_small_bites() {
     run(9, 1, Style::Extended, 5000, 5000);
 }
 
+/// Any operation on bytes that are `old`, and what they are after it.
+fn any_work(dice: &mut Dice, old: &[u8]) -> (Work, Vec<u8>) {
+    let (len, byte) = (old.len(), dice.roll(256) as u8);
+    let buf = || pool().copy_of(&vec![byte; len]).freeze();
+    match dice.roll(5) {
+        0 => (Work::Write(vec![buf()]), vec![byte; len]),
+        // Cut in the midst of a block.
+        1 => {
+            let parts = vec![buf().slice(0..len / 3), buf().slice(len / 3..len)];
+            (Work::Write(parts), vec![byte; len])
+        }
+        2 => {
+            let (unmap, fast) = (dice.roll(2) == 0, dice.roll(2) == 0);
+            (Work::Zero { len: len as u64, unmap, fast }, vec![0; len])
+        }
+        3 => (Work::Flush, old.to_vec()),
+        _ => {
+            let mut first = pool().take(len);
+            let second = first.split_off(len / 2);
+            (Work::Read(vec![first, second]), old.to_vec())
+        }
+    }
+}
+
 /// The server's own client against the server, through the contract of a disk.
 #[test]
 fn a_remote_disk_is_a_disk() {
@@ -248,31 +279,7 @@ fn a_remote_disk_is_a_disk() {
             let len = (dice.roll(40) * block).min(BYTES - offset);
             let mut old = vec![0; len as usize];
             disk.peek(offset, &mut old);
-            let byte = dice.roll(256) as u8;
-            let buf = || pool().copy_of(&vec![byte; len as usize]).freeze();
-            let mut new = vec![byte; len as usize];
-            let work = match dice.roll(5) {
-                0 => Work::Write(vec![buf()]),
-                // Cut in the midst of a block.
-                1 => {
-                    let cut = (len / 3) as usize;
-                    Work::Write(vec![buf().slice(0..cut), buf().slice(cut..len as usize)])
-                }
-                2 => {
-                    new.fill(0);
-                    Work::Zero { len, unmap: dice.roll(2) == 0, fast: dice.roll(2) == 0 }
-                }
-                3 => {
-                    new = old.clone();
-                    Work::Flush
-                }
-                _ => {
-                    new = old.clone();
-                    let mut first = pool().take(len as usize);
-                    let second = first.split_off((len / 2) as usize);
-                    Work::Read(vec![first, second])
-                }
-            };
+            let (work, new) = any_work(dice, &old);
             let mut op = Op::new(offset, work);
             op.fua = dice.roll(2) == 0 && op.work.is_write();
             let mut answer = remote.submit(op);

@@ -220,27 +220,29 @@ impl Link {
                 }
                 self.expect = Expect::Extents { cookie, left, done };
             }
+            Expect::Extents { cookie, left: 0, done } => self.end_chunk(cookie, done)?,
             Expect::Extents { cookie, left, done } => {
                 let size = if extended { 16 } else { 8 };
-                if left == 0 {
-                    self.end_chunk(cookie, done)?;
-                    return Ok(true);
-                }
                 if there < size {
                     return Ok(false);
                 }
-                let mut reader = Reader::new(self.take(size));
-                let mut number = || match extended {
-                    true => reader.u64(),
-                    false => reader.u32().map(u64::from),
-                };
-                let both = number().and_then(|len| Ok((len, number()?)));
-                let (len, status) = both.map_err(|_| "half an extent")?;
-                self.shared.pieces.borrow_mut().extent(cookie, len, status)?;
+                self.take_extent(cookie, size)?;
                 self.expect = Expect::Extents { cookie, left: left - size as u64, done };
             }
         }
         Ok(true)
+    }
+
+    /// Takes one extent: two numbers that make up `size` bytes.
+    fn take_extent(&mut self, cookie: u64, size: usize) -> Result<(), Wrong> {
+        let mut reader = Reader::new(self.take(size));
+        let mut number = || match size {
+            16 => reader.u64(),
+            _ => reader.u32().map(u64::from),
+        };
+        let both = number().and_then(|len| Ok((len, number()?)));
+        let (len, status) = both.map_err(|_| "half an extent")?;
+        self.shared.pieces.borrow_mut().extent(cookie, len, status)
     }
 
     fn copy_data(&mut self, cookie: u64, offset: u64, count: usize) {
