@@ -148,6 +148,20 @@ fn tasks_spawn_tasks_and_go_on_at_the_next_call() {
 }
 
 #[test]
+fn a_first_task_may_come_from_the_future_itself() {
+    for executor in executors() {
+        let (spawner, signal) = (executor.spawner(), Rc::new(Signal::new()));
+        executor.block_on(async {
+            for _ in 0..2 {
+                let (answer, raised) = (signal.wait(), Rc::clone(&signal));
+                spawner.spawn_local(async move { raised.raise() });
+                answer.await;
+            }
+        });
+    }
+}
+
+#[test]
 fn sleepers_wake_in_the_order_of_their_times() {
     for executor in executors() {
         let (clock, log) = (executor.clock(), Rc::new(RefCell::new(Vec::new())));

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::rc::Rc;
+use std::task::Poll;
 
 use io::Stream;
 use os::{Address, Config, Engine, Executor, Listener, Peer, Socket};
@@ -101,7 +102,7 @@ fn a_dropped_socket_ends_the_connection_though_somebody_waited_on_it() {
             // Arms the far end's poll, and lets a turn hand it to the kernel.
             poll_fn(|cx| {
                 assert!(waiting.as_mut().poll(cx).is_pending());
-                std::task::Poll::Ready(())
+                Poll::Ready(())
             })
             .await;
         });
@@ -159,20 +160,23 @@ fn both_directions_of_one_socket_wait_independently() {
         let writer = Rc::clone(&near);
         on.spawn_local(async move { write_all(&*writer, &vec![1; 4 << 20]).await.unwrap() });
         on.block_on(async {
+            let hears = |wanted| {
+                let read_bytes = Rc::clone(&read_bytes);
+                poll_fn(move |cx| {
+                    cx.waker().wake_by_ref();
+                    if read_bytes.get() == wanted { Poll::Ready(()) } else { Poll::Pending }
+                })
+            };
+            // Lets both come to their wait.
+            hears(0).await;
+            hears(0).await;
+            // The writer still waits when the reader's bytes come.
+            write_all(&*far, b"hello").await.unwrap();
+            hears(5).await;
             let (mut got, mut buf) = (0, vec![0; 65536]);
             while got < 4 << 20 {
                 got += read(&*far, &mut buf).await.unwrap();
             }
-            assert_eq!(read_bytes.get(), 0);
-            write_all(&*far, b"hello").await.unwrap();
-            poll_fn(|cx| {
-                cx.waker().wake_by_ref();
-                match read_bytes.get() {
-                    0 => std::task::Poll::Pending,
-                    _ => std::task::Poll::Ready(()),
-                }
-            })
-            .await;
         });
         assert_eq!(read_bytes.get(), 5);
     }
