@@ -369,13 +369,16 @@ impl Shard {
         self.lists.borrow_mut().pop().unwrap_or_default()
     }
 
-    fn finish(&self, unit: Unit, gain: Gain, result: Result<()>) {
+    fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
         if let Action::Write(mut list) = unit.action {
             list.clear();
             self.lists.borrow_mut().push(list);
         }
-        for to in unit.merged {
+        for to in unit.merged.drain(..) {
             self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
+        }
+        if unit.merged.capacity() > 0 {
+            self.queue.borrow_mut().keep(unit.merged);
         }
         self.answer(Ended { to: unit.from, gain, result });
     }

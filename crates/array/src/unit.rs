@@ -244,6 +244,8 @@ fn reassemble(
 #[derive(Default)]
 pub(crate) struct Queue {
     units: VecDeque<Unit>,
+    /// Lists of those whose writes were merged, to be used again.
+    lists: Vec<Vec<Origin>>,
 }
 
 /// How far ahead in the queue a write may be found that continues another.
@@ -267,12 +269,20 @@ impl Queue {
         while at < self.units.len().min(MERGE_WINDOW) && unit.offset + unit.len < border {
             if self.continues(&unit, at, border) {
                 let next = self.units.remove(at).expect("looked at just now");
+                if unit.merged.capacity() == 0 {
+                    unit.merged = self.lists.pop().unwrap_or_default();
+                }
                 unit.append(next);
             } else {
                 at += 1;
             }
         }
         Some(unit)
+    }
+
+    /// Takes back the list of a merged unit.
+    pub(crate) fn keep(&mut self, list: Vec<Origin>) {
+        self.lists.push(list);
     }
 
     fn continues(&self, unit: &Unit, at: usize, border: u64) -> bool {
