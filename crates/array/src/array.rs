@@ -228,12 +228,13 @@ impl Array {
             shard.dispatch(shard.owner(offset), unit(0, offset, len, bufs));
             return completion;
         }
-        let mut bufs = bufs.into_iter();
-        let mut rest: Option<Buf> = None;
+        let (mut bufs, mut rest) = (bufs, None);
+        let mut whole = bufs.drain(..);
         for (part, (at, len)) in cuts.enumerate() {
             let (mut own, mut left) = (shard.requests.list(), len as usize);
             while left > 0 {
-                let mut buf = rest.take().or_else(|| bufs.next()).expect("buffers cover the read");
+                let mut buf: Buf =
+                    rest.take().or_else(|| whole.next()).expect("buffers cover the read");
                 if buf.len() > left {
                     rest = Some(buf.split_off(left));
                 }
@@ -242,6 +243,8 @@ impl Array {
             }
             shard.dispatch(shard.owner(at), unit(part as u32, at, len, own));
         }
+        drop(whole);
+        shard.requests.keep(bufs);
         completion
     }
 

@@ -136,6 +136,11 @@ impl Requests {
         self.lists.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// Takes an empty list back.
+    pub(crate) fn keep(&self, list: Vec<Buf>) {
+        self.lists.borrow_mut().push(list);
+    }
+
     /// What a unit of a request that has a range does to its part of it.
     pub(crate) fn action(
         &self,
