@@ -1,7 +1,7 @@
 //! From disks to an array: who belongs together, who counts, and what has to be synced.
 //!
-//! Owns the decision whether an array may be started, and from which members. Writes nothing: what was
-//! decided here becomes durable with the keeper's first commit.
+//! Owns the decision whether an array may be started, and from which members. Writes nothing: what
+//! was decided here becomes durable with the keeper's first commit.
 //!
 //! ```text
 //!   candidates ──look──▶ sightings ──judge──▶ standings ──seat──▶ configuration
@@ -11,8 +11,8 @@
 //!          no member, damaged   two histories       too few, dirty and degraded      refused, or noted
 //! ```
 //!
-//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting is an
-//! error that says how to go on.
+//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting
+//! is an error that says how to go on.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -67,8 +67,8 @@ pub struct Options {
     pub name: Option<String>,
     /// Start with fewer members than the array had when it was last used, if the level allows.
     pub degraded: bool,
-    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was last
-    /// used: what the missing member held there may come out wrong.
+    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was
+    /// last used: what the missing member held there may come out wrong.
     pub force_dirty_degraded: bool,
     /// Write nothing at all.
     pub read_only: bool,

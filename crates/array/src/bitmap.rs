@@ -8,8 +8,8 @@
 //!   each member    behind in    {0}      {}  {2}         what it does not hold durably yet
 //! ```
 //!
-//! Each member has a set of [`Pages`] in which its copy is behind the image. A bit is durable when no
-//! member that counts is behind in its page; a member that joins is behind in all of them.
+//! Each member has a set of [`Pages`] in which its copy is behind the image. A bit is durable when
+//! no member that counts is behind in its page; a member that joins is behind in all of them.
 //!
 //! Invariant: bits beyond the last region are zero.
 
@@ -99,7 +99,8 @@ impl Bits {
         self.image[..HEADER_BYTES as usize].copy_from_slice(&self.header.print());
     }
 
-    /// Sets the bits of `regions`; gives the pages that change. Regions beyond the last are ignored.
+    /// Sets the bits of `regions`; gives the pages that change. Regions beyond the last are
+    /// ignored.
     pub(crate) fn set(&mut self, regions: RangeInclusive<u64>) -> Pages {
         let end = self.regions();
         let mut changed = Pages::NONE;
@@ -157,7 +158,8 @@ impl Bits {
         sectors.start * 512..sectors.end * 512
     }
 
-    /// Those of `pages` that exist, each with its bytes and its place behind the start of the header.
+    /// Those of `pages` that exist, each with its bytes and its place behind the start of the
+    /// header.
     pub(crate) fn pages(&self, pages: Pages) -> impl Iterator<Item = (u64, &[u8])> {
         let chunks = self.image.chunks(PAGE_BYTES as usize).enumerate();
         chunks

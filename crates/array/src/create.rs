@@ -8,10 +8,11 @@
 //!                                                                          superblocks, FUA ◀─╯
 //! ```
 //!
-//! Nothing outside the byte map is touched, but for the signatures of what was there before, when the
-//! user has said that it may go.
+//! Nothing outside the byte map is touched, but for the signatures of what was there before, when
+//! the user has said that it may go.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use io::{Clock, Disk};
 use layout::md::superblock::{CLEAN, RAID35_LEVEL};
@@ -35,8 +36,8 @@ mod plan;
 
 pub use plan::{Plan, plan};
 
-/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the array
-/// for new and stamp a block size on it that older kernels refuse.
+/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the
+/// array for new and stamp a block size on it that older kernels refuse.
 const FIRST_EVENT: u64 = 1;
 
 /// How large a piece of the members one bit of the bitmap stands for.
@@ -93,8 +94,8 @@ impl NewArray {
 ///
 /// # Errors
 /// Refused: what [`plan`] refuses; a disk that is read-only, or holds something (named) while
-/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold nothing
-/// that looks like one.
+/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold
+/// nothing that looks like one.
 pub async fn create(
     new: &NewArray,
     members: Vec<Candidate>,
@@ -290,8 +291,8 @@ async fn write_structures(
     reach.flush(&*record.disk).await
 }
 
-/// Zeros the private area. The checksum table is large: only where the disk does it quickly; what the
-/// table holds counts for nothing until Parapet has made it.
+/// Zeros the private area. The checksum table is large: only where the disk does it quickly; what
+/// the table holds counts for nothing until Parapet has made it.
 async fn zero_private(reach: &Reach, disk: &dyn Disk, map: &ByteMap) -> io::Result<()> {
     let Some(area) = map.private.clone() else { return Ok(()) };
     let checksums = map.private_parts().map(|parts| parts.checksums);
@@ -310,12 +311,11 @@ async fn wipe(reach: &Reach, disk: &dyn Disk, old: &[layout::md::Signature]) -> 
     for signature in old {
         for byte in signature.wipe() {
             let start = byte / block * block;
-            if !blocks.contains_key(&start) {
-                blocks.insert(start, reach.read(disk, start..start + block).await?);
-            }
-            if let Some(bytes) = blocks.get_mut(&start) {
-                bytes[(byte - start) as usize] = 0;
-            }
+            let bytes = match blocks.entry(start) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(reach.read(disk, start..start + block).await?),
+            };
+            bytes[(byte - start) as usize] = 0;
         }
     }
     for (start, bytes) in blocks {

@@ -1,6 +1,8 @@
-//! What lies on a disk, for a person to look at: every superblock, valid or not, and what goes with it.
+//! What lies on a disk, for a person to look at: every superblock, valid or not, and what goes with
+//! it.
 //!
-//! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s business.
+//! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s
+//! business.
 
 use io::Disk;
 use layout::Layout;

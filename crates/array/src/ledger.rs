@@ -1,8 +1,8 @@
 //! The superblocks and the bitmap of all members of one array, as they were last written.
 //!
 //! Owns every byte that describes the array on its members, and the order in which such bytes are
-//! written. Decides nothing: the keeper says who sits where and how far things are, the ledger makes
-//! it durable.
+//! written. Decides nothing: the keeper says who sits where and how far things are, the ledger
+//! makes it durable.
 //!
 //! # A commit
 //!
@@ -13,10 +13,10 @@
 //!   superblock, FUA                                        each seated member and each spare
 //! ```
 //!
-//! Everything that a superblock says about a member is durable before the superblock is. A member that
-//! fails on the way gets no superblock; the others do, and the keeper is told. Whoever reads the
-//! members after a crash in the middle finds some superblocks one event ahead of the others: the
-//! freshest one's role table decides who counts (`assemble/history.rs`).
+//! Everything that a superblock says about a member is durable before the superblock is. A member
+//! that fails on the way gets no superblock; the others do, and the keeper is told. Whoever reads
+//! the members after a crash in the middle finds some superblocks one event ahead of the others:
+//! the freshest one's role table decides who counts (`assemble/history.rs`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
 //! two commits with the same event count can be told apart.
@@ -24,9 +24,9 @@
 //! # Marks
 //!
 //! A bit is set in memory first, which puts its page on the list of pages each member is behind in;
-//! then whoever has the turn writes what its members are behind in. Calls that arrive together share
-//! one write, and no page is ever written twice at once. Every such write is FUA: whoever waited for
-//! the turn and finds nothing left to write relies on it.
+//! then whoever has the turn writes what its members are behind in. Calls that arrive together
+//! share one write, and no page is ever written twice at once. Every such write is FUA: whoever
+//! waited for the turn and finds nothing left to write relies on it.
 //!
 //! Invariants: `events` only grows; a bit is cleared on disk only when nobody is missing, and after
 //! `events_cleared` says so on every member.
@@ -179,6 +179,13 @@ struct State {
     doomed: BTreeSet<u64>,
 }
 
+impl State {
+    /// The member had a slot once, and the last commit went on without it.
+    fn is_gone(&self, id: MemberId) -> bool {
+        self.roles.get(id.0 as usize) == Some(&Role::Faulty)
+    }
+}
+
 /// What assembly hands over.
 pub(crate) struct Opened {
     pub(crate) facts: Facts,
@@ -230,7 +237,8 @@ impl Ledger {
         self.events.set(events);
         let configuration = &decision.configuration;
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
-        let mut failures = self.prepare(&seated, events).await;
+        let mut failures = self.strangers(&seated);
+        failures.extend(self.prepare(&seated, events).await);
 
         let flushes = self.records(&seated, &failures).into_iter();
         let flushes = flushes.map(|(id, record)| async move {
@@ -252,6 +260,14 @@ impl Ledger {
         failures.extend(all(writes).await.into_iter().flatten());
         self.adopt(superblocks, &failures);
         if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Seated members that were expelled: nothing can be made durable on them.
+    fn strangers(&self, seated: &[MemberId]) -> Failures {
+        let state = self.state.borrow();
+        let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
+        let error = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
+        unknown.map(|&id| (id, error())).collect()
     }
 
     /// Writes what must lie on the members before a superblock with `events` does.
@@ -408,9 +424,9 @@ impl Ledger {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    /// Clears bits, of regions that are in sync and not being written. Those that are set again before
-    /// it returns stay set. Does nothing while a slot is not held by a member that has all it should:
-    /// whoever comes back will need the bits.
+    /// Clears bits, of regions that are in sync and not being written. Those that are set again
+    /// before it returns stay set. Does nothing while a slot is not held by a member that has all
+    /// it should: whoever comes back will need the bits.
     ///
     /// # Errors
     /// The members that could not be written.
@@ -422,7 +438,8 @@ impl Ledger {
         if seated.in_sync().count() < self.geometry.slots() {
             return Ok(());
         }
-        // From here on, a bit that is set again stays: nothing was awaited since the caller decided.
+        // From here on, a bit that is set again stays: nothing was awaited since the caller
+        // decided.
         self.state.borrow_mut().doomed.extend(regions);
         let ids: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
         let events = self.events.get();

@@ -41,6 +41,8 @@ pub(crate) enum Lapse {
     Behind,
     /// Another disk has its number now.
     Replaced,
+    /// The others' table does not go as far as its number.
+    Unknown,
     /// It says it holds this slot, the others say otherwise.
     Elsewhere(u16),
 }
@@ -157,9 +159,9 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
         return Standing::Stale(Lapse::Replaced);
     }
     let listed = match latest.roles.get(number as usize) {
-        Some(&Role::Slot(slot)) if u32::from(slot) < latest.raid_disks => Role::Slot(slot),
-        Some(&Role::Slot(_)) | None => Role::Spare,
+        Some(&Role::Slot(slot)) if u32::from(slot) >= latest.raid_disks => Role::Spare,
         Some(&role) => role,
+        None => return Standing::Stale(Lapse::Unknown),
     };
     match (listed, member.own_role()) {
         (Role::Slot(slot), Role::Slot(own)) if own != slot => {

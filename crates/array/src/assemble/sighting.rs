@@ -17,8 +17,10 @@ use layout::md::{
     Superblock090, Uuid, Version, foreign, position, super090,
 };
 
+use crate::bitmap::Pages;
 use crate::ledger::Format;
 use crate::ledger::reach::Reach;
+use crate::ledger::record::Record;
 
 /// A disk that says it is a member.
 #[derive(Clone)]
@@ -28,6 +30,16 @@ pub(crate) struct Sighting {
     pub(crate) format: Format,
     pub(crate) superblock: Superblock,
     pub(crate) map: ByteMap,
+    pub(crate) bad: FoundBadBlocks,
+}
+
+impl Sighting {
+    /// What the ledger keeps of it.
+    pub(crate) fn into_record(self) -> Record {
+        let Sighting { name, disk, superblock, map, bad, .. } = self;
+        let (bad_changed, behind) = (false, Pages::ALL);
+        Record { name, disk, map, superblock, bad: bad.blocks, bad_changed, behind }
+    }
 }
 
 /// A superblock found on a disk, or the remains of one.
@@ -50,6 +62,8 @@ pub(crate) enum Reject {
     Stranger(Vec<&'static str>),
     /// There is one, but not a valid one.
     Damaged { format: Format, offset: u64, error: ParseError },
+    /// The list of blocks that it has lost cannot be understood.
+    BadBlocks { offset: u64, error: ParseError },
     /// The disk ends before the data does.
     Short { disk_bytes: u64, needed_bytes: u64 },
 }
@@ -70,6 +84,9 @@ impl fmt::Display for Reject {
             }
             Reject::Damaged { format, offset, error } => {
                 write!(f, "the {format} superblock at byte {offset} is damaged: {error}")
+            }
+            Reject::BadBlocks { offset, error } => {
+                write!(f, "the bad-block log at byte {offset} is damaged: {error}")
             }
             Reject::Short { disk_bytes, needed_bytes } => write!(
                 f,
@@ -109,8 +126,9 @@ pub(crate) async fn look(
         }
     }
     if let Some((format, superblock, map)) = choose(members, wanted) {
+        let bad = bad_blocks(reach, &**disk, &superblock, &map).await?;
         let (name, disk) = (name.to_string(), Rc::clone(disk));
-        return Ok(Sighting { name, disk, format, superblock, map });
+        return Ok(Sighting { name, disk, format, superblock, map, bad });
     }
     match rejects.into_iter().next() {
         Some(reject) => Err(reject),
@@ -180,16 +198,22 @@ fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     best.map(|index| members.swap_remove(index))
 }
 
-/// The bad-block list of a member.
-pub(crate) async fn bad_blocks(reach: &Reach, found: &Sighting) -> io::Result<FoundBadBlocks> {
-    let none = || FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() };
-    let Some(range) = &found.map.bad_blocks else { return Ok(none()) };
-    if !found.superblock.features.contains(Features::BAD_BLOCKS) {
-        return Ok(none());
-    }
-    let bytes = reach.read(&*found.disk, range.clone()).await?;
-    let parsed = BadBlocks::parse(&bytes, found.superblock.bblog_shift);
-    Ok(parsed.unwrap_or_else(|error| FoundBadBlocks { refused: vec![error], ..none() }))
+/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks would
+/// be taken for good ones.
+async fn bad_blocks(
+    reach: &Reach,
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    map: &ByteMap,
+) -> Result<FoundBadBlocks, Reject> {
+    let log = map.bad_blocks.clone().filter(|_| superblock.features.contains(Features::BAD_BLOCKS));
+    let Some(log) = log else {
+        return Ok(FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() });
+    };
+    let offset = log.start;
+    let bytes = reach.read(disk, log).await.map_err(Reject::Unreadable)?;
+    BadBlocks::parse(&bytes, superblock.bblog_shift)
+        .map_err(|error| Reject::BadBlocks { offset, error })
 }
 
 /// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read and

@@ -1,7 +1,7 @@
-//! What must be synced: bitmaps, bad-block lists, and whether a dirty array may be started.
+//! What must be synced, and whether a dirty array may be started.
 //!
-//! Owns the reading of what lies beside the superblocks. The copies of a bitmap are merged: a bit that
-//! any copy has counts, since a bit too many only costs time.
+//! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a bit too
+//! many only costs time.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use layout::md::{Bitmap, Fault, Features, SECTOR};
 use layout::{Family, Geometry};
 
 use super::seats::Seated;
-use super::sighting::{self, Sighting};
+use super::sighting::Sighting;
 use super::together::Members;
 use super::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
@@ -23,7 +23,7 @@ use crate::ranges::RangeSet;
 use crate::sync::{array_range, sync_bytes};
 use crate::view::Mode;
 
-/// Everything beside the superblocks.
+/// What the members hold, and what of it is in doubt.
 pub(super) struct Loaded {
     pub(super) records: BTreeMap<MemberId, Record>,
     pub(super) bits: Option<Bits>,
@@ -42,17 +42,16 @@ enum Copy {
     Foreign(&'static str),
 }
 
-/// Reads bitmaps and bad-block lists.
+/// Reads the bitmaps.
 pub(super) async fn load(
     reach: &Reach,
     members: &Members,
     seated: &Seated,
     geometry: &Geometry,
 ) -> Loaded {
-    let reads = members.counted().map(|(_, found, _)| async move {
-        let bad = sighting::bad_blocks(reach, found).await;
-        (found, bad, read_bitmap(reach, found, geometry).await)
-    });
+    let reads = members
+        .counted()
+        .map(|(_, found, _)| async move { (found, read_bitmap(reach, found, geometry).await) });
     let mut loaded = Loaded {
         records: BTreeMap::new(),
         bits: None,
@@ -61,21 +60,12 @@ pub(super) async fn load(
         foreign_bitmap: None,
     };
     let mut copies = Vec::new();
-    for (found, bad, copy) in all(reads).await {
+    for (found, copy) in all(reads).await {
         let id = MemberId(found.superblock.dev_number);
         let mut remark = |text: String| {
             loaded.notes.push(Note::Remark { name: found.name.clone(), text });
         };
-        let bad = match bad {
-            Ok(bad) => {
-                bad.refused.iter().for_each(|error| remark(error.to_string()));
-                bad.blocks
-            }
-            Err(error) => {
-                remark(format!("its bad-block log cannot be read: {error}"));
-                Default::default()
-            }
-        };
+        found.bad.refused.iter().for_each(|error| remark(error.to_string()));
         let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, twin)| {
             !twin && seated.configuration.seats[slot.index()].recovered.is_none()
         });
@@ -86,10 +76,7 @@ pub(super) async fn load(
             Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
             _ => {}
         }
-        let Sighting { name, disk, superblock, map, .. } = found.clone();
-        let (bad_changed, behind) = (false, Pages::ALL);
-        let record = Record { name, disk, map, superblock, bad, bad_changed, behind };
-        loaded.records.insert(id, record);
+        loaded.records.insert(id, found.clone().into_record());
     }
     loaded.merge(copies, members, geometry);
     loaded.find_unsynced(members, geometry);
@@ -177,7 +164,7 @@ impl Loaded {
         let from = superblock.resync_offset.saturating_mul(SECTOR).min(end);
         let to_array = |sync: std::ops::Range<u64>| array_range(geometry, sync);
         self.unsynced = match &self.bits {
-            None => [from..end].into_iter().map(to_array).collect(),
+            None => std::iter::once(to_array(from..end)).collect(),
             Some(bits) => {
                 let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
                 let dirty = dirty.map(|range| range.start.max(from)..range.end.min(end));

@@ -10,7 +10,7 @@ use layout::{Layout, Level, Slot};
 use super::*;
 use crate::error::ErrorKind;
 use crate::ledger::Decision;
-use crate::ledger::rig::{CHUNK, MIB, Rig, TestDisk, new_array, says, text};
+use crate::ledger::rig::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
 use crate::view::{Mode, Seat};
 
 /// Members that each level can have here.
@@ -65,7 +65,10 @@ fn what_was_created_is_assembled_at_every_level_and_version() {
             assert!(rig.acts().concat().is_empty(), "assembly writes nothing");
             assert_eq!(assembly.facts(), &facts);
             assert_eq!((facts.layout, facts.slots), (new.layout, count));
-            assert_eq!((facts.name.as_str(), facts.capacity), ("data", assembly.geometry.capacity()));
+            assert_eq!(
+                (facts.name.as_str(), facts.capacity),
+                ("data", assembly.geometry.capacity())
+            );
             let seats: Vec<_> = assembly.configuration.seats.iter().map(|s| s.member).collect();
             let members: Vec<_> = (0..count).map(|id| Some(MemberId(id as u32))).collect();
             assert_eq!(seats, members);
@@ -178,7 +181,8 @@ fn wrong_disks_are_refused_by_name() {
     copied.disks.push(rig.disks[2].copy(8 * MIB));
     says(&text(copied.all()), &["disk2 and disk3", "number 2"]);
     // Of another shape.
-    let edits: [(&str, fn(&mut layout::md::Superblock)); 4] = [
+    type Edit = fn(&mut layout::md::Superblock);
+    let edits: [(&str, Edit); 4] = [
         ("level 4", |superblock| superblock.level = 4),
         ("layout 0", |superblock| superblock.layout = 0),
         ("chunk sectors 64", |superblock| superblock.chunk_sectors = 64),
@@ -195,7 +199,8 @@ fn wrong_disks_are_refused_by_name() {
 fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let mut cut = Rig::new(0);
-    cut.disks = vec![Rc::clone(&rig.disks[0]), Rc::clone(&rig.disks[1]), rig.disks[2].copy(5 * MIB)];
+    cut.disks =
+        vec![Rc::clone(&rig.disks[0]), Rc::clone(&rig.disks[1]), rig.disks[2].copy(5 * MIB)];
     let error = text(cut.all());
     says(&error, &["disk2", "it has 5242880 bytes", "ends at byte 8388608", "slots 2"]);
     says(&notes(&cut.assemble(&[0, 1, 2], &degraded()).unwrap()), &["disk2", "5242880"]);
@@ -206,6 +211,13 @@ fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
     says(&error, &["disk1", "md 1.2 superblock at byte 4096", "sb_csum at byte 216"]);
     let assembly = rig.assemble(&[0, 1, 2], &degraded()).unwrap();
     says(&notes(&assembly), &["disk1 was left out", "sb_csum"]);
+
+    let rig = Rig::of(Level::Raid5, 3, |_| ());
+    rig.edit(1, |superblock| {
+        superblock.features = superblock.features.with(Features::BAD_BLOCKS);
+        superblock.bblog_shift = 99;
+    });
+    says(&text(rig.all()), &["disk1", "bad-block log at byte", "bblog_shift", "99"]);
 
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     rig.edit(1, |superblock| superblock.bblog_offset = 9000);
@@ -261,7 +273,8 @@ fn without_a_bitmap_a_dirty_array_is_synced_whole_and_a_clean_one_not_at_all() {
 
 #[test]
 fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
-    let lose: [(&str, fn(&Rig)); 3] = [
+    type Lose = fn(&Rig);
+    let lose: [(&str, Lose); 3] = [
         ("uuid", |rig| rig.disks.iter().for_each(|disk| disk.mem.poke(8192 + 8, &[1; 16]))),
         ("event 0", |rig| rig.disks.iter().for_each(|disk| disk.mem.poke(8192 + 24, &[0; 8]))),
         ("magic", |rig| rig.disks.iter().for_each(|disk| disk.mem.poke(8192, &[0; 4]))),
@@ -290,7 +303,9 @@ fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
 
 #[test]
 fn dirty_and_degraded_parity_is_refused_unless_forced() {
-    for (level, count) in [(Level::Raid4, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid35, 5)] {
+    for (level, count) in
+        [(Level::Raid4, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid35, 5)]
+    {
         let rig = Rig::of(level, count, |_| ());
         let assembly = rig.all().unwrap();
         commit(&assembly, assembly.configuration.clone(), false);
@@ -386,12 +401,31 @@ fn old_superblock(bytes: u64, number: u32) -> (u64, Vec<u8>) {
     let mut sb = vec![0; 4096];
     let mut put = |at: usize, value: u32| sb[at..at + 4].copy_from_slice(&value.to_le_bytes());
     let words = [
-        (0, 0xa92b_4efc), (8, 90), (20, 7), (28, 1), (32, 1024), (36, 2), (40, 2), (52, 8), (56, 9),
-        (60, 10), (132, 1), (156, 5), (512, 0), (524, 0), (528, 6), (640, 1), (652, 1), (656, 6),
-        (3968, number), (3980, number), (3984, 6),
+        (0, 0xa92b_4efc),
+        (8, 90),
+        (20, 7),
+        (28, 1),
+        (32, 1024),
+        (36, 2),
+        (40, 2),
+        (52, 8),
+        (56, 9),
+        (60, 10),
+        (132, 1),
+        (156, 5),
+        (512, 0),
+        (524, 0),
+        (528, 6),
+        (640, 1),
+        (652, 1),
+        (656, 6),
+        (3968, number),
+        (3980, number),
+        (3984, 6),
     ];
     words.into_iter().for_each(|(at, value)| put(at, value));
-    let sum: u64 = sb.chunks(4).map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]]))).sum();
+    let sum: u64 =
+        sb.chunks(4).map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]]))).sum();
     let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
     sb[152..156].copy_from_slice(&sum.to_le_bytes());
     (layout::md::super090::position(bytes).unwrap(), sb)
@@ -470,4 +504,59 @@ fn superblocks_in_other_hands_are_kept_as_they_were() {
     assert_eq!((superblock.logical_block_size, superblock.device_flags), (512, 1));
     assert_eq!(superblock.resync_offset, CLEAN);
     assert_eq!(assembly.members[1].disk.limits().bytes, 8 * MIB);
+}
+
+/// Any bytes in place of metadata: an error or an array, never a panic, never a write elsewhere.
+#[test]
+fn noise_in_the_metadata_is_an_error_or_harmless() {
+    let mut seed = 7_u64;
+    let mut number = |below: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % below
+    };
+    let risky = allowing(|options| options.force_dirty_degraded = true);
+    let (mut started, mut refused) = (0, 0);
+    for round in 0..600 {
+        let (level, count) = LEVELS[number(8) as usize];
+        let rig = Rig::of(level, count, |_| ());
+        for _ in 0..=number(2) {
+            let disk = &rig.disks[number(count as u64) as usize].mem;
+            if round % 3 == 0 {
+                disk.poke(8192 + number(8192), &[number(256) as u8, number(256) as u8]);
+                continue;
+            }
+            // A field of the superblock, under a right checksum.
+            let mut block = [0; 512];
+            disk.peek(4096, &mut block);
+            let at = (8 + 4 * number(126)) as usize;
+            let value = [0, 1, u32::MAX, number(1 << 31) as u32, number(300) as u32];
+            block[at..at + 4].copy_from_slice(&value[number(5) as usize].to_le_bytes());
+            let roles = u64::from(u16::from_le_bytes([block[220], block[221]]));
+            let used = (256 + 2 * roles).min(512) as usize;
+            let sum = layout::md::superblock::checksum(&block[..used]);
+            block[216..220].copy_from_slice(&sum.to_le_bytes());
+            disk.poke(4096, &block);
+        }
+        let which: Vec<usize> = (0..count).collect();
+        rig.acts();
+        let Ok(assembly) = rig.assemble(&which, &risky) else {
+            refused += 1;
+            continue;
+        };
+        started += 1;
+        commit(&assembly, assembly.configuration.clone(), false);
+        for (disk, acts) in rig.acts().iter().enumerate() {
+            let data = &assembly.members.iter().find(|joined| joined.name == format!("disk{disk}"));
+            let Some(joined) = data else {
+                assert!(acts.is_empty(), "a disk that was left out is written");
+                continue;
+            };
+            let inside = |act: &Act| match act {
+                Act::Write(range, _) => range.end <= joined.data_offset,
+                Act::Flush => true,
+            };
+            assert!(acts.iter().all(inside), "{level}: {acts:?} beyond {}", joined.data_offset);
+        }
+    }
+    assert!(started > 100 && refused > 50, "{started} started, {refused} refused");
 }

@@ -134,6 +134,7 @@ fn stale(found: &Sighting, latest: &Sighting, lapse: Lapse) -> Note {
         Lapse::GivenUp => "the others went on without it".to_string(),
         Lapse::Behind => "it missed more than one change".to_string(),
         Lapse::Replaced => "another disk has its number now".to_string(),
+        Lapse::Unknown => "the others do not know its number".to_string(),
         Lapse::Elsewhere(own) => format!("it says it holds slot {own}, the others say otherwise"),
     };
     Note::Stale {

@@ -92,7 +92,11 @@ impl Ledger {
             bad_changed: false,
             behind: Pages::ALL,
         };
-        self.state.borrow_mut().records.insert(id, record);
+        let mut state = self.state.borrow_mut();
+        if let Some(role) = state.roles.get_mut(id.0 as usize) {
+            *role = Role::Spare;
+        }
+        state.records.insert(id, record);
         Ok(Admitted { id, data_offset })
     }
 
@@ -123,7 +127,8 @@ impl Ledger {
         let limits = disk.limits();
         let refuse = |what: String| Err(Error::refused(what));
         let state = self.state.borrow();
-        if let Some(same) = state.records.values().find(|r| Rc::ptr_eq(&r.disk, disk)) {
+        let mut held = state.records.iter().filter(|(id, _)| !state.is_gone(**id));
+        if let Some((_, same)) = held.find(|(_, record)| Rc::ptr_eq(&record.disk, disk)) {
             return refuse(format!("{name} is a member already, as {}", same.name));
         }
         if limits.read_only {
@@ -171,9 +176,12 @@ impl Ledger {
         };
         let numbers = || (self.geometry.slots() as u32..MAX_DEVICES as u32).take_while(fits);
         let role = |number: u32| state.roles.get(number as usize).copied().unwrap_or(Role::Spare);
-        let free = |number: &u32| !state.records.contains_key(&MemberId(*number));
-        let fresh = numbers().find(|number| free(number) && role(*number) == Role::Spare);
-        let number = fresh.or_else(|| numbers().find(free));
+        let free = |number: &u32| {
+            let known = state.records.contains_key(&MemberId(*number));
+            !known && role(*number) == Role::Spare
+        };
+        let gone = |number: &u32| role(*number) == Role::Faulty;
+        let number = numbers().find(free).or_else(|| numbers().find(gone));
         number.map(MemberId).ok_or_else(|| {
             Error::refused(format!("{name}: the superblock has no room for one more member"))
         })
@@ -189,22 +197,10 @@ impl Ledger {
         self.check_disk(&disk, name)?;
         let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
-        let bad = sighting::bad_blocks(&self.reach, &found).await.map_err(|why| {
-            Error::refused(format!("{name}: its bad-block log cannot be read")).because(why)
-        })?;
         let slot = self.may_return(&found)?;
-        let Sighting { superblock, map, .. } = found;
-        let id = MemberId(superblock.dev_number);
-        let data_offset = map.data.start;
-        let record = Record {
-            name: name.to_string(),
-            disk,
-            map,
-            superblock,
-            bad: bad.blocks,
-            bad_changed: false,
-            behind: Pages::ALL,
-        };
+        let record = found.into_record();
+        let id = MemberId(record.superblock.dev_number);
+        let data_offset = record.map.data.start;
         let bad = record.bad_ranges();
         let mut state = self.state.borrow_mut();
         let bits = state.bits.as_ref().expect("may_return asks for a bitmap");
@@ -237,7 +233,7 @@ impl Ledger {
             return refuse("it was not rebuilt to the end when it left".to_string());
         }
         let id = MemberId(theirs.dev_number);
-        if let Some(other) = state.records.get(&id) {
+        if let Some(other) = state.records.get(&id).filter(|_| !state.is_gone(id)) {
             return refuse(format!("its number {} is {}'s now", id.0, other.name));
         }
         let holder = state

@@ -38,6 +38,11 @@ impl Record {
         let block = self.disk.limits().logical_block as usize;
         let mut bytes = superblock.print();
         bytes.resize(bytes.len().next_multiple_of(block), 0);
+        let room = &self.map.superblock;
+        if bytes.len() as u64 > room.end - room.start {
+            let what = "the superblock does not fit between what lies before and behind it";
+            return Err(io::Error::refused(what));
+        }
         reach.write(&*self.disk, self.map.superblock.start, &bytes, true).await
     }
 

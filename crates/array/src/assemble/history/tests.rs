@@ -129,6 +129,9 @@ fn a_number_belongs_to_whoever_has_it_last() {
     let judged = judge(&[&old, &members[0], &members[1]]).unwrap();
     assert_eq!(judged.standings[0], Standing::Stale(Lapse::Replaced));
     assert_eq!(judged.standings[2], active(2));
+    let unknown =
+        verdict(&[(0, 20, "012"), (1, 20, "012"), (2, 20, "012"), (7, 20, "012")]).unwrap();
+    assert_eq!(unknown[3], Standing::Stale(Lapse::Unknown));
     let elsewhere = verdict(&[(0, 20, "012"), (1, 20, "021")]).unwrap();
     assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
 }
