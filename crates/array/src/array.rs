@@ -1,7 +1,7 @@
 //! An array: a disk made of members.
 //!
-//! The public face of the engine. Takes requests apart into units for the shards, offers the verbs of
-//! the array's life, and owns all its tasks: the host drives [`Array::run`] and nothing else.
+//! The public face of the engine. Takes requests apart into units for the shards, offers the verbs
+//! of the array's life, and owns all its tasks: the host drives [`Array::run`] and nothing else.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -70,8 +70,8 @@ struct Inner {
 }
 
 impl Array {
-    /// Starts an array from what was assembled. Nothing is written until something must be: the first
-    /// write, a rebuild, a resync.
+    /// Starts an array from what was assembled. Nothing is written until something must be: the
+    /// first write, a rebuild, a resync.
     pub fn start(assembly: Assembly, host: &Host) -> Array {
         let mailboxes = io::mailbox::local(host.shards);
         let mailboxes: Vec<Rc<dyn Mailbox<Message>>> =
@@ -369,8 +369,8 @@ impl Array {
         if stopped { Ok(()) } else { Err(Error::refused("no scrub is under way")) }
     }
 
-    /// Limits the speed of background work, in bytes of a member per second: at most `max`, and `min`
-    /// while clients are at work. Takes effect at once.
+    /// Limits the speed of background work, in bytes of a member per second: at most `max`, and
+    /// `min` while clients are at work. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
         self.inner.keeper.pace.min.set(min);
         self.inner.keeper.pace.max.set(max);

@@ -1,8 +1,8 @@
 //! Which copy to read: a stream stays with its copy, a new one goes where there is least to do.
 //!
-//! A read that begins where an earlier one ended belongs to its stream and reads the same copy, so that
-//! each member sees runs of addresses. The table of streams is larger than the number of copies: a
-//! third reader on two copies does not make the first two lose theirs.
+//! A read that begins where an earlier one ended belongs to its stream and reads the same copy, so
+//! that each member sees runs of addresses. The table of streams is larger than the number of
+//! copies: a third reader on two copies does not make the first two lose theirs.
 
 use std::cell::RefCell;
 
@@ -35,8 +35,8 @@ struct Stream {
 }
 
 impl Balancer {
-    /// The copy to read for `len` bytes from `array_offset`; `member` gives the member of a place that
-    /// can be read now. `None` if there is none.
+    /// The copy to read for `len` bytes from `array_offset`; `member` gives the member of a place
+    /// that can be read now. `None` if there is none.
     pub(crate) fn choose<'a>(
         &self,
         array_offset: u64,

@@ -195,8 +195,9 @@ impl Batch {
         all
     }
 
-    /// Empties the batch: hands each read's buffers to `read` with their tags (no buffer where it stays
-    /// with a member that does not answer), each other ended work to `other`, and gives the failures.
+    /// Empties the batch: hands each read's buffers to `read` with their tags (no buffer where it
+    /// stays with a member that does not answer), each other ended work to `other`, and gives the
+    /// failures.
     pub(crate) fn drain(
         &mut self,
         mut read: impl FnMut(u32, Option<Buf>, bool),

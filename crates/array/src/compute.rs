@@ -42,8 +42,8 @@ pub(crate) fn terms<'a, R>(
     gathered(each, (0, &[]), with)
 }
 
-/// Computes P, Q or both of a row of `len` bytes from all its data. `source(index, at)` gives the bytes
-/// of data `index` from offset `at` on, as far as they lie in one piece: at least one byte.
+/// Computes P, Q or both of a row of `len` bytes from all its data. `source(index, at)` gives the
+/// bytes of data `index` from offset `at` on, as far as they lie in one piece: at least one byte.
 pub(crate) fn encode<'a>(
     kernel: Kernel,
     map: &StripeMap,
@@ -73,8 +73,8 @@ pub(crate) fn encode<'a>(
     }
 }
 
-/// Changes P and Q of a row by what one block of data changes. `new(at)` gives the new bytes from `at`
-/// on, as far as they lie in one piece.
+/// Changes P and Q of a row by what one block of data changes. `new(at)` gives the new bytes from
+/// `at` on, as far as they lie in one piece.
 pub(crate) fn update<'a>(
     kernel: Kernel,
     exponent: u8,
@@ -102,8 +102,8 @@ pub(crate) fn update<'a>(
     }
 }
 
-/// Recovers the lost data of a row. `have(slot)` gives the bytes of any slot that was read; the result
-/// goes to `x` and, for two lost blocks, `y`, in the order of [`Erasure::lost`].
+/// Recovers the lost data of a row. `have(slot)` gives the bytes of any slot that was read; the
+/// result goes to `x` and, for two lost blocks, `y`, in the order of [`Erasure::lost`].
 pub(crate) fn recover<'a>(
     kernel: Kernel,
     map: &StripeMap,

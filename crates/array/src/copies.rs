@@ -1,8 +1,8 @@
 //! Levels without parity: every copy of a range is written, one is read.
 //!
-//! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be read,
-//! and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go to the
-//! first readable copy, so that what was read once stays so.
+//! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be
+//! read, and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go
+//! to the first readable copy, so that what was read once stays so.
 
 use std::rc::Rc;
 
@@ -131,8 +131,8 @@ impl Shard {
         self.read_any_copy(work, manner, (offset, len), bufs).await
     }
 
-    /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites the
-    /// copies that could not.
+    /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites
+    /// the copies that could not.
     async fn read_any_copy(
         &self,
         work: &mut Scratch,

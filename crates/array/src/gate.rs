@@ -1,8 +1,9 @@
 //! The barrier between epochs.
 //!
-//! Units go through the gate before they look at the view. To change the membership the keeper closes
-//! the gate: no unit enters; those inside end, or park because they need the change. When all are
-//! parked or gone the shard is *still*, the change may be made, and the gate opens with a new view.
+//! Units go through the gate before they look at the view. To change the membership the keeper
+//! closes the gate: no unit enters; those inside end, or park because they need the change. When
+//! all are parked or gone the shard is *still*, the change may be made, and the gate opens with a
+//! new view.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;

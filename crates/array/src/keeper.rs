@@ -12,12 +12,13 @@
 //! background jobs. Never touches data.
 //!
 //! Invariants:
-//! - The membership changes only while every shard is still (no unit moves, so none can mix epochs).
-//! - A loss is durable on every survivor before the gate opens, so before anything that it affects is
-//!   acknowledged. A loss that the level cannot bear is not recorded: the array stops being written
-//!   instead, and its members stay as they were for whoever repairs the cause.
-//! - A region's bit is durable before a shard may write there, and cleared only when every shard has
-//!   flushed and the array is whole.
+//! - The membership changes only while every shard is still (no unit moves, so none can mix
+//!   epochs).
+//! - A loss is durable on every survivor before the gate opens, so before anything that it affects
+//!   is acknowledged. A loss that the level cannot bear is not recorded: the array stops being
+//!   written instead, and its members stay as they were for whoever repairs the cause.
+//! - A region's bit is durable before a shard may write there, and cleared only when every shard
+//!   has flushed and the array is whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -185,7 +186,8 @@ impl Keeper {
         self.stirred.raise();
     }
 
-    /// A rebuild could not recover a block: the member's bad-block list says so from the next commit on.
+    /// A rebuild could not recover a block: the member's bad-block list says so from the next
+    /// commit on.
     fn record_bad(&self, member: MemberId, start: u64, len: u64) {
         let text = format!("{len} bytes at offset {start} of its data could not be recovered");
         self.note(EventKind::BadBlock, Some(member), text);
@@ -252,8 +254,8 @@ impl Keeper {
         Decision { configuration, clean: self.clean.get(), resync_from }
     }
 
-    /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the configuration
-    /// only then: what was so before may not be so any more.
+    /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the
+    /// configuration only then: what was so before may not be so any more.
     async fn take_turn(&self) {
         while self.deciding.replace(true) {
             self.decided.wait().await;
@@ -265,8 +267,8 @@ impl Keeper {
         self.decided.raise();
     }
 
-    /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members that
-    /// cannot be written are reported as lost, and the record is made again without them.
+    /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members
+    /// that cannot be written are reported as lost, and the record is made again without them.
     pub(crate) async fn record(&self) -> Result<()> {
         loop {
             self.take_turn().await;

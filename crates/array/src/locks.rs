@@ -57,8 +57,8 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-/// A place in the queue for some rows. As a future: completes when they are locked. Dropping it lets
-/// them go.
+/// A place in the queue for some rows. As a future: completes when they are locked. Dropping it
+/// lets them go.
 #[must_use = "dropping a claim unlocks"]
 pub(crate) struct Claim {
     locks: Rc<Locks>,

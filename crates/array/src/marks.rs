@@ -1,9 +1,9 @@
 //! One shard's side of the write-intent bitmap: which regions it may write to.
 //!
 //! Before bytes of a region go out, the region's mark must be durable on the members; that is the
-//! keeper's work ([`Intent`]). A shard remembers what it was granted, so that all but the first write
-//! to a region pass without a message, and gives regions back when nothing was written there for a
-//! while and everything is flushed.
+//! keeper's work ([`Intent`]). A shard remembers what it was granted, so that all but the first
+//! write to a region pass without a message, and gives regions back when nothing was written there
+//! for a while and everything is flushed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
 pub trait Intent {
-    /// Marks these regions as about to be written. Completes with true when the marks are durable; with
-    /// false, nothing may be written.
+    /// Marks these regions as about to be written. Completes with true when the marks are durable;
+    /// with false, nothing may be written.
     fn acquire(&self, regions: RangeInclusive<u64>) -> Completion<bool>;
 
     /// The holder has flushed all that it wrote to these regions and writes there no more.
@@ -99,8 +99,8 @@ impl Marks {
         held.iter().filter(|(_, mark)| idle(mark)).map(|(&region, _)| region).collect()
     }
 
-    /// Gives back those of `regions` that were not written since `since`, when a flush of all members
-    /// that began then has completed.
+    /// Gives back those of `regions` that were not written since `since`, when a flush of all
+    /// members that began then has completed.
     pub(crate) fn release(&self, mut regions: Vec<u64>, since: Time) {
         let mut held = self.held.borrow_mut();
         regions.retain(|region| {

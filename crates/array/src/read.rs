@@ -1,10 +1,10 @@
-//! Reading: straight into the client's buffers where the bytes can be read, by way of the row's other
-//! slots where they cannot.
+//! Reading: straight into the client's buffers where the bytes can be read, by way of the row's
+//! other slots where they cannot.
 //!
 //! A read of a healthy stripe takes no lock and copies nothing. Where something is missing, not yet
-//! rebuilt or cannot be read, the rows concerned are locked, their other slots are read once, and the
-//! missing bytes computed. A block that gave a read error is then rewritten from what was recovered and
-//! read once more: a member that cannot do that is lost.
+//! rebuilt or cannot be read, the rows concerned are locked, their other slots are read once, and
+//! the missing bytes computed. A block that gave a read error is then rewritten from what was
+//! recovered and read once more: a member that cannot do that is lost.
 
 use std::rc::Rc;
 use std::vec::Drain;
@@ -21,8 +21,8 @@ use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::view::View;
 
-/// The client's buffers of a read, cut into parts as the members are asked for them. In array order; a
-/// part is out while a member fills it.
+/// The client's buffers of a read, cut into parts as the members are asked for them. In array
+/// order; a part is out while a member fills it.
 pub(crate) type Parts = Vec<Option<Buf>>;
 
 /// Cuts the next `len` bytes off the client's buffers, at their borders too.
@@ -158,7 +158,8 @@ impl Shard {
         whole
     }
 
-    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave errors.
+    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave
+    /// errors.
     async fn read_rows(
         &self,
         work: &mut Scratch,
@@ -265,8 +266,8 @@ impl Shard {
         }
     }
 
-    /// Computes the lost data of a row: the bytes of the first lost slot, and of the second if there
-    /// are two.
+    /// Computes the lost data of a row: the bytes of the first lost slot, and of the second if
+    /// there are two.
     pub(crate) fn recover_row(
         &self,
         work: &RowWork,
@@ -305,8 +306,8 @@ impl Shard {
         self.rewrite(work, manner, inside, view).await
     }
 
-    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that does not
-    /// give back what was written is lost.
+    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
+    /// does not give back what was written is lost.
     pub(crate) async fn rewrite(
         &self,
         work: &mut Scratch,
@@ -384,8 +385,8 @@ impl Target<'_> {
 }
 
 impl Shard {
-    /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to `each`
-    /// with its tag, the number of its range, and where in the range it begins.
+    /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
+    /// `each` with its tag, the number of its range, and where in the range it begins.
     pub(crate) fn cut_parts(
         parts: &mut Parts,
         bufs: &mut Vec<Buf>,

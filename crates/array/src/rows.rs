@@ -103,7 +103,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Plans the writing of the data alone, parity left as it is: only to measure what parity costs.
+    /// Plans the writing of the data alone, parity left as it is: only to measure what parity
+    /// costs.
     pub(crate) fn plan_without_parity(&self, view: &View, rows: &mut [RowWork]) {
         for work in rows {
             let write = work.touched().intersection(view.present);

@@ -1,8 +1,8 @@
-//! The space in which md counts synchronization: offsets of a member where every member holds a share
-//! of each stripe (parity levels and RAID 1), array offsets on RAID 10.
+//! The space in which md counts synchronization: offsets of a member where every member holds a
+//! share of each stripe (parity levels and RAID 1), array offsets on RAID 10.
 //!
-//! Resync offsets and the bits of the write-intent bitmap are in sync space; the engine itself thinks
-//! in array space.
+//! Resync offsets and the bits of the write-intent bitmap are in sync space; the engine itself
+//! thinks in array space.
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ pub(crate) fn array_range(geometry: &Geometry, sync: Range<u64>) -> Range<u64> {
     first..sync.end.div_ceil(chunk).saturating_mul(stripe).min(end)
 }
 
-/// From a position in array space up to which a slot was rebuilt, md's `recovery_offset`: all that the
-/// slot holds below it is there.
+/// From a position in array space up to which a slot was rebuilt, md's `recovery_offset`: all that
+/// the slot holds below it is there.
 pub(crate) fn recovery_offset(geometry: &Geometry, array_offset: u64) -> u64 {
     match geometry.family() {
         Family::Parity => array_offset / geometry.stripe_bytes() * geometry.chunk_bytes(),
@@ -59,8 +59,8 @@ pub(crate) fn recovery_offset(geometry: &Geometry, array_offset: u64) -> u64 {
     }
 }
 
-/// The inverse of [`recovery_offset`]: up to which array offset a slot with this `recovery_offset` can
-/// be relied on.
+/// The inverse of [`recovery_offset`]: up to which array offset a slot with this `recovery_offset`
+/// can be relied on.
 pub(crate) fn recovered_below(geometry: &Geometry, recovery_offset: u64) -> u64 {
     let end = geometry.capacity();
     let offset = match geometry.family() {

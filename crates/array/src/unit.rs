@@ -6,8 +6,8 @@
 //!    └────── Completion, when the last unit has ended ◀───────────┘
 //! ```
 //!
-//! A unit lies within one region, so one shard does all of it. Buffers of a read are split between its
-//! units and put together again in the shape in which they came.
+//! A unit lies within one region, so one shard does all of it. Buffers of a read are split between
+//! its units and put together again in the shape in which they came.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -104,8 +104,8 @@ impl Requests {
         }
     }
 
-    /// Registers a request of `units` units. `work` is what is given back in the end; of a read only
-    /// the shape is kept, its buffers travel with the units.
+    /// Registers a request of `units` units. `work` is what is given back in the end; of a read
+    /// only the shape is kept, its buffers travel with the units.
     pub(crate) fn begin(&self, offset: u64, work: Work, units: u32) -> (u32, Completion<Done>) {
         let mut table = self.table.borrow_mut();
         let number = self.vacant.borrow_mut().pop().unwrap_or_else(|| {
@@ -213,8 +213,8 @@ impl Requests {
     }
 }
 
-/// Puts the parts of a read together into buffers of the lengths with which it came; the parts' lists go
-/// to `spare`.
+/// Puts the parts of a read together into buffers of the lengths with which it came; the parts'
+/// lists go to `spare`.
 fn reassemble(
     into: &mut Vec<Buf>,
     lengths: &[u32],
@@ -262,8 +262,8 @@ impl Queue {
     }
 
     /// The oldest unit; if it is a write, together with the writes behind it that continue it up to
-    /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit that
-    /// overlaps it.
+    /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit
+    /// that overlaps it.
     pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
         let mut unit = self.units.pop_front()?;
         if !matches!(unit.action, Action::Write(_)) {

@@ -1,8 +1,8 @@
 //! Who sits where: the configuration that all shards agree on, and one shard's view of it.
 //!
-//! A [`Configuration`] is plain data: the keeper decides it and sends it to every shard. A [`View`] is
-//! what a shard makes of it, with its own handles on the members. A view never changes but for the
-//! watermarks of slots being rebuilt; a new epoch brings a new view.
+//! A [`Configuration`] is plain data: the keeper decides it and sends it to every shard. A [`View`]
+//! is what a shard makes of it, with its own handles on the members. A view never changes but for
+//! the watermarks of slots being rebuilt; a new epoch brings a new view.
 
 use std::cell::Cell;
 use std::rc::Rc;

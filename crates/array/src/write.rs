@@ -9,11 +9,12 @@
 //!                                         send the same bytes again where they still belong
 //! ```
 //!
-//! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on the
-//! row on the members is neither old nor new, so it must never be read to compute parity: the bytes
-//! d′, P′, Q′ are absolute, kept until the unit ends, and sent again as they are.
+//! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on
+//! the row on the members is neither old nor new, so it must never be read to compute parity: the
+//! bytes d′, P′, Q′ are absolute, kept until the unit ends, and sent again as they are.
 //!
-//! Invariant: when a unit is acknowledged, every slot that the newest epoch holds present has its bytes.
+//! Invariant: when a unit is acknowledged, every slot that the newest epoch holds present has its
+//! bytes.
 
 use io::{Buf, SharedBuf};
 use layout::plan::Method;
@@ -143,8 +144,8 @@ impl Shard {
         }
     }
 
-    /// Reads what the rows' plans ask for. False if something could not be read: members to be given up
-    /// are in `failures`, blocks that are bad are noted in their rows.
+    /// Reads what the rows' plans ask for. False if something could not be read: members to be
+    /// given up are in `failures`, blocks that are bad are noted in their rows.
     pub(crate) async fn read_for_rows(
         &self,
         work: &mut Scratch,
@@ -171,8 +172,8 @@ impl Shard {
         self.collect_pieces(work)
     }
 
-    /// Puts what the batch has read into the pieces. False if something failed: medium errors are noted
-    /// in the rows, anything else stays in `failures`.
+    /// Puts what the batch has read into the pieces. False if something failed: medium errors are
+    /// noted in the rows, anything else stays in `failures`.
     pub(crate) fn collect_pieces(&self, work: &mut Scratch) -> bool {
         let pieces = &mut work.pieces;
         work.batch.drain(
@@ -297,8 +298,8 @@ impl Shard {
         (p, q)
     }
 
-    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has its
-    /// own.
+    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
+    /// its own.
     pub(crate) async fn send(
         &self,
         work: &mut Scratch,

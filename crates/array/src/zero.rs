@@ -1,8 +1,8 @@
 //! Zeroing, discarding, and telling what is stored.
 //!
-//! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are written
-//! as zeros. A discard is passed on only where every member promises that discarded bytes read as
-//! zeros: otherwise parity and copies would disagree.
+//! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are
+//! written as zeros. A discard is passed on only where every member promises that discarded bytes
+//! read as zeros: otherwise parity and copies would disagree.
 
 use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};

@@ -117,7 +117,7 @@ fn healthy_requests_allocate_nothing() {
 fn degraded_requests_allocate_nothing() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 5), (Level::Raid6, 6)] {
         let (world, array) = started(level, members);
-        world.drive(&array, array.fail(MemberId(1))).expect("one may go");
+        world.run(&array, array.fail(MemberId(1))).expect("one may go");
         let range = array.limits().bytes;
         let (read, write) = buffers(&world, 8192);
         assert_eq!(count(&array, &[], reading(8192, range), read), 0, "{level}: degraded read");
@@ -146,7 +146,7 @@ fn nested_requests_allocate_nothing() {
         let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
         assemble(candidates(), &Options::default(), clock, Rc::new(random)).await
     };
-    let assembly = drive_all(&left_world, &[&left, &right], both).expect("it assembles");
+    let assembly = run_all(&left_world, &[&left, &right], both).expect("it assembles");
     let outer = Array::start(assembly, &world.host);
     let range = outer.limits().bytes;
     let (read, write) = buffers(&right_world, 4096);
@@ -156,7 +156,7 @@ fn nested_requests_allocate_nothing() {
 }
 
 /// Runs several arrays until the future completes.
-fn drive_all<T>(world: &World, arrays: &[&Array], future: impl Future<Output = T>) -> T {
+fn run_all<T>(world: &World, arrays: &[&Array], future: impl Future<Output = T>) -> T {
     let (first, rest) = arrays.split_first().expect("one at least");
     let mut runs: Vec<_> = rest.iter().map(|array| Box::pin(array.run())).collect();
     let mut future = pin!(future);
@@ -168,5 +168,5 @@ fn drive_all<T>(world: &World, arrays: &[&Array], future: impl Future<Output = T
         cx.waker().wake_by_ref();
         poll
     });
-    world.drive(first, all)
+    world.run(first, all)
 }

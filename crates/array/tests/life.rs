@@ -47,7 +47,7 @@ fn what_was_written_is_there_after_a_restart_on_every_level() {
         let array = world.start();
         let bytes = pattern(3584, 300_000 / 512 * 512, 1);
         world.write(&array, 3584, &bytes).expect("healthy");
-        world.drive(&array, array.stop()).expect("clean");
+        world.run(&array, array.stop()).expect("clean");
         let array = world.start();
         assert!(array.status().clean, "{level}: stopped in order");
         assert_eq!(world.read(&array, 3584, bytes.len()).expect("healthy"), bytes, "{level}");
@@ -148,7 +148,7 @@ fn different_rows_of_one_stripe_are_written_at_once_and_the_same_row_one_after_t
         array.submit(Op::write(offset, world.pool.copy_of(&bytes).freeze()))
     };
     let held = |before: usize| {
-        world.drive(&array, async {
+        world.run(&array, async {
             io::Clock::sleep_until(&*world.clock, io::Clock::now(&*world.clock)).await
         });
         world.disks.iter().map(|disk| disk.is_holding()).sum::<usize>() - before
@@ -163,7 +163,7 @@ fn different_rows_of_one_stripe_are_written_at_once_and_the_same_row_one_after_t
     assert_eq!(held(reads_a + reads_b), 0, "the same row waits, though its data is elsewhere");
     world.disks.iter().for_each(|disk| disk.release());
     for answer in [a, b, c] {
-        world.drive(&array, answer).result.expect("all done");
+        world.run(&array, answer).result.expect("all done");
     }
 }
 
@@ -176,7 +176,7 @@ fn replace_copies_while_the_old_member_serves() {
     let spare = array.status().spares[0].id;
     let offset = 3 << 20;
     world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
-    world.drive(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
     world.until(&array, |status| whole(status) && status.slots[0].twin.is_none());
     let status = array.status();
     assert_eq!(status.slots[0].member.as_ref().map(|member| member.id), Some(spare));
@@ -192,11 +192,11 @@ fn a_member_that_comes_back_gets_only_what_changed() {
     let bytes = pattern(0, 2 << 20, 9);
     world.write(&array, 0, &bytes).expect("healthy");
     world.until(&array, |status| status.clean);
-    world.drive(&array, array.fail(MemberId(1))).expect("one may go");
+    world.run(&array, array.fail(MemberId(1))).expect("one may go");
     let change = pattern(64 << 10, 64 << 10, 10);
     world.write(&array, 64 << 10, &change).expect("degraded");
-    world.drive(&array, array.remove(MemberId(1))).expect("it failed before");
-    world.drive(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
+    world.run(&array, array.remove(MemberId(1))).expect("it failed before");
+    world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
     world.until(&array, whole);
     world.disks[0].break_with(Fault::Gone);
     let mut expected = bytes;
@@ -242,12 +242,12 @@ fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<(usize, u64)> {
 fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
-    world.drive(&array, array.fail(MemberId(0))).expect("one may go");
-    let again = world.drive(&array, array.fail(MemberId(0))).expect_err("it is gone");
+    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    let again = world.run(&array, array.fail(MemberId(0))).expect_err("it is gone");
     assert!(again.to_string().contains("failed already"), "{again}");
-    let second = world.drive(&array, array.fail(MemberId(1))).expect_err("would lose data");
+    let second = world.run(&array, array.fail(MemberId(1))).expect_err("would lose data");
     assert!(second.to_string().contains("would lose data"), "{second}");
-    let used = world.drive(&array, array.remove(MemberId(1))).expect_err("in use");
+    let used = world.run(&array, array.remove(MemberId(1))).expect_err("in use");
     assert!(used.to_string().contains("fail it first"), "{used}");
     assert!(array.stop_scrub().is_err());
     assert_eq!(array.status().redundancy_left, 0);

@@ -39,8 +39,8 @@ impl Budget {
         Budget { state: Rc::new(RefCell::new(state)) }
     }
 
-    /// Takes `amount` units once they are there and all who came earlier were served. An amount over
-    /// the limit is granted alone, when nothing else is out: it must not wait for ever.
+    /// Takes `amount` units once they are there and all who came earlier were served. An amount
+    /// over the limit is granted alone, when nothing else is out: it must not wait for ever.
     pub fn take(&self, amount: u64) -> Take {
         Take { state: Rc::clone(&self.state), amount, turn: None }
     }

@@ -10,8 +10,8 @@
 //! [`BUF_ALIGN`], so a view that starts on a sector boundary may go to a disk without a copy.
 //!
 //! **Stable memory.** Bytes that somebody else may still change (a guest's pages, a client's shared
-//! memory) are *unstable*: parity computed from one state and data written from the next would differ.
-//! [`SharedBuf::stable`] copies them once; memory from a [`Pool`] is stable as it is.
+//! memory) are *unstable*: parity computed from one state and data written from the next would
+//! differ. [`SharedBuf::stable`] copies them once; memory from a [`Pool`] is stable as it is.
 //!
 //! Invariant: two `Buf`s, or a `Buf` and a `SharedBuf`, never cover the same byte.
 #![allow(unsafe_code)]
@@ -73,8 +73,8 @@ pub struct SharedBuf {
     len: u32,
 }
 
-// SAFETY: views of one block cover disjoint bytes (`Buf`) or are read-only (`SharedBuf`), the count of
-// views is atomic, and the pool's shelves are behind a mutex.
+// SAFETY: views of one block cover disjoint bytes (`Buf`) or are read-only (`SharedBuf`), the count
+// of views is atomic, and the pool's shelves are behind a mutex.
 unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
@@ -88,7 +88,8 @@ fn layout_of(class: u8) -> Layout {
 }
 
 impl Pool {
-    /// A pool that keeps at most `keep_bytes` of unused memory; what comes back beyond that is freed.
+    /// A pool that keeps at most `keep_bytes` of unused memory; what comes back beyond that is
+    /// freed.
     pub fn new(keep_bytes: usize) -> Pool {
         let free = Free { by_class: [const { Vec::new() }; CLASSES], bytes: 0 };
         Pool(Arc::new(Shelves { free: Mutex::new(free), keep_bytes }))

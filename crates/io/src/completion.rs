@@ -4,9 +4,10 @@
 //! [`Completion`], the disk holds the [`Ticket`] (slot and generation, eight bytes: it fits into an
 //! io_uring `user_data`). Finishing fills the slot and wakes the caller.
 //!
-//! **Contract.** An operation ends exactly once: finishing a ticket twice panics, because it means that
-//! a buffer was handed back while the kernel may still touch it. Dropping a `Completion` abandons the
-//! answer, never the operation: the slot and the buffers in it live until the disk finishes.
+//! **Contract.** An operation ends exactly once: finishing a ticket twice panics, because it means
+//! that a buffer was handed back while the kernel may still touch it. Dropping a `Completion`
+//! abandons the answer, never the operation: the slot and the buffers in it live until the disk
+//! finishes.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -3,11 +3,12 @@
 //! **Contract** (checked by `contract.rs` against every implementation):
 //! - Operations in flight may run in any order, except that a flush covers every write that was
 //!   *completed* before the flush was submitted. Overlapping writes in flight land in any order.
-//! - An operation owns its buffers and gives all of them back with its completion, exactly once, also
-//!   when it fails. Dropping the completion does not cancel it.
-//! - Reads fill all their buffers or fail. After a failed write the range holds old or new bytes, sector
-//!   by sector.
-//! - Without `fua`, a completed write may be lost by a power cut until a flush completes; with it, not.
+//! - An operation owns its buffers and gives all of them back with its completion, exactly once,
+//!   also when it fails. Dropping the completion does not cancel it.
+//! - Reads fill all their buffers or fail. After a failed write the range holds old or new bytes,
+//!   sector by sector.
+//! - Without `fua`, a completed write may be lost by a power cut until a flush completes; with it,
+//!   not.
 //! - Offsets and lengths are multiples of [`Limits::logical_block`], and within [`Limits::bytes`];
 //!   anything else is `Refused` and changes nothing.
 //! - A length of zero succeeds and does nothing.
@@ -64,7 +65,8 @@ pub enum Work {
         /// Refuse rather than be no faster than writing zeros.
         fast: bool,
     },
-    /// These bytes are not needed any more. What they read as later is in [`Limits::discard_zeroes`].
+    /// These bytes are not needed any more. What they read as later is in
+    /// [`Limits::discard_zeroes`].
     Discard {
         /// How many bytes.
         len: u64,

@@ -1,7 +1,7 @@
 //! What can go wrong with a disk, sorted by what the caller can do about it.
 //!
-//! One small matchable kind, one sentence of context (which disk, which offset, which call), and the
-//! error underneath where there is one.
+//! One small matchable kind, one sentence of context (which disk, which offset, which call), and
+//! the error underneath where there is one.
 
 use std::{error, fmt};
 

@@ -8,9 +8,9 @@
 //!     os      sim         the real world, the pretend world
 //! ```
 //!
-//! Owns the traits, the aligned buffer [`Buf`], the [`Completion`] of an operation, and [`MemDisk`], the
-//! contract of a disk made concrete. Never opens a file, a socket or a clock. `unsafe` stands in
-//! `buf.rs` only.
+//! Owns the traits, the aligned buffer [`Buf`], the [`Completion`] of an operation, and
+//! [`MemDisk`], the contract of a disk made concrete. Never opens a file, a socket or a clock.
+//! `unsafe` stands in `buf.rs` only.
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -83,7 +83,8 @@ impl MemDisk {
     }
 }
 
-/// Calls `each(page, range within the page, bytes done before)` for every page that the range touches.
+/// Calls `each(page, range within the page, bytes done before)` for every page that the range
+/// touches.
 fn for_pages(offset: u64, len: u64, mut each: impl FnMut(usize, std::ops::Range<usize>, usize)) {
     let page_bytes = BUF_ALIGN as u64;
     let mut done = 0;

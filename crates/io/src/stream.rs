@@ -1,5 +1,5 @@
-//! A connection that carries bytes in order: TCP, a unix socket, standard input and output, TLS over
-//! any of them.
+//! A connection that carries bytes in order: TCP, a unix socket, standard input and output, TLS
+//! over any of them.
 
 use std::io::{IoSlice, Result};
 use std::task::{Context, Poll};

@@ -1,7 +1,7 @@
 //! A set of futures driven as one: an owner's own tasks, without an executor and without `unsafe`.
 //!
-//! A [`TaskSet`] polls only the tasks that were woken, in the order in which they were woken. Its owner
-//! is itself a future that some host drives; tasks live as long as the set.
+//! A [`TaskSet`] polls only the tasks that were woken, in the order in which they were woken. Its
+//! owner is itself a future that some host drives; tasks live as long as the set.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -114,8 +114,8 @@ impl TaskSet {
         self.len() == 0
     }
 
-    /// Polls the woken tasks, and those that they wake, for a bounded number of rounds; then the host
-    /// gets its turn. Ready when the set is empty.
+    /// Polls the woken tasks, and those that they wake, for a bounded number of rounds; then the
+    /// host gets its turn. Ready when the set is empty.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut turn = self.turn.take();
         let mut outcome = None;
@@ -174,8 +174,8 @@ impl TaskSet {
     }
 }
 
-/// Polls a future that needs nothing from outside until it completes; `None` if it comes to a stand.
-/// For tests and for disks that answer at once.
+/// Polls a future that needs nothing from outside until it completes; `None` if it comes to a
+/// stand. For tests and for disks that answer at once.
 pub fn complete<T>(future: impl Future<Output = T>) -> Option<T> {
     struct Flag(AtomicBool);
     impl Wake for Flag {

@@ -45,8 +45,7 @@
 //!
 //! **Mirror** (`mirror.rs`). RAID 10 lays out positions: copy j of chunk c is at position c · near
 //! + j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots further
-//! on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case near =
-//! n.
+//! on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case near = n.
 //!
 //! ```text
 //!   near 2, 5 members    near 2, 4 members    far 2, 4 members    offset 2, 4 members

@@ -1,14 +1,14 @@
 //! What to do to read or write a row, as a value that can be printed, compared and enumerated.
 //!
-//! Owns the decisions of the parity levels; never does I/O, never computes parity. The engine executes
-//! what is decided here, for clients, rebuild, resync and scrub alike.
+//! Owns the decisions of the parity levels; never does I/O, never computes parity. The engine
+//! executes what is decided here, for clients, rebuild, resync and scrub alike.
 //!
 //! # Rows
 //!
-//! A *row* is one range of offsets taken across all the chunks of a stripe: the unit of parity. Bytes at
-//! the same offset of different chunks share parity; bytes at different offsets share nothing, so rows
-//! can be read, written and locked independently. A contiguous write to a stripe touches at most three
-//! rows, and in each a run of whole pieces:
+//! A *row* is one range of offsets taken across all the chunks of a stripe: the unit of parity.
+//! Bytes at the same offset of different chunks share parity; bytes at different offsets share
+//! nothing, so rows can be read, written and locked independently. A contiguous write to a stripe
+//! touches at most three rows, and in each a run of whole pieces:
 //!
 //! ```text
 //!              chunk 0    chunk 1    chunk 2        a write from the middle of chunk 0
@@ -23,7 +23,8 @@
 //!
 //! # The decision table for a write
 //!
-//! First line that holds wins; *touched* slots get new bytes, *kept* slots are the other data slots.
+//! First line that holds wins; *touched* slots get new bytes, *kept* slots are the other data
+//! slots.
 //!
 //! | a parity is writable | holds                                            | method            | reads |
 //! |----------------------|--------------------------------------------------|-------------------|-------|
@@ -86,7 +87,8 @@ pub fn rows(stripe: Stripe, from: u64, to: u64, chunk_bytes: u64) -> impl Iterat
     let cut = if first == last {
         [row(start, end, first, first + 1), row(0, 0, 0, 0), row(0, 0, 0, 0)]
     } else {
-        // The first chunk is touched from `start` on, the last one up to `end`, those between whole.
+        // The first chunk is touched from `start` on, the last one up to `end`, those between
+        // whole.
         let middle = if start < end {
             row(start, end, first, last + 1)
         } else {
@@ -128,8 +130,8 @@ impl Roles {
 /// What is known of one row when a plan is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowState {
-    /// Slots whose bytes of this row are current and can be read: not missing, not yet to be rebuilt,
-    /// no bad block, no bad checksum.
+    /// Slots whose bytes of this row are current and can be read: not missing, not yet to be
+    /// rebuilt, no bad block, no bad checksum.
     pub readable: SlotSet,
     /// Slots that must get what is written: the readable ones and those being rebuilt.
     pub writable: SlotSet,
@@ -270,7 +272,8 @@ pub fn plan_write(
             Err(DataLost { slots: nowhere })
         };
     }
-    // Full is the limit of Reconstruct with nothing kept; but what is lost must fit into the parity.
+    // Full is the limit of Reconstruct with nothing kept; but what is lost must fit into the
+    // parity.
     let unwritten = touched.difference(state.writable);
     if unwritten.count() > parity.count() {
         return Err(DataLost { slots: unwritten });

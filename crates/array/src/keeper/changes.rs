@@ -44,8 +44,8 @@ impl Keeper {
         .await;
     }
 
-    /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable, and
-    /// opens the gate. Members that cannot be written on the way are taken out too.
+    /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable,
+    /// and opens the gate. Members that cannot be written on the way are taken out too.
     pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
         self.still.set(0);
         self.broadcast(|| ToShard::Close);
@@ -85,8 +85,8 @@ impl Keeper {
         }
     }
 
-    /// Removes a member from wherever it is. If the array cannot go on without it, the array is broken
-    /// from then on.
+    /// Removes a member from wherever it is. If the array cannot go on without it, the array is
+    /// broken from then on.
     fn take_out(&self, next: &mut Configuration, id: MemberId) {
         next.spares.retain(|&spare| spare != id);
         let Some((slot, as_twin)) = next.seat_of(id) else { return };

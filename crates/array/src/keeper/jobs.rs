@@ -1,9 +1,9 @@
-//! Background jobs: spares take over by themselves, slots are rebuilt or copied, what is not synced is
-//! synced, and a scrub runs when it is asked for. One job at a time, in that order of urgency.
+//! Background jobs: spares take over by themselves, slots are rebuilt or copied, what is not synced
+//! is synced, and a scrub runs when it is asked for. One job at a time, in that order of urgency.
 //!
 //! A job walks the array from front to back in units like a client's, a few under way at once. All
-//! below its *position* is done; the position is made durable now and then, so that a restart goes on
-//! from there.
+//! below its *position* is done; the position is made durable now and then, so that a restart goes
+//! on from there.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -211,7 +211,8 @@ impl Keeper {
             }
             Task::Resync if self.configuration.borrow().mode == Mode::ReadWrite => {
                 // A failure to record is a loss, and is dealt with as one.
-                if self.record().await.is_ok() && finished {
+                let recorded = self.record().await.is_ok();
+                if recorded && finished {
                     self.clear_all_marks().await;
                 }
             }
@@ -305,8 +306,8 @@ impl Keeper {
         }
     }
 
-    /// Everything up to the end of this piece is done: says so to the shards, remembers it for the next
-    /// checkpoint, and for those who ask how far things are.
+    /// Everything up to the end of this piece is done: says so to the shards, remembers it for the
+    /// next checkpoint, and for those who ask how far things are.
     fn progress(&self, task: Task, ranges: &RangeSet, start: u64, len: u64, report: Report) {
         let end = start + len;
         let below = ranges.next(end).map_or(self.geometry.capacity(), |range| range.start);

@@ -1,5 +1,5 @@
-//! Rebuild, copy, resync and scrub of the parity levels: the same plans, rows and batches as a client's
-//! request, under the same locks.
+//! Rebuild, copy, resync and scrub of the parity levels: the same plans, rows and batches as a
+//! client's request, under the same locks.
 //!
 //! A row that cannot be recovered whole is taken apart into blocks of 4 KiB, so that one bad sector
 //! costs no more than its own block.
@@ -49,8 +49,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Brings the targets of a rebuild or copy up to date in one row; block by block if the row as a
-    /// whole cannot be recovered.
+    /// Brings the targets of a rebuild or copy up to date in one row; block by block if the row as
+    /// a whole cannot be recovered.
     async fn restore(
         &self,
         work: &mut Scratch,
@@ -303,22 +303,22 @@ impl Shard {
         self.rewrite(work, manner, inside, view).await
     }
 
-    /// Finds the blocks of a row that contradict each other, says which member is wrong where that can
-    /// be told, and puts what would mend them into `outgoing`.
+    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
+    /// can be told, and puts what would mend them into `outgoing`.
     fn settle_row(&self, row: &RowWork, work: &mut Scratch, task: Task, report: &mut Report) {
         let start = row.row.start;
         let mut at = 0;
         while at < row.row.len() {
             let len = GRAIN.min(row.row.len() - at);
             let block = Block { at: at as usize, len: len as usize };
-            if let Some((culprit, mends)) = self.settle_block(row, &work.pieces, block) {
+            if let Some(settled) = self.settle_block(row, &work.pieces, block) {
                 report.findings.push(Finding {
                     array_offset: self.stripe_offset(row.row.stripe),
                     member_offset: row.map.member_offset() + start + at,
                     len,
-                    culprit: culprit.filter(|_| task != Task::Resync),
+                    culprit: settled.culprit.filter(|_| task != Task::Resync),
                 });
-                for (slot, buf) in mends {
+                for (slot, buf) in settled.mends {
                     work.outgoing.push(Outgoing { slot, at: row.at() + at, bytes: buf.freeze() });
                 }
             }
@@ -326,14 +326,14 @@ impl Shard {
         }
     }
 
-    /// The culprit of one block, if its syndromes name one, and what to write to make it agree. `None`
-    /// if it agrees.
+    /// The culprit of one block, if its syndromes name one, and what to write to make it agree.
+    /// `None` if it agrees.
     fn settle_block(
         &self,
         row: &RowWork,
         pieces: &[crate::rows::Piece],
         block: Block,
-    ) -> Option<(Option<Slot>, Vec<(Slot, Buf)>)> {
+    ) -> Option<Settled> {
         let (map, kernel) = (&row.map, self.setup.kernel);
         let part = block.at..block.at + block.len;
         let have = |slot| &row.have(pieces, slot).expect("all slots were read")[part.clone()];
@@ -357,7 +357,7 @@ impl Shard {
             // The data block is wrong and P is right: what P says it should be.
             let mut right = self.pool.copy_of(have(map.p()));
             kernel.xor_into(&[&p[..], have(slot)], &mut right);
-            return Some((culprit, vec![(slot, right)]));
+            return Some(Settled { culprit, mends: vec![(slot, right)] });
         }
         let mut mends = Vec::new();
         if p_differs {
@@ -366,7 +366,7 @@ impl Shard {
         if let (Some(slot), Some(q)) = (map.q(), q.filter(|_| q_differs)) {
             mends.push((slot, q));
         }
-        Some((culprit, mends))
+        Some(Settled { culprit, mends })
     }
 
     /// Which slot alone explains wrong P and Q.
@@ -387,6 +387,13 @@ impl Shard {
             Culprit::None | Culprit::Unclear => None,
         }
     }
+}
+
+/// How a block that contradicts itself is settled: who is wrong, where it can be told, and what to
+/// write.
+struct Settled {
+    culprit: Option<Slot>,
+    mends: Vec<(Slot, Buf)>,
 }
 
 /// A block within a row.

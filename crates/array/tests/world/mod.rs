@@ -1,6 +1,6 @@
-//! A small world for tests of the engine: disks in memory that can be told to fail, a clock that jumps
-//! to the next timer, and arrays through real create and assemble bytes.
-#![allow(dead_code, reason = "each test uses its part of the world")]
+//! A small world for tests of the engine: disks in memory that can be told to fail, a clock that
+//! jumps to the next timer, and arrays through real create and assemble bytes.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part of the world")]
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -105,7 +105,8 @@ impl Disk for FaultyDisk {
         counter.set(counter.get() + 1);
         if op.work.is_write() {
             self.faults.borrow_mut().retain(|fault| {
-                !matches!(*fault, Fault::Unreadable { offset, len } if start <= offset && offset + len <= end)
+                !matches!(*fault, Fault::Unreadable { offset, len }
+                    if start <= offset && offset + len <= end)
             });
         }
         for fault in self.faults.borrow().iter() {
@@ -193,7 +194,7 @@ impl World {
     }
 
     /// Runs the array until the future completes; time jumps when nothing else happens.
-    pub fn drive<T>(&self, array: &Array, future: impl Future<Output = T>) -> T {
+    pub fn run<T>(&self, array: &Array, future: impl Future<Output = T>) -> T {
         let (mut future, mut run) = (pin!(future), pin!(array.run()));
         let mut stopped = false;
         for _ in 0..10_000_000 {
@@ -217,7 +218,7 @@ impl World {
 
     /// Runs the array until `done` holds.
     pub fn until(&self, array: &Array, done: impl Fn(&array::Status) -> bool) {
-        self.drive(array, async {
+        self.run(array, async {
             while !done(&array.status()) {
                 self.clock.sleep_until(Time(self.clock.now.get() + 1_000_000)).await;
             }
@@ -226,11 +227,11 @@ impl World {
 
     pub fn write(&self, array: &Array, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let op = Op::write(offset, self.pool.copy_of(bytes).freeze());
-        self.drive(array, array.submit(op)).result
+        self.run(array, array.submit(op)).result
     }
 
     pub fn read(&self, array: &Array, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let done = self.drive(array, array.submit(Op::read(offset, self.pool.take(len))));
+        let done = self.run(array, array.submit(Op::read(offset, self.pool.take(len))));
         done.result.clone().map(|()| done.into_buf().to_vec())
     }
 }

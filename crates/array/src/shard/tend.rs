@@ -1,0 +1,103 @@
+//! What a shard hears, and what it looks after as time goes by.
+
+use std::rc::Rc;
+
+use io::Ticket;
+
+use super::{KEEPER, Scratch, Shard, post};
+use crate::message::{Message, ToKeeper, ToShard};
+use crate::view::View;
+
+impl Shard {
+    /// Takes in messages until the shard stops.
+    pub(super) async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
+        let mut arrived = Vec::new();
+        while !self.stopping.get() {
+            std::future::poll_fn(|cx| self.mailbox.poll_receive(cx, &mut arrived)).await;
+            for message in arrived.drain(..) {
+                match message {
+                    Message::Shard(message) => self.handle(message),
+                    Message::Keeper(message) => {
+                        let keeper =
+                            keeper.as_ref().expect("only the keeper's shard is its address");
+                        keeper(message);
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(self: &Rc<Self>, message: ToShard) {
+        match message {
+            ToShard::Unit(unit) => self.enqueue(unit),
+            ToShard::Ended(ended) => self.end(ended),
+            ToShard::Close => self.gate.close(),
+            ToShard::Open(configuration) => {
+                let view = View::new(&configuration, |id| self.member(id));
+                *self.view.borrow_mut() = Rc::new(view);
+                self.gate.open();
+            }
+            ToShard::Marked { ticket, granted } => {
+                self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
+            }
+            ToShard::Recovered { slot, twin, below } => {
+                let view = self.view();
+                let seat = &view.seats[slot.index()];
+                let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
+                mark.set(mark.get().max(below));
+            }
+        }
+    }
+
+    /// Wakes those whose members are overdue. Apart from everything that can wait for a member.
+    pub(super) async fn keep_deadlines(self: Rc<Self>) {
+        let span = self.setup.bounds.deadline / 4;
+        while !self.stopping.get() {
+            if !self.watch.is_busy() {
+                self.watch.begun.wait().await;
+            }
+            let clock = &self.setup.clock;
+            clock.sleep_until(clock.now() + span).await;
+            self.watch.sweep(clock.now(), self.setup.bounds.deadline);
+        }
+    }
+
+    /// Gives back marks that are not needed any more.
+    pub(super) async fn tend_marks(self: Rc<Self>) {
+        let bounds = self.setup.bounds;
+        let span = bounds.clean_delay.min(bounds.region_linger / 4);
+        let mut scratch = Scratch::default();
+        while !self.stopping.get() {
+            if !self.marks.is_busy() {
+                self.stirred.wait().await;
+            }
+            let clock = &self.setup.clock;
+            clock.sleep_until(clock.now() + span).await;
+            let now = clock.now();
+            self.marks.settle(now, bounds.clean_delay);
+            let idle = self.marks.idle(now, bounds.region_linger);
+            if !idle.is_empty() && self.flush(&mut scratch).await.is_ok() {
+                self.marks.release(idle, now);
+            }
+        }
+    }
+
+    /// Tells the keeper each time the shard has come to a stand behind a closed gate.
+    pub(super) async fn report_stillness(self: Rc<Self>) {
+        loop {
+            self.gate.still().await;
+            let still = ToKeeper::Still { shard: self.index };
+            post(&*self.mailbox, KEEPER, Message::Keeper(still));
+            self.gate.opening().await;
+        }
+    }
+
+    /// Lets the shard's tasks end once the queue is empty.
+    pub(crate) fn stop(&self) {
+        self.stopping.set(true);
+        self.stirred.raise();
+        for worker in self.idle.borrow_mut().drain(..) {
+            worker.wake();
+        }
+    }
+}
