@@ -1,2 +1,102 @@
-//! The program.
-fn main() {}
+//! The program: command line, server, control API. Wiring only; what can go wrong lives below.
+//!
+//! ```text
+//!    main ── flags ── cmd/<verb>  ──▶ client ──────── HTTP, JSON ─────────▶ daemon/control
+//!                         │                                                     │
+//!                         └──▶ engine ──▶ array ◀── daemon ── net::nbd ◀────── orders
+//!    api: what is said, as types       terminal, page: to people       failure: what went wrong
+//! ```
+//!
+//! Knows every crate below, and is known by none.
+#![forbid(unsafe_code)]
+
+mod api;
+mod client;
+mod cmd;
+mod daemon;
+mod demo;
+mod disks;
+mod engine;
+mod failure;
+mod flags;
+mod http;
+mod notify;
+mod page;
+mod places;
+mod probe;
+mod size;
+mod terminal;
+mod tls;
+mod undo;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use failure::{Exit, Failure, Id};
+use flags::{Cli, Global};
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misunderstood(&error),
+    };
+    let terminal = Terminal::new(&cli.global);
+    let result = log(&cli.global).and_then(|()| cli.verb.run(&terminal));
+    match result {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(failure) => terminal.fail(&failure),
+    }
+}
+
+/// Help and version go to standard output; a wrong command line is an error like others, also in JSON.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    if help || !json {
+        // A reader that has gone away is no error.
+        let _ = error.print();
+        return ExitCode::from(if help { Exit::Done } else { Exit::Usage } as u8);
+    }
+    let text = error.render().to_string();
+    let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let failure = Failure::new(Id::Usage, message, "parapet --help shows what there is");
+    println!("{}", terminal::json_of_failure(&failure));
+    ExitCode::from(Exit::Usage as u8)
+}
+
+/// Logs go to standard error: warnings, or what the user wants.
+fn log(global: &Global) -> failure::Result<()> {
+    let level = match (global.quiet, global.verbose) {
+        (true, 0) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (_, 1) => LevelFilter::INFO,
+        (_, 2) => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let targets = match &global.log {
+        None => Targets::new().with_default(LevelFilter::WARN).with_target("parapet", level),
+        Some(filter) => filter.parse::<Targets>().map_err(|error| {
+            let action = "write it as `info`, or `parapet=debug,rustls=warn`";
+            Failure::new(Id::Usage, format!("the log filter {filter:?}: {error}"), action)
+        })?,
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_target(false);
+    // Under systemd the journal has the time already.
+    if std::env::var_os("JOURNAL_STREAM").is_some() {
+        let registry = tracing_subscriber::registry().with(targets).with(lines.without_time());
+        let _ = registry.try_init();
+    } else {
+        let _ = tracing_subscriber::registry().with(targets).with(lines).try_init();
+    }
+    Ok(())
+}

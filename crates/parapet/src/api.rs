@@ -1,0 +1,509 @@
+//! What Parapet says, as types: the same structs are the JSON of the command line, the bodies of the
+//! control API, and what the text is written from.
+//!
+//! Rules: bytes are integers, times RFC 3339 in UTC, states lower_snake words. Within a schema's number
+//! fields are only added. `parapet schema` prints the JSON Schema of each; what stands in the comments
+//! here stands there.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::page::Page;
+
+mod text;
+
+/// Something a command answers with.
+pub(crate) trait Report: Serialize + JsonSchema {
+    /// Its schema's name and number: `parapet/status/1`.
+    const SCHEMA: &'static str;
+
+    /// The same for people.
+    fn text(&self, page: &mut Page);
+}
+
+/// The arrays that are being served.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct List {
+    /// By name.
+    pub(crate) arrays: Vec<Array>,
+    /// Sockets that did not answer, and why.
+    pub(crate) silent: Vec<String>,
+}
+
+/// One array and its story.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Array {
+    /// Its identity.
+    pub(crate) uuid: String,
+    /// Its name: a label, not an identity.
+    pub(crate) name: String,
+    /// `raid6`, `linear`, `raid3.5` …
+    pub(crate) level: String,
+    /// As mdadm names it; `none` where the level has only one.
+    pub(crate) layout: String,
+    /// Bytes of a chunk; 0 where there are none.
+    pub(crate) chunk_bytes: u64,
+    /// Bytes that can be stored.
+    pub(crate) capacity_bytes: u64,
+    /// How it is, in one word.
+    pub(crate) state: State,
+    /// Whether writes are taken.
+    pub(crate) writable: bool,
+    /// True while parity or copies may disagree after writes under way.
+    pub(crate) dirty: bool,
+    /// How many members may be lost without losing data, when all are there.
+    pub(crate) redundancy: usize,
+    /// How many more members may be lost, now.
+    pub(crate) redundancy_left: usize,
+    /// One for each slot, in order.
+    pub(crate) slots: Vec<Slot>,
+    /// Members that wait for a slot.
+    pub(crate) spares: Vec<Member>,
+    /// Members that were failed and are not removed yet.
+    pub(crate) faulty: Vec<Member>,
+    /// What is being done in the background.
+    pub(crate) job: Option<Job>,
+    /// The last scrub that came to its end.
+    pub(crate) last_scrub: Option<Scrub>,
+    /// Limits of background work.
+    pub(crate) speed: Speed,
+    /// Where clients find it.
+    pub(crate) exports: Vec<String>,
+    /// What is wrong, and what to do about it.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// How an array is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    /// All that should be there is there.
+    Healthy,
+    /// Members are missing; at least one more may be lost.
+    Degraded,
+    /// Members are missing, and the next loss loses data.
+    Critical,
+    /// More is missing than the level can make good.
+    Failed,
+}
+
+/// A place in an array.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Slot {
+    /// Its number, from 0.
+    pub(crate) slot: usize,
+    /// How it is.
+    pub(crate) state: SlotState,
+    /// Who holds it.
+    pub(crate) member: Option<Member>,
+    /// The member that is being made a copy of this one, to take its place.
+    pub(crate) replacement: Option<Member>,
+}
+
+/// How a slot is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SlotState {
+    /// Its member holds all that it should.
+    InSync,
+    /// Its member is being filled.
+    Rebuilding,
+    /// It has no member.
+    Missing,
+}
+
+/// A disk of an array.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Member {
+    /// Where it was opened: a path.
+    pub(crate) name: String,
+    /// Its identity in the array's metadata.
+    pub(crate) uuid: String,
+    /// The serial number of the device; files have none.
+    pub(crate) serial: Option<String>,
+    /// Reads that failed, repaired or not, since the array was started.
+    pub(crate) read_errors: u64,
+    /// Writes that failed or were not answered in time, since the array was started.
+    pub(crate) write_errors: u64,
+    /// Bytes that were rewritten from redundancy after a read error.
+    pub(crate) repaired_bytes: u64,
+}
+
+/// Work in the background.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Job {
+    /// What it does.
+    pub(crate) kind: JobKind,
+    /// Bytes of the array that are done.
+    pub(crate) done_bytes: u64,
+    /// Bytes of the array in all.
+    pub(crate) total_bytes: u64,
+    /// Percent done, below 100 until it is done.
+    pub(crate) percent: f64,
+    /// Bytes of the array per second over the last minute; none if there is nothing to judge by yet.
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Bytes read and written per second over all members, over the last minute.
+    pub(crate) member_bytes_per_second: Option<u64>,
+    /// Seconds until it is done, at that rate; none if there is no estimate.
+    pub(crate) seconds_left: Option<u64>,
+    /// What holds it back: a limit or a member, where that can be told.
+    pub(crate) limited_by: Option<String>,
+    /// When it began.
+    pub(crate) started: Timestamp,
+    /// Places found so far where members contradict each other.
+    pub(crate) mismatches: u64,
+    /// Bytes of the array that could not be recovered so far.
+    pub(crate) lost_bytes: u64,
+}
+
+/// Kinds of work in the background.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JobKind {
+    /// A new member is filled from the others.
+    Rebuild,
+    /// A member is filled from the one it replaces.
+    Replace,
+    /// Parity and copies are made to agree with the data.
+    Resync,
+    /// Everything is read and compared.
+    Check,
+    /// Everything is read and compared, and what disagrees is repaired.
+    Repair,
+}
+
+/// How a scrub went.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Scrub {
+    /// True if it was to repair, false if to compare only.
+    pub(crate) repair: bool,
+    /// True if it came to the end of the array.
+    pub(crate) complete: bool,
+    /// When it ended.
+    pub(crate) ended: Timestamp,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// Bytes read and written, over all members.
+    pub(crate) bytes: u64,
+    /// Places where members contradicted each other: 1000 means that many or more.
+    pub(crate) mismatches: u64,
+    /// Bytes of members that were changed to agree.
+    pub(crate) repaired_bytes: u64,
+    /// These places.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A place where members contradict each other.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Finding {
+    /// The byte of the array.
+    pub(crate) array_offset: u64,
+    /// Bytes from the start of the data on each member.
+    pub(crate) member_offset: u64,
+    /// Bytes of a member concerned.
+    pub(crate) bytes: u64,
+    /// The slot that is wrong, where the level can tell.
+    pub(crate) slot: Option<usize>,
+}
+
+/// Limits of background work, in bytes of each member per second.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Speed {
+    /// So fast it goes while clients are at work, too.
+    pub(crate) min: u64,
+    /// It never goes faster; null for no limit.
+    pub(crate) max: Option<u64>,
+}
+
+/// Something that is wrong, and what to do about it.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Problem {
+    /// Stable, such as `PPT-8001`.
+    pub(crate) id: String,
+    /// One sentence.
+    pub(crate) message: String,
+    /// One command.
+    pub(crate) action: String,
+}
+
+/// A control command that was carried out.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Changed {
+    /// What was done, in one sentence.
+    pub(crate) message: String,
+    /// The array as it is now; null if it is not served any more.
+    pub(crate) array: Option<Array>,
+}
+
+/// The body of a control command.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Order {
+    /// Slot, serial number, UUID or path of a member.
+    pub(crate) member: Option<String>,
+    /// The member that takes its place.
+    pub(crate) with: Option<String>,
+    /// Which scrub: `check`, `repair` or `stop`.
+    pub(crate) scrub: Option<String>,
+    /// New limits of background work.
+    pub(crate) speed: Option<Speed>,
+    /// Signatures that may be overwritten on a disk that is added: `ext4@0x438`.
+    pub(crate) overwrite: Vec<String>,
+}
+
+/// What a member's metadata says.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Examined {
+    /// One for each disk looked at.
+    pub(crate) disks: Vec<ExaminedDisk>,
+}
+
+/// One disk looked at.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ExaminedDisk {
+    /// Its path.
+    pub(crate) path: String,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// Valid superblocks; more than one where an array's member is itself made of an array.
+    pub(crate) superblocks: Vec<SuperblockView>,
+    /// Why there is none, or why one is not believed.
+    pub(crate) faults: Vec<String>,
+    /// Everything recognizable on the disk.
+    pub(crate) signatures: Vec<SignatureView>,
+}
+
+/// Something recognizable on a disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct SignatureView {
+    /// As blkid names it.
+    pub(crate) name: String,
+    /// Where its magic number is.
+    pub(crate) offset: u64,
+}
+
+/// A superblock in words.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct SuperblockView {
+    /// `md 0.90`, `md 1.0`, `md 1.1`, `md 1.2`; `parapet 1.2` for RAID 3.5.
+    pub(crate) version: String,
+    /// Where it lies.
+    pub(crate) offset: u64,
+    /// The array.
+    pub(crate) array_uuid: String,
+    /// Its name.
+    pub(crate) array_name: String,
+    /// This member.
+    pub(crate) member_uuid: String,
+    /// As in [`Array`].
+    pub(crate) level: String,
+    /// As in [`Array`].
+    pub(crate) layout: String,
+    /// Bytes of a chunk.
+    pub(crate) chunk_bytes: u64,
+    /// How many slots the array has.
+    pub(crate) slots: u32,
+    /// `slot 3`, `spare`, `faulty`, `journal`.
+    pub(crate) role: String,
+    /// Counts changes of the metadata: the member with the most knows best.
+    pub(crate) events: u64,
+    /// When the array was made.
+    pub(crate) created: Timestamp,
+    /// When the superblock was last written.
+    pub(crate) updated: Timestamp,
+    /// True if the array was stopped in order.
+    pub(crate) clean: bool,
+    /// Where data begins on this member.
+    pub(crate) data_offset: u64,
+    /// Room for data on this member.
+    pub(crate) data_bytes: u64,
+    /// How far this member is rebuilt, if it is not whole.
+    pub(crate) recovered_bytes: Option<u64>,
+    /// The states of all slots as this member knows them: `A` there, `.` missing.
+    pub(crate) slot_states: String,
+    /// Bytes that a bit of the bitmap stands for; null without a valid bitmap.
+    pub(crate) bitmap_chunk_bytes: Option<u64>,
+    /// Bits of the bitmap that are set.
+    pub(crate) dirty_bits: Option<u64>,
+    /// Runs in the list of bad blocks.
+    pub(crate) bad_blocks: u64,
+    /// True if Parapet's private area is valid: nobody else has written the superblock since.
+    pub(crate) private_area: bool,
+}
+
+/// What a command would do, or has done.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Plan {
+    /// True if it was done; false if it was only planned.
+    pub(crate) done: bool,
+    /// `create`, `destroy`.
+    pub(crate) verb: String,
+    /// The array.
+    pub(crate) name: String,
+    /// Its identity; before it is made, null.
+    pub(crate) uuid: Option<String>,
+    /// As in [`Array`].
+    pub(crate) level: String,
+    /// As in [`Array`].
+    pub(crate) layout: String,
+    /// As in [`Array`].
+    pub(crate) chunk_bytes: u64,
+    /// Bytes that can be stored.
+    pub(crate) capacity_bytes: u64,
+    /// Bytes of the members that it takes.
+    pub(crate) raw_bytes: u64,
+    /// How many members may be lost.
+    pub(crate) redundancy: usize,
+    /// The disks it concerns, slots first, then spares.
+    pub(crate) disks: Vec<PlannedDisk>,
+    /// What the user should know before saying yes.
+    pub(crate) warnings: Vec<String>,
+    /// Where copies of what was overwritten lie.
+    pub(crate) undo: Option<String>,
+}
+
+/// What becomes of a disk.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PlannedDisk {
+    /// Its path.
+    pub(crate) path: String,
+    /// Its serial number, if it has one.
+    pub(crate) serial: Option<String>,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// `slot 0`, `spare`.
+    pub(crate) role: String,
+    /// What is on it and will not be after this.
+    pub(crate) overwrites: Vec<SignatureView>,
+    /// True if the disk is a file that does not exist yet.
+    pub(crate) new: bool,
+}
+
+/// An array that was put together.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Assembled {
+    /// The array.
+    pub(crate) array: Array,
+    /// What a person should know about it.
+    pub(crate) notes: Vec<String>,
+    /// True if nothing is left to sync, and the array was stopped clean; false if nothing was written.
+    pub(crate) settled: bool,
+}
+
+/// What a server serves, once it is ready.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Serving {
+    /// Its process number.
+    pub(crate) pid: u32,
+    /// Its arrays.
+    pub(crate) arrays: Vec<Array>,
+    /// Where NBD clients connect: `unix:PATH`, `tcp:ADDRESS:PORT`.
+    pub(crate) nbd: Vec<String>,
+    /// Where control commands go.
+    pub(crate) control: Vec<String>,
+    /// Whether TLS is required.
+    pub(crate) tls: bool,
+}
+
+/// The answer of `health`, as monitoring plugins give it.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Health {
+    /// `ok`, `warning`, `critical`, `unknown`; the exit status is 0, 1, 2, 3.
+    pub(crate) verdict: Verdict,
+    /// One line.
+    pub(crate) message: String,
+    /// Performance data, as plugins write it.
+    pub(crate) performance: String,
+}
+
+/// What `health` thinks.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// All is well.
+    Ok,
+    /// Degraded but redundant, rebuilding, or mismatches were found.
+    Warning,
+    /// No redundancy left where there should be, or failed.
+    Critical,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// When background work will be done.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct When {
+    /// The array.
+    pub(crate) name: String,
+    /// Its identity.
+    pub(crate) uuid: String,
+    /// What is being done; null if nothing is.
+    pub(crate) job: Option<Job>,
+    /// When it will be done; null without an estimate.
+    pub(crate) expected: Option<Timestamp>,
+}
+
+/// The end of a wait.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Waited {
+    /// The array.
+    pub(crate) name: String,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// The array as it is now.
+    pub(crate) array: Array,
+}
+
+/// How a demonstration went.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Demonstration {
+    /// Bytes written, and read back, through NBD.
+    pub(crate) bytes: u64,
+    /// Bytes that came back different.
+    pub(crate) wrong_bytes: u64,
+    /// Members failed while writes ran.
+    pub(crate) failed: Vec<String>,
+    /// How long writing took.
+    pub(crate) write_seconds: f64,
+    /// How long the rest of the rebuild took after the writes.
+    pub(crate) rebuild_seconds: f64,
+    /// How long reading took.
+    pub(crate) read_seconds: f64,
+}
+
+/// An error, in the place of a report.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ErrorView {
+    /// Stable: `PPT-` and a number whose first digit is the exit status.
+    pub(crate) id: String,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// What to do next.
+    pub(crate) action: String,
+    /// The exit status.
+    pub(crate) exit_code: u8,
+}
+
+/// Percent done, below 100 until all is.
+pub(crate) fn percent(done: u64, total: u64) -> f64 {
+    if done >= total {
+        return 100.0;
+    }
+    ((done as f64 / total as f64 * 1000.0).floor() / 10.0).min(99.9)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn percent_stays_below_100_until_done() {
+        use super::percent;
+        assert_eq!(percent(0, 0), 100.0);
+        assert_eq!(percent(1, 3), 33.3);
+        assert_eq!(percent(9_999_999, 10_000_000), 99.9);
+        assert_eq!(percent(10, 10), 100.0);
+        assert_eq!(percent(20, 10), 100.0);
+    }
+}

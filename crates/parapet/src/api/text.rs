@@ -1,0 +1,432 @@
+//! The reports in words. Data goes to standard output; nothing here advises in more than one line.
+
+use super::*;
+use crate::page::Mood;
+use crate::size::{Size, span};
+
+impl Report for List {
+    const SCHEMA: &'static str = "parapet/list/1";
+
+    fn text(&self, page: &mut Page) {
+        if self.arrays.is_empty() {
+            page.line("no array is being served");
+        } else {
+            let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];
+            let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+            for array in &self.arrays {
+                let job = array.job.as_ref().map_or(String::from("-"), Job::short);
+                rows.push((
+                    array.state.mood(),
+                    vec![
+                        array.name.clone(),
+                        array.state.word().into(),
+                        array.level.clone(),
+                        page.size(array.capacity_bytes),
+                        array.members_word(),
+                        job,
+                    ],
+                ));
+            }
+            page.table(&rows);
+        }
+        for silent in &self.silent {
+            page.painted(Mood::Warning, format!("no answer: {silent}"));
+        }
+    }
+}
+
+impl Report for Array {
+    const SCHEMA: &'static str = "parapet/status/1";
+
+    fn text(&self, page: &mut Page) {
+        page.field_in(Mood::Strong, "array", &self.name);
+        page.field_in(self.state.mood(), "state", self.state_sentence());
+        for problem in &self.problems {
+            page.field_in(
+                Mood::Warning,
+                "problem",
+                format!("{} [{}]", problem.message, problem.id),
+            );
+            page.field("action", &problem.action);
+        }
+        let layout = match self.layout.as_str() {
+            "none" => String::new(),
+            layout => format!(", {layout}"),
+        };
+        let chunk = match self.chunk_bytes {
+            0 => String::new(),
+            bytes => format!(", chunk {}", page.size(bytes)),
+        };
+        page.field("level", format!("{}{layout}{chunk}", self.level));
+        page.field("size", page.size(self.capacity_bytes));
+        page.field("uuid", &self.uuid);
+        if let Some(job) = &self.job {
+            page.field("job", job.sentence(page));
+        }
+        if let Some(scrub) = &self.last_scrub {
+            page.field("last scrub", scrub.sentence(page));
+            for finding in scrub.findings.iter().take(SHOWN_FINDINGS) {
+                page.field("mismatch", finding.sentence());
+            }
+        }
+        for export in &self.exports {
+            page.field("export", export);
+        }
+        page.line("");
+        page.table(&self.member_rows());
+    }
+}
+
+/// A scrub may find many; `--json` has more.
+const SHOWN_FINDINGS: usize = 5;
+
+impl Array {
+    /// `5 of 6`, and spares.
+    fn members_word(&self) -> String {
+        let there = self.slots.iter().filter(|slot| slot.state == SlotState::InSync).count();
+        let spares = match self.spares.len() {
+            0 => String::new(),
+            count => format!(" +{count}"),
+        };
+        format!("{there}/{}{spares}", self.slots.len())
+    }
+
+    /// What md shows as `[UU_]`.
+    pub(crate) fn picture(&self) -> String {
+        let letter = |slot: &Slot| if slot.state == SlotState::InSync { 'U' } else { '_' };
+        format!("[{}]", self.slots.iter().map(letter).collect::<String>())
+    }
+
+    fn state_sentence(&self) -> String {
+        let more = match (self.state, self.redundancy_left) {
+            (State::Failed, _) => "data cannot be reached".into(),
+            (_, 0) if self.redundancy == 0 => "this level survives no loss".into(),
+            (_, 0) => "one more loss loses data".into(),
+            (_, 1) => "one member may be lost".into(),
+            (_, count) => format!("{count} members may be lost"),
+        };
+        let writes = if self.writable { "" } else { ", read-only" };
+        format!("{}{writes}, {more}  {}", self.state.word(), self.picture())
+    }
+
+    fn member_rows(&self) -> Vec<(Mood, Vec<String>)> {
+        let heading = ["SLOT", "STATE", "MEMBER", "SERIAL", "READ/WRITE ERRORS"];
+        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        let mut row = |mood, place: String, state: &str, member: Option<&Member>| {
+            let none = || String::from("-");
+            let name = member.map_or_else(none, |member| member.name.clone());
+            let serial = member.and_then(|member| member.serial.clone()).unwrap_or_else(none);
+            let errors = member.map_or_else(none, |member| {
+                format!("{}/{}", member.read_errors, member.write_errors)
+            });
+            rows.push((mood, vec![place, state.into(), name, serial, errors]));
+        };
+        for slot in &self.slots {
+            let (mood, word) = match slot.state {
+                SlotState::InSync => (Mood::Good, "in sync"),
+                SlotState::Rebuilding => (Mood::Warning, "rebuilding"),
+                SlotState::Missing => (Mood::Bad, "missing"),
+            };
+            row(mood, slot.slot.to_string(), word, slot.member.as_ref());
+            if let Some(replacement) = &slot.replacement {
+                row(Mood::Warning, slot.slot.to_string(), "replacing", Some(replacement));
+            }
+        }
+        for spare in &self.spares {
+            row(Mood::Plain, "-".into(), "spare", Some(spare));
+        }
+        for faulty in &self.faulty {
+            row(Mood::Bad, "-".into(), "faulty", Some(faulty));
+        }
+        rows
+    }
+}
+
+impl State {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Healthy => "healthy",
+            State::Degraded => "degraded",
+            State::Critical => "critical",
+            State::Failed => "failed",
+        }
+    }
+
+    fn mood(self) -> Mood {
+        match self {
+            State::Healthy => Mood::Good,
+            State::Degraded => Mood::Warning,
+            State::Critical | State::Failed => Mood::Bad,
+        }
+    }
+}
+
+impl JobKind {
+    /// As `wait --for` and `when` name it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            JobKind::Rebuild => "rebuild",
+            JobKind::Replace => "replace",
+            JobKind::Resync => "resync",
+            JobKind::Check => "check",
+            JobKind::Repair => "repair",
+        }
+    }
+}
+
+impl Job {
+    fn short(&self) -> String {
+        let left = self.seconds_left.map_or(String::new(), |left| format!(", {} left", span(left)));
+        format!("{} {:.1} %{left}", self.kind.word(), self.percent)
+    }
+
+    /// Percent, rate, time left and what holds it back.
+    pub(crate) fn sentence(&self, page: &Page) -> String {
+        let done = format!(
+            "{} {:.1} % ({} of {})",
+            self.kind.word(),
+            self.percent,
+            page.size(self.done_bytes),
+            page.size(self.total_bytes)
+        );
+        let rate = self.bytes_per_second.map(|rate| format!(", {}/s", Size(rate)));
+        let left = match self.seconds_left {
+            Some(left) => format!(", {} left", span(left)),
+            None => ", no estimate yet".into(),
+        };
+        let limit = self.limited_by.as_ref().map(|limit| format!(", limited by {limit}"));
+        format!("{done}{}{left}{}", rate.unwrap_or_default(), limit.unwrap_or_default())
+    }
+}
+
+impl Scrub {
+    fn sentence(&self, page: &Page) -> String {
+        let found = match (self.mismatches, self.repaired_bytes) {
+            (0, _) => "no mismatch".into(),
+            (count, 0) => format!("{count} mismatches, none repaired"),
+            (count, bytes) => format!("{count} mismatches, {} repaired", page.size(bytes)),
+        };
+        let rate = Size((self.bytes as f64 / self.seconds.max(0.001)) as u64);
+        let stopped = if self.complete { "" } else { " (stopped before its end)" };
+        let took = span(self.seconds.ceil() as u64);
+        format!("{}{stopped}: {found}, took {took} at {rate}/s over all members", self.ended)
+    }
+}
+
+impl Finding {
+    fn sentence(&self) -> String {
+        let who = self.slot.map_or("which member is wrong cannot be told".into(), |slot| {
+            format!("slot {slot} is wrong")
+        });
+        format!(
+            "array offset {}, member offset {}, {} bytes: {who}",
+            self.array_offset, self.member_offset, self.bytes
+        )
+    }
+}
+
+impl Report for Changed {
+    const SCHEMA: &'static str = "parapet/changed/1";
+
+    fn text(&self, page: &mut Page) {
+        page.line(&self.message);
+    }
+}
+
+impl Report for Examined {
+    const SCHEMA: &'static str = "parapet/examine/1";
+
+    fn text(&self, page: &mut Page) {
+        for (index, disk) in self.disks.iter().enumerate() {
+            if index > 0 {
+                page.line("");
+            }
+            page.field_in(
+                Mood::Strong,
+                "disk",
+                format!("{}, {}", disk.path, page.size(disk.bytes)),
+            );
+            for fault in &disk.faults {
+                page.field_in(Mood::Warning, "superblock", fault);
+            }
+            for view in &disk.superblocks {
+                view.text(page);
+            }
+            for signature in &disk.signatures {
+                page.field("signature", format!("{} at {:#x}", signature.name, signature.offset));
+            }
+        }
+    }
+}
+
+impl SuperblockView {
+    fn text(&self, page: &mut Page) {
+        page.field("array", format!("{} ({})", self.array_name, self.array_uuid));
+        page.field("metadata", format!("{} at byte {}", self.version, self.offset));
+        let layout = format!("{}, layout {}", self.level, self.layout);
+        page.field("level", format!("{layout}, chunk {}", page.size(self.chunk_bytes)));
+        page.field("role", format!("{} of {} slots", self.role, self.slots));
+        page.field("member", &self.member_uuid);
+        page.field("slots", &self.slot_states);
+        page.field("events", self.events.to_string());
+        page.field("created", self.created.to_string());
+        page.field("updated", self.updated.to_string());
+        page.field("state", if self.clean { "clean" } else { "not stopped in order" });
+        page.field(
+            "data",
+            format!("{} at offset {}", page.size(self.data_bytes), self.data_offset),
+        );
+        if let Some(recovered) = self.recovered_bytes {
+            page.field("rebuilt", format!("the first {}", page.size(recovered)));
+        }
+        if let (Some(chunk), Some(dirty)) = (self.bitmap_chunk_bytes, self.dirty_bits) {
+            page.field("bitmap", format!("{dirty} bits set, {} each", page.size(chunk)));
+        }
+        if self.bad_blocks > 0 {
+            page.field_in(Mood::Warning, "bad blocks", self.bad_blocks.to_string());
+        }
+    }
+}
+
+impl Report for Plan {
+    const SCHEMA: &'static str = "parapet/plan/1";
+
+    fn text(&self, page: &mut Page) {
+        let verb = if self.done { "done" } else { "plan" };
+        page.field_in(Mood::Strong, verb, format!("{} {}", self.verb, self.name));
+        if let Some(uuid) = &self.uuid {
+            page.field("uuid", uuid);
+        }
+        let chunk = format!("chunk {}", page.size(self.chunk_bytes));
+        page.field("level", format!("{}, layout {}, {chunk}", self.level, self.layout));
+        let raw = page.size(self.raw_bytes);
+        page.field("size", format!("{} of {raw} on the members", page.size(self.capacity_bytes)));
+        let survives = match self.redundancy {
+            0 => "no loss of a member".into(),
+            1 => "the loss of one member".into(),
+            count => format!("the loss of any {count} members"),
+        };
+        page.field("survives", survives);
+        let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
+        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        for disk in &self.disks {
+            let lost: Vec<String> = disk.overwrites.iter().map(ToString::to_string).collect();
+            let (mood, lost) = match lost.is_empty() {
+                true => (Mood::Plain, "nothing known".into()),
+                false => (Mood::Bad, lost.join(", ")),
+            };
+            let becomes = match (self.verb.as_str(), disk.new) {
+                ("destroy", _) => "free",
+                (_, true) => "new file",
+                _ => "member",
+            };
+            rows.push((
+                mood,
+                vec![
+                    disk.role.clone(),
+                    becomes.into(),
+                    disk.path.clone(),
+                    disk.serial.clone().unwrap_or_else(|| "-".into()),
+                    page.size(disk.bytes),
+                    lost,
+                ],
+            ));
+        }
+        page.line("");
+        page.table(&rows);
+        for warning in &self.warnings {
+            page.painted(Mood::Warning, format!("  note: {warning}"));
+        }
+        if let Some(undo) = &self.undo {
+            page.line(format!("  what was there is kept in {undo}"));
+        }
+    }
+}
+
+impl Report for Assembled {
+    const SCHEMA: &'static str = "parapet/assemble/1";
+
+    fn text(&self, page: &mut Page) {
+        self.array.text(page);
+        for note in &self.notes {
+            page.painted(Mood::Warning, format!("  note: {note}"));
+        }
+        page.line(match self.settled {
+            true => "settled, and stopped clean",
+            false => "nothing was written",
+        });
+    }
+}
+
+/// As `--overwrite-signature` takes it.
+impl std::fmt::Display for SignatureView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{:#x}", self.name, self.offset)
+    }
+}
+
+impl Report for Serving {
+    const SCHEMA: &'static str = "parapet/serve/1";
+
+    fn text(&self, page: &mut Page) {
+        for array in &self.arrays {
+            let size = page.size(array.capacity_bytes);
+            let line = format!("{}: {}, {size}, {}", array.name, array.level, array.state.word());
+            page.field_in(array.state.mood(), "serving", line);
+        }
+        for address in &self.nbd {
+            page.field("nbd", format!("{address}{}", if self.tls { " (TLS)" } else { "" }));
+        }
+        for address in &self.control {
+            page.field("control", address);
+        }
+    }
+}
+
+impl Report for Health {
+    const SCHEMA: &'static str = "parapet/health/1";
+
+    fn text(&self, page: &mut Page) {
+        let word = format!("{:?}", self.verdict).to_uppercase();
+        page.line(format!("PARAPET {word}: {} | {}", self.message, self.performance));
+    }
+}
+
+impl Report for When {
+    const SCHEMA: &'static str = "parapet/when/1";
+
+    fn text(&self, page: &mut Page) {
+        let sentence = match &self.job {
+            None => "nothing is being done".into(),
+            Some(job) => job.sentence(page),
+        };
+        let expected = self.expected.map(|time| format!(", at {time}")).unwrap_or_default();
+        page.line(format!("{}: {sentence}{expected}", self.name));
+    }
+}
+
+impl Report for Waited {
+    const SCHEMA: &'static str = "parapet/wait/1";
+
+    fn text(&self, page: &mut Page) {
+        let state = self.array.state.word();
+        page.line(format!("{}: {state}, waited {:.1} s", self.name, self.seconds));
+    }
+}
+
+impl Report for Demonstration {
+    const SCHEMA: &'static str = "parapet/demo/1";
+
+    fn text(&self, page: &mut Page) {
+        let size = page.size(self.bytes);
+        let rate = |seconds: f64| Size((self.bytes as f64 / seconds.max(0.001)) as u64);
+        page.field("written", format!("{size} at {}/s", rate(self.write_seconds)));
+        page.field("failed", format!("{} while writing", self.failed.join(" and ")));
+        page.field("rebuilt", format!("{:.1} s after the last write", self.rebuild_seconds));
+        page.field("read back", format!("{size} at {}/s", rate(self.read_seconds)));
+        match self.wrong_bytes {
+            0 => page.field_in(Mood::Good, "verified", "every byte is as it was written"),
+            count => page.field_in(Mood::Bad, "wrong", format!("{count} bytes differ")),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The verbs: one file each, with its flags and what it does.
+//!
+//! Verbs that act on a running array ask its server; `create`, `examine`, `assemble` and `destroy` work
+//! on members; `serve` and `quickstart` are servers.
+
+use clap::Subcommand;
+
+use crate::failure::{Exit, Result};
+use crate::terminal::Terminal;
+
+mod add;
+mod assemble;
+mod completions;
+pub(crate) mod create;
+mod destroy;
+mod examine;
+mod fail;
+mod health;
+mod list;
+mod man;
+pub(crate) mod quickstart;
+mod readd;
+mod remove;
+mod replace;
+mod schema;
+mod scrub;
+pub(crate) mod serve;
+mod speed;
+mod status;
+mod stop;
+mod wait;
+mod when;
+
+pub(crate) use wait::Progress;
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    Quickstart(quickstart::Args),
+    Create(create::Args),
+    Examine(examine::Args),
+    Assemble(assemble::Args),
+    Serve(serve::Args),
+    List(list::Args),
+    Status(status::Args),
+    When(when::Args),
+    Fail(fail::Args),
+    Remove(remove::Args),
+    Add(add::Args),
+    #[command(alias = "readd")]
+    ReAdd(readd::Args),
+    Replace(replace::Args),
+    Scrub(scrub::Args),
+    Speed(speed::Args),
+    Wait(wait::Args),
+    Health(health::Args),
+    Stop(stop::Args),
+    Destroy(destroy::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+    Schema(schema::Args),
+}
+
+impl Verb {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub(crate) fn run(self, terminal: &Terminal) -> Result<Exit> {
+        match self {
+            Verb::Quickstart(args) => quickstart::run(args, terminal),
+            Verb::Create(args) => create::run(args, terminal),
+            Verb::Examine(args) => examine::run(args, terminal),
+            Verb::Assemble(args) => assemble::run(args, terminal),
+            Verb::Serve(args) => serve::run(args, terminal),
+            Verb::List(args) => list::run(&args, terminal),
+            Verb::Status(args) => status::run(&args, terminal),
+            Verb::When(args) => when::run(&args, terminal),
+            Verb::Fail(args) => fail::run(&args, terminal),
+            Verb::Remove(args) => remove::run(&args, terminal),
+            Verb::Add(args) => add::run(args, terminal),
+            Verb::ReAdd(args) => readd::run(args, terminal),
+            Verb::Replace(args) => replace::run(args, terminal),
+            Verb::Scrub(args) => scrub::run(&args, terminal),
+            Verb::Speed(args) => speed::run(&args, terminal),
+            Verb::Wait(args) => wait::run(&args, terminal),
+            Verb::Health(args) => health::run(&args, terminal),
+            Verb::Stop(args) => stop::run(&args, terminal),
+            Verb::Destroy(args) => destroy::run(args, terminal),
+            Verb::Completions(args) => completions::run(&args, terminal),
+            Verb::Man(args) => man::run(&args, terminal),
+            Verb::Schema(args) => schema::run(&args, terminal),
+        }
+    }
+}
+
+/// A path of the user's, as a server in another folder sees it.
+pub(crate) fn absolute(text: &str) -> String {
+    let path = std::path::Path::new(text);
+    match std::path::absolute(path) {
+        Ok(absolute) if path.exists() => absolute.display().to_string(),
+        _ => text.into(),
+    }
+}

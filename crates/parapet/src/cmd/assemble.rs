@@ -1,0 +1,109 @@
+//! `parapet assemble`: puts an array together, settles what a crash left open, and stops it again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use io::Clock;
+use os::{Signals, Spawner};
+
+use crate::api::{Assembled, SlotState};
+use crate::cmd::serve::{self, Sources};
+use crate::cmd::wait::Progress;
+use crate::daemon::{Daemon, Served, first};
+use crate::engine::{self, AssemblyFlags, RunFlags};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::terminal::Terminal;
+
+/// Put an array together, settle what a crash has left open, and stop it clean
+///
+/// Afterwards Linux's own md can take it over, too. With --dry-run nothing is written: it only shows
+/// what would be put together. To use the array, `parapet serve` it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID; with --scan, all that are found if left out
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Its members
+    #[arg(value_name = "MEMBER", conflicts_with = "scan")]
+    members: Vec<PathBuf>,
+    /// Look for members among the files and block devices in this folder
+    #[arg(long, value_name = "DIR")]
+    scan: Option<PathBuf>,
+    /// Put it together and show it, but write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    assembly: AssemblyFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// How often it is looked whether all is settled.
+const GLANCE: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let signals = serve::catch(&on)?;
+    args.assembly.read_only |= args.dry_run;
+    executor.block_on(async {
+        let daemon = Daemon::new(&on, None);
+        let (name, members) = (args.name.as_deref(), &args.members[..]);
+        let sources = Sources { name, members, scan: args.scan.as_deref() };
+        let disks = sources.open(args.assembly.read_only, &on)?;
+        let mut reports = Vec::new();
+        for (name, disks) in sources.group(&disks).await? {
+            let options = args.assembly.options(name.as_deref());
+            let assembly = engine::assemble(&disks, &options, &on).await?;
+            let notes = assembly.notes.iter().map(ToString::to_string).collect();
+            let served = engine::start(assembly, &disks, &args.run.host(&on)).await;
+            args.run.limit(&served.array);
+            let served = daemon.take_in(served, None, true)?;
+            if !args.assembly.read_only {
+                settle(&daemon, &served, &signals, &on, terminal).await?;
+            }
+            let array = daemon.view(&served);
+            reports.push(Assembled { array, notes, settled: !args.assembly.read_only });
+        }
+        daemon.end();
+        daemon.run(&signals).await?;
+        reports.iter().for_each(|report| terminal.report(report));
+        Ok(Exit::Done)
+    })
+}
+
+/// Waits until nothing is being done any more.
+async fn settle(
+    daemon: &Daemon,
+    served: &Served,
+    signals: &Signals,
+    on: &Spawner,
+    terminal: &Terminal,
+) -> Result<()> {
+    let clock = on.clock();
+    let mut progress = Progress::new(terminal);
+    let settled = async {
+        loop {
+            // Once at least: what there is to do is found in the first turn.
+            clock.sleep_until(clock.now() + GLANCE).await;
+            let array = daemon.view(served);
+            let filling = array.slots.iter().any(|slot| slot.state == SlotState::Rebuilding);
+            if array.job.is_none() && !filling {
+                return;
+            }
+            progress.show(&array);
+        }
+    };
+    let interrupted = async {
+        signals.next().await;
+    };
+    let done = first(settled, interrupted).await;
+    terminal.undraw();
+    if done.is_some() {
+        return Ok(());
+    }
+    daemon.end();
+    daemon.run(signals).await?;
+    let message = format!("{}: interrupted before all was settled", served.array.name());
+    Err(Failure::new(Id::Failed, message, "run it again: it goes on where it stopped"))
+}

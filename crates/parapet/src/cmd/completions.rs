@@ -1,0 +1,25 @@
+//! `parapet completions`: what shells need to complete commands.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::failure::{Exit, Result};
+use crate::flags::Cli;
+use crate::terminal::Terminal;
+
+/// Print completions for a shell
+///
+/// For example: parapet completions bash > /etc/bash_completion.d/parapet
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "parapet", &mut text);
+    terminal.data(&String::from_utf8_lossy(&text));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,334 @@
+//! `parapet create`: makes an array.
+//!
+//! The ladder: what is on the disks is looked at, then the plan is shown, then it is confirmed, then what
+//! will be overwritten is copied, and only then something is written. A failure on the way leaves the
+//! disks as they were, and files that were made for this are taken away again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use array::create::{BitmapChunk, NewArray};
+use array::ledger::Facts;
+use io::{Disk, ExtentKind, Limits, Op, Work};
+use layout::md::Version;
+use layout::{Layout, Level};
+use os::{Options, Spawner};
+
+use crate::api::{Plan, PlannedDisk, SignatureView};
+use crate::disks::{self, Opened};
+use crate::engine;
+use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::flags::{Consent, Overwrite, name};
+use crate::size::Size;
+use crate::terminal::{Answer, Terminal};
+use crate::{probe, undo};
+
+/// Make an array: shows the plan and asks before anything is written
+///
+/// For example: parapet create tank --level 6 --chunk 64K --spare /dev/sdh /dev/sd[b-g]
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array's name: a label; its UUID is its identity
+    #[arg(value_name = "NAME", value_parser = name)]
+    name: String,
+    /// Members, in the order of their slots
+    #[arg(value_name = "MEMBER", required = true)]
+    members: Vec<PathBuf>,
+    /// Level: linear, 0, 1, 10, 4, 5, 6 or 3.5
+    #[arg(short, long, value_name = "LEVEL", value_parser = level)]
+    level: Level,
+    /// Layout within the level, as mdadm names it: left-symmetric, n2, f2, order2 …
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<String>,
+    /// Bytes of a chunk (RAID 3.5: of a block); 512K if left out (RAID 3.5: 4K)
+    #[arg(short, long, value_name = "SIZE")]
+    chunk: Option<Size>,
+    /// A disk that takes the place of the first member that fails; may be repeated
+    #[arg(long, value_name = "DISK")]
+    spare: Vec<PathBuf>,
+    /// Use at most so much of each member
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// Superblock: 1.0, 1.1 or 1.2
+    #[arg(long, value_name = "VERSION", default_value = "1.2", value_parser = version)]
+    metadata: Version,
+    /// The write-intent bitmap: `auto`, `off`, or bytes per bit
+    #[arg(long, value_name = "BITMAP", default_value = "auto", value_parser = bitmap)]
+    bitmap: Bitmap,
+    /// Members that do not exist are made, as files of this size
+    #[arg(long, value_name = "SIZE")]
+    new_files: Option<Size>,
+    /// Believe that all disks hold nothing but zeros: nothing is synced then
+    #[arg(long)]
+    assume_zeroed: bool,
+    #[command(flatten)]
+    overwrite: Overwrite,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// mdadm's default.
+const CHUNK_BYTES: u64 = 512 << 10;
+/// RAID 3.5's block where members can write so small a part of it.
+const BLOCK_BYTES: u64 = 4 << 10;
+
+fn level(text: &str) -> std::result::Result<Level, String> {
+    text.parse().map_err(|_| "choose one of: linear, 0, 1, 10, 4, 5, 6, 3.5".into())
+}
+
+fn version(text: &str) -> std::result::Result<Version, String> {
+    let found = Version::ALL.into_iter().find(|version| version.to_string() == text);
+    found.ok_or_else(|| "choose one of: 1.0, 1.1, 1.2".into())
+}
+
+/// A choice of bitmap, or none.
+#[derive(Clone, Copy)]
+struct Bitmap(Option<BitmapChunk>);
+
+fn bitmap(text: &str) -> std::result::Result<Bitmap, String> {
+    match text {
+        "auto" => Ok(Bitmap(Some(BitmapChunk::Fitting))),
+        "off" => Ok(Bitmap(None)),
+        size => {
+            let bytes = size.parse::<Size>()?.0;
+            let bytes = u32::try_from(bytes).map_err(|_| "at most 4 GiB less one byte")?;
+            Ok(Bitmap(Some(BitmapChunk::Bytes(bytes))))
+        }
+    }
+}
+
+/// A disk on the way to an array: there already, or to be made.
+struct Prospect<'a> {
+    path: &'a Path,
+    opened: Option<Opened>,
+    signatures: Vec<SignatureView>,
+    limits: Limits,
+}
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let paths: Vec<PathBuf> = args.members.iter().chain(&args.spare).cloned().collect();
+    disks::refuse_same(&paths)?;
+    let mut prospects = Vec::new();
+    for path in &paths {
+        prospects.push(prospect(path, args.new_files, &on)?);
+    }
+    let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
+    probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
+    let mut new = args.new_array(&prospects)?;
+    new.zeroed = args.assume_zeroed || executor.block_on(are_zeros(&prospects));
+    let named: Vec<(String, Limits)> =
+        prospects.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
+    let planned = array::create::plan(&new, &named).map_err(of_shape)?;
+    let mut plan = show(&args, &new, &planned, &prospects);
+    if args.consent.dry_run {
+        terminal.report(&plan);
+        return Ok(Exit::Done);
+    }
+    if !args.consent.yes {
+        terminal.preview(&plan);
+    }
+    let destructive = prospects.iter().any(|disk| !disk.signatures.is_empty());
+    let answer = if destructive { Answer::Name(&args.name) } else { Answer::Yes };
+    terminal.confirm(args.consent.yes, "Make this array?", &answer)?;
+    plan.undo = keep(&args.name, &prospects)?.map(|folder| folder.display().to_string());
+    let made = executor.block_on(carry_out(&new, prospects, args.new_files, &on))?;
+    plan.uuid = Some(made.uuid.to_string());
+    plan.done = true;
+    terminal.report(&plan);
+    Ok(Exit::Done)
+}
+
+/// Looks at a disk, without changing it.
+fn prospect<'a>(path: &'a Path, new_files: Option<Size>, on: &Spawner) -> Result<Prospect<'a>> {
+    if path.symlink_metadata().is_err() {
+        let Some(size) = new_files else {
+            let mut missing = of_path(path, &std::io::ErrorKind::NotFound.into());
+            missing.action = "check the path, or have files made: --new-files SIZE".into();
+            return Err(missing);
+        };
+        let bytes = size.0 - size.0 % 4096;
+        return Ok(Prospect {
+            path,
+            opened: None,
+            signatures: Vec::new(),
+            limits: Limits::plain(bytes),
+        });
+    }
+    let opened = disks::open_one(path, &Options::default(), on)?;
+    let signatures = probe::signatures(path, opened.bytes())?;
+    let limits = opened.disk.limits();
+    Ok(Prospect { path, opened: Some(opened), signatures, limits })
+}
+
+impl Args {
+    fn new_array(&self, prospects: &[Prospect<'_>]) -> Result<NewArray> {
+        let of_layout = |error: &dyn std::fmt::Display| {
+            let action = "see `parapet create --help`, and mdadm(8) for the names of layouts";
+            Failure::new(Id::Shape, error.to_string(), action)
+        };
+        let layout = match &self.layout {
+            None => Layout::default_for(self.level, self.members.len()),
+            Some(name) => Layout::parse(self.level, name).map_err(|error| of_layout(&error))?,
+        };
+        let block = prospects.iter().map(|disk| u64::from(disk.limits.logical_block)).max();
+        let chunk = self.chunk.map(|size| size.0);
+        let chunk_bytes = match layout {
+            Layout::Raid1 | Layout::Linear => chunk.unwrap_or(0),
+            Layout::Raid35 { order } => {
+                let least = block.unwrap_or(512) << order;
+                chunk.unwrap_or(BLOCK_BYTES.max(least)) >> order
+            }
+            _ => chunk.unwrap_or(CHUNK_BYTES),
+        };
+        let mut new = NewArray::new(&self.name, layout, chunk_bytes);
+        new.version = self.metadata;
+        new.bitmap = self.bitmap.0;
+        new.spares = self.spare.len();
+        new.size_bytes = self.size.map(|size| size.0);
+        // Each signature was named by the user, or there is none.
+        new.overwrite = true;
+        Ok(new)
+    }
+}
+
+fn of_shape(error: array::Error) -> Failure {
+    Failure::new(Id::Shape, error.to_string(), "choose other disks, or another level or chunk")
+}
+
+/// True if nothing was ever stored on these disks: files without data.
+async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
+    for disk in prospects {
+        let Some(opened) = &disk.opened else { continue };
+        let len = disk.limits.bytes;
+        if opened.disk.is_device() || !disk.signatures.is_empty() {
+            return false;
+        }
+        let asked = Op::new(0, Work::Extents { len, found: Vec::new() });
+        let answer = opened.disk.submit(asked).await;
+        let Work::Extents { found, .. } = answer.work else { return false };
+        let told: u64 = found.iter().map(|extent| extent.len).sum();
+        let data = found.iter().any(|extent| extent.kind == ExtentKind::Data);
+        if answer.result.is_err() || data || told < len {
+            return false;
+        }
+    }
+    true
+}
+
+fn show(
+    args: &Args,
+    new: &NewArray,
+    planned: &array::create::Plan,
+    prospects: &[Prospect<'_>],
+) -> Plan {
+    let disk = |(index, disk): (usize, &Prospect<'_>)| PlannedDisk {
+        path: disk.path.display().to_string(),
+        serial: disks::serial(disk.path),
+        bytes: disk.limits.bytes,
+        role: match index < args.members.len() {
+            true => format!("slot {index}"),
+            false => "spare".into(),
+        },
+        overwrites: disk.signatures.clone(),
+        new: disk.opened.is_none(),
+    };
+    let mut warnings = planned.warnings.clone();
+    if !new.zeroed && planned.redundancy > 0 {
+        warnings.push("parity or copies are synced in the background once it is served".into());
+    }
+    if planned.redundancy == 0 {
+        warnings.push(
+            "this level survives no loss: any member that fails takes all data with it".into(),
+        );
+    }
+    Plan {
+        done: false,
+        verb: "create".into(),
+        name: args.name.clone(),
+        uuid: None,
+        level: args.level.to_string(),
+        layout: new.layout.to_string(),
+        chunk_bytes: new.chunk_bytes,
+        capacity_bytes: planned.capacity,
+        raw_bytes: prospects.iter().map(|disk| disk.limits.bytes).sum(),
+        redundancy: planned.redundancy,
+        disks: prospects.iter().enumerate().map(disk).collect(),
+        warnings,
+        undo: None,
+    }
+}
+
+fn keep(name: &str, prospects: &[Prospect<'_>]) -> Result<Option<PathBuf>> {
+    let there = prospects.iter().filter(|disk| disk.opened.is_some());
+    let doomed: Vec<undo::Doomed<'_>> = there
+        .map(|disk| undo::Doomed {
+            path: disk.path,
+            bytes: disk.limits.bytes,
+            signatures: &disk.signatures,
+        })
+        .collect();
+    undo::keep("create", name, &doomed)
+}
+
+/// Makes the files that are missing, and the array; or nothing.
+async fn carry_out(
+    new: &NewArray,
+    prospects: Vec<Prospect<'_>>,
+    new_files: Option<Size>,
+    on: &Spawner,
+) -> Result<Facts> {
+    let mut disks = Vec::new();
+    let mut made = Vec::new();
+    let mut outcome = Ok(());
+    for disk in prospects {
+        let opened = match (disk.opened, new_files) {
+            (Some(opened), _) => Ok(opened),
+            (None, _) => make_file(disk.path, disk.limits.bytes, on).inspect(|_| {
+                made.push(disk.path.to_owned());
+            }),
+        };
+        match opened {
+            Ok(opened) => disks.push(opened),
+            Err(failure) => {
+                outcome = Err(failure);
+                break;
+            }
+        }
+    }
+    let outcome = match outcome {
+        Ok(()) => write(new, &disks, on).await,
+        Err(failure) => Err(failure),
+    };
+    if outcome.is_err() {
+        for path in made {
+            // We made it a moment ago.
+            let _ = fs::remove_file(path);
+        }
+    }
+    outcome
+}
+
+/// A new file with its space reserved.
+///
+/// # Errors
+/// If there is one already, or no room; then nothing is left behind.
+pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
+    let options = Options { create_bytes: Some(bytes), ..Options::default() };
+    disks::open_one(path, &options, on)
+}
+
+/// Writes the array: metadata only.
+///
+/// # Errors
+/// If a disk fails; then there is no array.
+pub(crate) async fn write(new: &NewArray, disks: &[Opened], on: &Spawner) -> Result<Facts> {
+    let random: Rc<dyn Fn(&mut [u8])> = engine::random()?;
+    let members = engine::candidates(disks);
+    let made = array::create::create(new, members, &*on.clock(), &*random).await;
+    made.map_err(|error| {
+        Failure::new(Id::Failed, error.to_string(), "see the system's log for the disk's errors")
+    })
+}

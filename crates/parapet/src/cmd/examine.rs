@@ -1,0 +1,115 @@
+//! `parapet examine`: what lies on disks, whosever they are.
+
+use std::path::PathBuf;
+
+use array::examine::{Examination, FoundSuperblock};
+use jiff::Timestamp;
+use layout::md::superblock::{MAX_DEVICES, Role};
+use layout::md::{Features, SECTOR, Superblock};
+use os::Options;
+
+use crate::api::{Examined, ExaminedDisk, SignatureView, SuperblockView};
+use crate::failure::{Exit, Result};
+use crate::terminal::Terminal;
+use crate::{disks, engine};
+
+/// Show what lies on disks: superblocks of Parapet and md, and everything else that is recognizable
+///
+/// Reads only, and works on disks in use. Exit status 5 if one of them has no valid superblock.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Disks: block devices or files
+    #[arg(value_name = "DISK", required = true)]
+    disks: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let options = Options { read_only: true, lock: false, ..Options::default() };
+    let mut examined = Examined { disks: Vec::new() };
+    for path in &args.disks {
+        let opened = disks::open_one(path, &options, &on)?;
+        let found = executor.block_on(array::examine::examine(&*opened.disk));
+        let found = found.map_err(|error| {
+            let source = std::io::Error::other(error.to_string());
+            crate::failure::of_path(path, &source)
+        })?;
+        examined.disks.push(view(path.display().to_string(), &found));
+    }
+    terminal.report(&examined);
+    let all = examined.disks.iter().all(|disk| !disk.superblocks.is_empty());
+    Ok(if all { Exit::Done } else { Exit::Unknown })
+}
+
+fn view(path: String, found: &Examination) -> ExaminedDisk {
+    let (mut superblocks, mut faults) = (Vec::new(), Vec::new());
+    for trace in &found.superblocks {
+        match &trace.superblock {
+            Ok(superblock) => superblocks.push(view_superblock(trace, superblock)),
+            Err(error) => {
+                faults
+                    .push(format!("{} superblock at byte {}: {error}", trace.format, trace.offset));
+            }
+        }
+    }
+    if found.superblocks.is_empty() {
+        faults.push("no superblock".into());
+    }
+    let signature = |found: &layout::md::Signature| SignatureView {
+        name: found.name.into(),
+        offset: found.offset,
+    };
+    let signatures = found.signatures.iter().map(signature).collect();
+    ExaminedDisk { path, bytes: found.bytes, superblocks, faults, signatures }
+}
+
+fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> SuperblockView {
+    let layout = trace.layout.as_ref();
+    let map = trace.map.as_ref().and_then(|map| map.as_ref().ok());
+    let recovering = superblock.features.contains(Features::RECOVERY_OFFSET);
+    let bad_blocks = trace.bad_blocks.as_ref().and_then(|found| found.as_ref().ok());
+    SuperblockView {
+        version: trace.format.to_string(),
+        offset: trace.offset,
+        array_uuid: superblock.set_uuid.to_string(),
+        array_name: superblock.set_name.to_string(),
+        member_uuid: superblock.device_uuid.to_string(),
+        level: layout.map_or_else(|_| superblock.level.to_string(), |l| l.level().to_string()),
+        layout: layout.map_or_else(Clone::clone, ToString::to_string),
+        chunk_bytes: u64::from(superblock.chunk_sectors) * SECTOR,
+        slots: superblock.raid_disks,
+        role: match superblock.own_role() {
+            Role::Slot(slot) => format!("slot {slot}"),
+            Role::Spare => "spare".into(),
+            Role::Faulty => "faulty".into(),
+            Role::Journal => "journal".into(),
+        },
+        events: superblock.events,
+        created: time(superblock.ctime.seconds()),
+        updated: time(superblock.utime.seconds()),
+        clean: superblock.is_clean(),
+        data_offset: superblock.data_offset * SECTOR,
+        data_bytes: map.map_or(superblock.data_size * SECTOR, |map| map.data.end - map.data.start),
+        recovered_bytes: recovering.then_some(superblock.recovery_offset * SECTOR),
+        slot_states: slot_states(superblock),
+        bitmap_chunk_bytes: trace.bitmap.as_ref().and_then(|found| {
+            found.header.as_ref().ok().map(|header| u64::from(header.chunk_bytes))
+        }),
+        dirty_bits: trace.bitmap.as_ref().map(|found| found.dirty),
+        bad_blocks: bad_blocks.map_or(0, |found| found.blocks.ranges().len() as u64),
+        private_area: trace.private.is_some(),
+    }
+}
+
+/// `A` for each slot that has a member, `.` for one that has none.
+fn slot_states(superblock: &Superblock) -> String {
+    let letter = |slot: u16| if superblock.roles.contains(&Role::Slot(slot)) { 'A' } else { '.' };
+    let slots = superblock.raid_disks.min(MAX_DEVICES as u32) as u16;
+    (0..slots).map(letter).collect()
+}
+
+fn time(seconds: u64) -> Timestamp {
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX)
+}

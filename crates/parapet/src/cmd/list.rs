@@ -1,0 +1,18 @@
+//! `parapet list`: one line for each array that is being served.
+
+use crate::client;
+use crate::failure::{Exit, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// List the arrays that are being served
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    control: Control,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    terminal.report(&client::everything(args.control.path())?);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,27 @@
+//! `parapet man`: the manual, one page a verb.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use crate::failure::{Exit, Result, of_path};
+use crate::flags::Cli;
+use crate::terminal::Terminal;
+
+/// Write the manual pages into a folder
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder; made if it is missing
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let folder = &args.folder;
+    let failed = |error: std::io::Error| of_path(folder, &error);
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let command = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command, folder).map_err(failed)?;
+    terminal.say(format!("see them with: man -l {}/parapet.1", folder.display()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,266 @@
+//! `parapet quickstart`: the main job in one command.
+//!
+//! ```text
+//!    DIR/member-0.img … member-5.img   spare-0.img      the array's members: files
+//!    DIR/nbd.sock                      control.sock     where clients and commands connect
+//!    DIR/demo                          nothing but a demonstration has written here
+//! ```
+//!
+//! Invariant: what was begun and not finished is taken away again; what was there before is used as it
+//! is, never made anew.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use array::create::NewArray;
+use os::{Address, Signals, Spawner};
+
+use crate::cmd::{create, serve};
+use crate::daemon::{Daemon, Served, first};
+use crate::demo::{self, Demo};
+use crate::disks::{self, Opened};
+use crate::engine::{self, AssemblyFlags, RunFlags};
+use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::flags::tcp_address;
+use crate::places;
+use crate::size::Size;
+use crate::terminal::Terminal;
+
+/// Make a RAID 6 of six files and a spare, and serve it: everything in one command
+///
+/// Run again, it finds the array and goes on with it. Ctrl-C stops in order.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder for members and sockets; made if it is missing
+    #[arg(long, value_name = "DIR", default_value = "parapet-data")]
+    dir: PathBuf,
+    /// Serve NBD over TCP, too: PORT (on the loopback address), ADDRESS:PORT or :PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = tcp_address,
+        num_args = 0..=1, default_missing_value = "10809")]
+    tcp: Option<SocketAddr>,
+    /// The size of each member file
+    #[arg(long, value_name = "SIZE", default_value = "320M")]
+    member_size: Size,
+    /// Write, fail two members meanwhile, rebuild, read back, verify, and end
+    #[arg(long)]
+    demo: bool,
+    /// With --demo: overwrite what is in an array that was used before
+    #[arg(short, long, requires = "demo")]
+    yes: bool,
+    #[command(flatten)]
+    assembly: AssemblyFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// The array's name.
+const NAME: &str = "quickstart";
+/// Members with a slot, and spares.
+const MEMBERS: usize = 6;
+const SPARES: usize = 1;
+const CHUNK_BYTES: u64 = 64 << 10;
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let signals = serve::catch(&on)?;
+    for socket in ["nbd.sock", "control.sock"] {
+        check_length(&args.dir.join(socket))?;
+    }
+    let made = prepare(&args.dir)?;
+    let outcome = executor.block_on(async {
+        let daemon = Daemon::new(&on, None);
+        let (served, fresh) = array(&args, &on).await?;
+        let served = daemon.take_in(served, None, args.assembly.read_only)?;
+        args.run.limit(&served.array);
+        let session = Session { args: &args, on: &on, terminal, signals: &signals };
+        let opened = session.open(&daemon);
+        let outcome = match opened {
+            Ok(()) => session.serve(&daemon, &served, fresh).await,
+            Err(failure) => Err(failure),
+        };
+        daemon.end();
+        daemon.run(&signals).await.and(outcome)
+    });
+    if outcome.is_err() && made {
+        // Goes only if it is empty.
+        let _ = fs::remove_dir(&args.dir);
+    }
+    outcome
+}
+
+/// Paths that the kernel will not take are refused before anything is made.
+fn check_length(socket: &Path) -> Result<()> {
+    match places::check_socket(socket) {
+        Err(failure) if failure.id != Id::Missing => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the folder; true if it was not there.
+fn prepare(folder: &Path) -> Result<bool> {
+    match fs::create_dir(folder) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {
+            Ok(false)
+        }
+        Err(error) => Err(of_path(folder, &error)),
+    }
+}
+
+fn paths(folder: &Path) -> Vec<PathBuf> {
+    let members = (0..MEMBERS).map(|index| format!("member-{index}.img"));
+    let spares = (0..SPARES).map(|index| format!("spare-{index}.img"));
+    members.chain(spares).map(|name| folder.join(name)).collect()
+}
+
+/// The array: found, or made; true if it was made.
+async fn array(args: &Args, on: &Spawner) -> Result<(Served, bool)> {
+    let paths = paths(&args.dir);
+    let there: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    let fresh = there.is_empty();
+    let disks = match fresh {
+        true => make(&paths, args.member_size.0, on).await?,
+        false => disks::open(&there, args.assembly.read_only, on)?,
+    };
+    let all: Vec<&Opened> = disks.iter().collect();
+    let mut options = args.assembly.options(Some(NAME));
+    options.degraded = true;
+    let assembly = engine::assemble(&all, &options, on).await?;
+    engine::tell_notes(&assembly);
+    Ok((engine::start(assembly, &all, &args.run.host(on)).await, fresh))
+}
+
+/// Makes the members and an array of them, or nothing at all.
+async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>> {
+    let mut disks: Vec<Opened> = Vec::new();
+    let mut outcome = Ok(());
+    for path in paths {
+        match create::make_file(path, bytes - bytes % 4096, on) {
+            Ok(opened) => disks.push(opened),
+            Err(failure) => {
+                outcome = Err(failure);
+                break;
+            }
+        }
+    }
+    if outcome.is_ok() {
+        let layout = layout::Layout::default_for(layout::Level::Raid6, MEMBERS);
+        let mut new = NewArray::new(NAME, layout, CHUNK_BYTES);
+        new.spares = SPARES;
+        new.zeroed = true;
+        outcome = create::write(&new, &disks, on).await.map(|_| ());
+    }
+    if let Err(failure) = outcome {
+        for disk in &disks {
+            // We made it a moment ago.
+            let _ = fs::remove_file(&disk.path);
+        }
+        return Err(failure);
+    }
+    Ok(disks)
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    on: &'a Spawner,
+    terminal: &'a Terminal,
+    signals: &'a Signals,
+}
+
+impl Session<'_> {
+    fn nbd(&self) -> Address {
+        Address::Unix(self.args.dir.join("nbd.sock"))
+    }
+
+    fn open(&self, daemon: &Rc<Daemon>) -> Result<()> {
+        daemon.serve_nbd(&self.nbd())?;
+        if let Some(address) = self.args.tcp {
+            daemon.serve_nbd(&Address::Tcp(address))?;
+        }
+        daemon.listen(&self.args.dir.join("control.sock"), false)
+    }
+
+    async fn serve(&self, daemon: &Rc<Daemon>, served: &Rc<Served>, fresh: bool) -> Result<Exit> {
+        let marker = self.args.dir.join("demo");
+        if !self.args.demo {
+            // From here on there may be something of the user's in it.
+            let _ = fs::remove_file(&marker);
+            self.terminal.report(&serve::serving(daemon));
+            self.hints(daemon, fresh);
+            daemon.run(self.signals).await?;
+            return Ok(Exit::Done);
+        }
+        self.permit_demo(&marker, served, fresh)?;
+        self.terminal.preview(&serve::serving(daemon));
+        let socket = self.nbd();
+        let (on, terminal) = (self.on, self.terminal);
+        let demo = Demo { daemon, served, socket: &socket, on, terminal };
+        let interrupted = async {
+            self.signals.next().await;
+        };
+        let shown = first(demo.run(), interrupted).await.unwrap_or_else(|| {
+            Err(Failure::new(Id::Failed, "interrupted", "run it again to see the rest"))
+        })?;
+        self.terminal.report(&shown);
+        if shown.wrong_bytes > 0 {
+            let message = format!("{} bytes came back different", shown.wrong_bytes);
+            return Err(Failure::new(Id::Verification, message, "please report it"));
+        }
+        let folder = self.args.dir.display();
+        self.terminal.say(format!("the array stays in {folder}: rm -r {folder} takes it away"));
+        Ok(Exit::Done)
+    }
+
+    /// The demonstration writes over the start of the array: only where nobody else has.
+    fn permit_demo(&self, marker: &Path, served: &Served, fresh: bool) -> Result<()> {
+        let capacity = served.array.geometry().capacity();
+        if capacity < demo::BYTES {
+            let message = format!(
+                "the array has {}, the demonstration needs {}",
+                Size(capacity),
+                Size(demo::BYTES)
+            );
+            return Err(Failure::new(
+                Id::Shape,
+                message,
+                "choose another --dir, or --member-size 320M",
+            ));
+        }
+        if fresh {
+            return fs::write(marker, "").map_err(|error| of_path(marker, &error));
+        }
+        if marker.exists() || self.args.yes {
+            return Ok(());
+        }
+        let message = "the array has been used: the demonstration would overwrite what is in it";
+        Err(Failure::new(Id::Confirmation, message, "choose another --dir, or say --yes"))
+    }
+
+    /// Lines to copy and paste.
+    fn hints(&self, daemon: &Daemon, fresh: bool) {
+        let program = std::env::args().next().unwrap_or_else(|| "parapet".into());
+        let control = format!("--control unix:{}", self.args.dir.join("control.sock").display());
+        let uri = daemon.views().first().and_then(|array| array.exports.first().cloned());
+        let uri = uri.unwrap_or_default();
+        let verb = if fresh { "made" } else { "found" };
+        let folder = self.args.dir.display();
+        self.terminal.say(format!(
+            "{verb} a RAID 6 of {MEMBERS} files with {SPARES} spare in {folder}; try, in another \
+             terminal:"
+        ));
+        for line in [
+            format!("nbdinfo '{uri}'"),
+            format!("nbdcopy --progress SOME-FILE '{uri}'"),
+            format!("qemu-io -f raw -c 'write -P 0x5a 0 1M' -c 'read -P 0x5a 0 1M' '{uri}'"),
+            format!("{program} status {NAME} {control}"),
+            format!("{program} fail {NAME} 2 {control}"),
+            format!("{program} when {NAME} {control}"),
+        ] {
+            self.terminal.say(format!("  {line}"));
+        }
+        self.terminal.say("Ctrl-C stops it in order; run it again to go on.");
+    }
+}

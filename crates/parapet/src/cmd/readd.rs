@@ -1,0 +1,28 @@
+//! `parapet re-add`: brings a member back to its slot.
+
+use crate::api::Order;
+use crate::client;
+use crate::cmd::absolute;
+use crate::failure::{Exit, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// Bring a member back to its slot, copying only what has changed since
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The disk that was a member: a path, or the serial number or UUID of one that has failed
+    #[arg(value_name = "DISK")]
+    disk: String,
+    #[command(flatten)]
+    control: Control,
+}
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    let order = Order { member: Some(absolute(&args.disk)), ..Order::default() };
+    terminal.report(&client.order(&array.uuid, "re-add", &order)?);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,62 @@
+//! `parapet schema`: the JSON Schemas of everything that Parapet says.
+
+use schemars::schema_for;
+use serde_json::{Value, json};
+
+use crate::api::{
+    Array, Assembled, Changed, Demonstration, ErrorView, Examined, Health, List, Order, Plan,
+    Report, Serving, Waited, When,
+};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::terminal::{ERROR_SCHEMA, Terminal};
+
+/// Print JSON Schemas of what --json and the control API say, or the list of error ids
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One of them, such as `parapet/status/1` or `errors`; all if left out
+    #[arg(value_name = "SCHEMA")]
+    name: Option<String>,
+}
+
+/// The schema of the control API's request bodies.
+const ORDER_SCHEMA: &str = "parapet/order/1";
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let all = all();
+    let chosen = match &args.name {
+        None => Value::Object(all),
+        Some(name) => all.get(name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = all.keys().map(String::as_str).collect();
+            let message = format!("there is no schema {name}");
+            Failure::new(Id::Usage, message, format!("choose one of: {}", names.join(", ")))
+        })?,
+    };
+    let text = serde_json::to_string_pretty(&chosen).expect("a value is JSON");
+    terminal.data(&text);
+    Ok(Exit::Done)
+}
+
+fn all() -> serde_json::Map<String, Value> {
+    let mut all = serde_json::Map::new();
+    let mut put = |name: &str, schema: schemars::Schema| {
+        all.insert(name.into(), schema.to_value());
+    };
+    put(Array::SCHEMA, schema_for!(Array));
+    put(Assembled::SCHEMA, schema_for!(Assembled));
+    put(Changed::SCHEMA, schema_for!(Changed));
+    put(Demonstration::SCHEMA, schema_for!(Demonstration));
+    put(Examined::SCHEMA, schema_for!(Examined));
+    put(Health::SCHEMA, schema_for!(Health));
+    put(List::SCHEMA, schema_for!(List));
+    put(Plan::SCHEMA, schema_for!(Plan));
+    put(Serving::SCHEMA, schema_for!(Serving));
+    put(Waited::SCHEMA, schema_for!(Waited));
+    put(When::SCHEMA, schema_for!(When));
+    put(ORDER_SCHEMA, schema_for!(Order));
+    put(ERROR_SCHEMA, schema_for!(ErrorView));
+    let errors = Id::ALL.iter().map(|(id, meaning)| {
+        json!({ "id": id.to_string(), "exit_code": id.exit() as u8, "meaning": meaning })
+    });
+    all.insert("errors".into(), errors.collect());
+    all
+}

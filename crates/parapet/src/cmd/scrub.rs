@@ -1,0 +1,41 @@
+//! `parapet scrub`: compares all data with its redundancy.
+
+use clap::ValueEnum;
+
+use crate::api::Order;
+use crate::client;
+use crate::failure::{Exit, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// Compare all data with its redundancy, and repair it if told so
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// What to do
+    #[arg(value_name = "WHAT", default_value = "check")]
+    what: What,
+    #[command(flatten)]
+    control: Control,
+}
+
+/// What a scrub does.
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Compare, change nothing
+    Check,
+    /// Compare, and repair what disagrees
+    Repair,
+    /// Stop the one under way
+    Stop,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    let what = args.what.to_possible_value().expect("no variant is hidden");
+    let order = Order { scrub: Some(what.get_name().into()), ..Order::default() };
+    terminal.report(&client.order(&array.uuid, "scrub", &order)?);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,198 @@
+//! `parapet serve`: runs arrays, in the foreground.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::ValueEnum;
+use os::{Address, Signals, Spawner, Stdio};
+
+use crate::api::Serving;
+use crate::daemon::Daemon;
+use crate::engine::{self, AssemblyFlags, RunFlags};
+use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::flags::{Control, address};
+use crate::terminal::Terminal;
+use crate::{notify, places, tls};
+
+mod sources;
+
+pub(crate) use sources::Sources;
+
+/// Serve arrays, in the foreground, until told to stop
+///
+/// For example: parapet serve tank /dev/sd[b-g] --nbd unix:/run/tank.nbd --nbd tcp:192.0.2.1:10809
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID; with --scan, all that are found if left out
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Its members
+    #[arg(value_name = "MEMBER", conflicts_with = "scan")]
+    members: Vec<PathBuf>,
+    /// Look for members among the files and block devices in this folder
+    #[arg(long, value_name = "DIR")]
+    scan: Option<PathBuf>,
+    /// Serve NBD here: unix:PATH, tcp:ADDRESS:PORT or tcp:PORT; may be repeated
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    nbd: Vec<Address>,
+    /// Serve NBD to one client over standard input and output, and end with it
+    #[arg(long)]
+    stdio: bool,
+    /// The name clients see, if it is not the array's
+    #[arg(long, value_name = "NAME")]
+    export_name: Option<String>,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    tls: TlsFlags,
+    #[command(flatten)]
+    assembly: AssemblyFlags,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// TLS for NBD clients.
+#[derive(clap::Args)]
+#[command(next_help_heading = "TLS")]
+struct TlsFlags {
+    /// Whether NBD clients must use TLS; `require` if there is a certificate
+    #[arg(long, value_name = "WHEN")]
+    tls: Option<TlsMode>,
+    /// The server's certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Clients must show a certificate signed by this one, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TlsMode {
+    /// Nothing is served in plain text
+    Require,
+    /// Everything is served in plain text
+    Off,
+}
+
+impl TlsFlags {
+    fn identity(&self) -> Result<Option<Rc<dyn net::nbd::Tls>>> {
+        if self.tls == Some(TlsMode::Off) {
+            return Ok(None);
+        }
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            if self.tls.is_none() {
+                return Ok(None);
+            }
+            let action = "say --tls-cert and --tls-key";
+            return Err(Failure::new(Id::Usage, "TLS needs a certificate and its key", action));
+        };
+        let (certificate, key) = (certificate.clone(), key.clone());
+        let files = tls::Files { certificate, key, authority: self.tls_ca.clone() };
+        Ok(Some(Rc::new(tls::Identity::load(&files)?)))
+    }
+}
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let signals = catch(&on)?;
+    // Configuration errors come before anything is opened.
+    let tls = args.tls.identity()?;
+    let daemon = Daemon::new(&on, tls);
+    executor.block_on(async {
+        take_in_all(&args, &daemon, &on).await?;
+        open_sockets(&args, &daemon, &on)?;
+        let serving = serving(&daemon);
+        if args.stdio {
+            let stdio = Stdio::take(&on).map_err(|error| {
+                let message = format!("standard input and output: {error}");
+                Failure::new(Id::Socket, message, "connect both to the NBD client")
+            })?;
+            terminal.preview(&serving);
+            daemon.serve_only(Box::new(stdio));
+        } else {
+            terminal.report(&serving);
+        }
+        notify::ready(&format!("serving {} arrays", serving.arrays.len()));
+        daemon.run(&signals).await
+    })?;
+    Ok(Exit::Done)
+}
+
+/// Signals, from now on.
+pub(crate) fn catch(on: &Spawner) -> Result<Signals> {
+    Signals::catch(on).map_err(|error| {
+        Failure::new(Id::Failed, format!("signals: {error}"), "see the limit of open files")
+    })
+}
+
+/// What there is to say once everything is open.
+pub(crate) fn serving(daemon: &Daemon) -> Serving {
+    let words = |addresses: Vec<Address>| addresses.iter().map(ToString::to_string).collect();
+    Serving {
+        pid: std::process::id(),
+        arrays: daemon.views(),
+        nbd: words(daemon.nbd_addresses()),
+        control: words(daemon.control_addresses()),
+        tls: daemon.is_secure(),
+    }
+}
+
+async fn take_in_all(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
+    let read_only = args.assembly.read_only;
+    let (name, members) = (args.name.as_deref(), &args.members[..]);
+    let sources = Sources { name, members, scan: args.scan.as_deref() };
+    let disks = sources.open(read_only, on)?;
+    let groups = sources.group(&disks).await?;
+    if groups.len() > 1 && args.export_name.is_some() {
+        let message = "several arrays cannot have one export name";
+        return Err(Failure::new(Id::Usage, message, "leave --export-name out"));
+    }
+    for (name, disks) in groups {
+        let options = args.assembly.options(name.as_deref());
+        let assembly = engine::assemble(&disks, &options, on).await?;
+        engine::tell_notes(&assembly);
+        let served = engine::start(assembly, &disks, &args.run.host(on)).await;
+        args.run.limit(&served.array);
+        daemon.take_in(served, args.export_name.as_deref(), read_only)?;
+    }
+    Ok(())
+}
+
+fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
+    let activated = os::socket::activated(on).map_err(|error| {
+        let message = format!("a socket from systemd: {error}");
+        Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
+    })?;
+    for (name, listener) in activated {
+        match name.as_str() {
+            "control" => daemon.listen_on(listener),
+            _ => daemon.accept_nbd(listener),
+        }
+    }
+    for address in &args.nbd {
+        daemon.serve_nbd(address)?;
+    }
+    if let Some(path) = args.control.path() {
+        return daemon.listen(path, false);
+    }
+    if !daemon.control_addresses().is_empty() || args.stdio {
+        return Ok(());
+    }
+    let folder = places::runtime();
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+    builder.create(&folder).map_err(|error| {
+        let mut failure = of_path(&folder, &error);
+        failure.action = "say where: --control unix:PATH".into();
+        failure
+    })?;
+    for array in daemon.views() {
+        let name = places::file_name(&array.name, &array.uuid);
+        daemon.listen(&places::control_of(&name), true)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! `parapet speed`: changes the limits of background work while it runs.
+
+use crate::api::{Order, Speed};
+use crate::client;
+use crate::failure::{Exit, Result};
+use crate::flags::{Control, SpeedLimits, UNLIMITED};
+use crate::terminal::Terminal;
+
+/// Change how fast rebuild, resync and scrub may go; takes effect at once
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    limits: SpeedLimits,
+    #[command(flatten)]
+    control: Control,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    let min = args.limits.speed_min.map_or(array.speed.min, |min| min.0);
+    let max = match args.limits.speed_max {
+        None => array.speed.max,
+        Some(max) => Some(max.0).filter(|&max| max != UNLIMITED),
+    };
+    let order = Order { speed: Some(Speed { min, max }), ..Order::default() };
+    terminal.report(&client.order(&array.uuid, "speed", &order)?);
+    Ok(Exit::Done)
+}

@@ -1,0 +1,130 @@
+//! `parapet wait`: waits until background work is done, and shows how far it is.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::api::{Array, Job, JobKind, SlotState, Waited, When};
+use crate::client::{self, Client};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// How often the server is asked.
+const PACE: Duration = Duration::from_millis(250);
+/// Without a terminal there is a line for each so many percent.
+const STEP_PERCENT: f64 = 5.0;
+
+/// Wait until background work is done, or until an array is whole
+///
+/// Ctrl-C ends the waiting, not the work.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID; may be left out if there is only one
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Wait for this
+    #[arg(long = "for", value_name = "WHAT", default_value = "idle")]
+    what: What,
+    /// Give up after so many seconds; the work goes on
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    #[command(flatten)]
+    control: Control,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Nothing is being done in the background
+    Idle,
+    /// No member is being rebuilt or replaced
+    Rebuild,
+    /// No resync is under way
+    Resync,
+    /// No scrub is under way
+    Scrub,
+    /// Every slot has a member that holds all it should
+    Whole,
+}
+
+impl What {
+    fn is_reached(self, array: &Array) -> bool {
+        let kind = array.job.as_ref().map(|job| job.kind);
+        let slots = |state| array.slots.iter().any(|slot| slot.state == state);
+        match self {
+            What::Idle => kind.is_none() && !slots(SlotState::Rebuilding),
+            What::Rebuild => {
+                !matches!(kind, Some(JobKind::Rebuild | JobKind::Replace))
+                    && !slots(SlotState::Rebuilding)
+            }
+            What::Resync => kind != Some(JobKind::Resync),
+            What::Scrub => !matches!(kind, Some(JobKind::Check | JobKind::Repair)),
+            What::Whole => array.slots.iter().all(|slot| slot.state == SlotState::InSync),
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let (client, mut array) = client::find(args.control.path(), args.name.as_deref())?;
+    let began = Instant::now();
+    let mut progress = Progress::new(terminal);
+    while !args.what.is_reached(&array) {
+        if args.timeout.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds)) {
+            terminal.undraw();
+            let message = format!("{}: not yet after {} s", array.name, began.elapsed().as_secs());
+            let action = "the work goes on; parapet when shows how far it is";
+            return Err(Failure::new(Id::TimedOut, message, action));
+        }
+        progress.show(&array);
+        std::thread::sleep(PACE);
+        array = again(&client, &array)?;
+    }
+    terminal.undraw();
+    let seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+    terminal.report(&Waited { name: array.name.clone(), seconds, array });
+    Ok(Exit::Done)
+}
+
+fn again(client: &Client, array: &Array) -> Result<Array> {
+    client.array(&array.uuid)
+}
+
+/// Progress on standard error: a line drawn over and over, or one for each step; with `--json` a line
+/// of JSON for each step, on standard output.
+pub(crate) struct Progress<'a> {
+    terminal: &'a Terminal,
+    shown: Option<(JobKind, f64)>,
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(terminal: &'a Terminal) -> Progress<'a> {
+        Progress { terminal, shown: None }
+    }
+
+    /// Shows how far the array's job is.
+    pub(crate) fn show(&mut self, array: &Array) {
+        let Some(job) = &array.job else { return };
+        if self.terminal.is_moving() {
+            return self.terminal.draw(&bar(job, &job.sentence(&self.terminal.page())));
+        }
+        let due = self.shown.is_none_or(|(kind, percent)| {
+            kind != job.kind || job.percent >= percent + STEP_PERCENT || job.percent < percent
+        });
+        if !due {
+            return;
+        }
+        self.shown = Some((job.kind, job.percent));
+        if self.terminal.is_json() {
+            let (name, uuid) = (array.name.clone(), array.uuid.clone());
+            let when = When { name, uuid, job: Some(job.clone()), expected: None };
+            return self.terminal.stream(&when);
+        }
+        self.terminal.say(format!("{}: {}", array.name, job.sentence(&self.terminal.page())));
+    }
+}
+
+fn bar(job: &Job, sentence: &str) -> String {
+    let full = (job.percent / 5.0) as usize;
+    format!("[{}{}] {sentence}", "#".repeat(full.min(20)), "-".repeat(20 - full.min(20)))
+}

@@ -1,0 +1,29 @@
+//! `parapet when`: when background work will be done.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::When;
+use crate::client;
+use crate::failure::{Exit, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// Say when a rebuild, a resync or a scrub will be done
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID; may be left out if there is only one
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    control: Control,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let (_, array) = client::find(args.control.path(), args.name.as_deref())?;
+    let left = array.job.as_ref().and_then(|job| job.seconds_left);
+    let left = left.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
+    let expected = left.and_then(|left| Timestamp::now().checked_add(left).ok());
+    let expected = expected.and_then(|time| time.round(jiff::Unit::Second).ok());
+    terminal.report(&When { name: array.name, uuid: array.uuid, job: array.job, expected });
+    Ok(Exit::Done)
+}

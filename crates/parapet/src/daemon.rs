@@ -1,0 +1,350 @@
+//! A process that serves arrays: wiring, and an orderly end.
+//!
+//! ```text
+//!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── connections ◀── listeners (unix, tcp, systemd, stdio)
+//!                 ▲
+//!              orders ◀── control ◀── control sockets (HTTP, JSON)
+//! ```
+//!
+//! Owns its arrays from the moment they are assembled until their members are marked clean. One
+//! executor, one thread. Never decides anything about data: that is `array`'s business.
+//!
+//! The end: no new connections; requests under way are finished and answered; each array flushes and
+//! marks its members clean; then the process goes. A second signal says what is being waited for, a
+//! third one stops waiting.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ::io::{Clock, Pool, Stream};
+use net::nbd::{Server, Tls};
+use os::{Address, Listener, Peer, Signals, Socket, Spawner};
+
+use crate::failure::{Failure, Id, Result};
+use crate::{notify, places};
+
+mod control;
+mod exports;
+mod orders;
+mod served;
+mod view;
+
+use exports::Shown;
+pub(crate) use orders::of_engine;
+pub(crate) use served::{Known, Served};
+
+/// Memory kept for requests of clients that are not whole blocks, and for payloads.
+const POOL_BYTES: usize = 32 << 20;
+/// A pause after the machine has refused a connection: no descriptors left.
+const BREATH: Duration = Duration::from_millis(200);
+/// How long control commands under way may still take at the end.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// See the module.
+pub(crate) struct Daemon {
+    spawner: Spawner,
+    pool: Pool,
+    arrays: RefCell<Vec<Rc<Served>>>,
+    exports: Rc<Shown>,
+    server: Server,
+    secure: bool,
+    nbd: RefCell<Vec<Address>>,
+    control: RefCell<Vec<Address>>,
+    usual_control: Cell<bool>,
+    conversations: Cell<usize>,
+    ending: Cell<bool>,
+    stirred: ::io::Signal,
+}
+
+impl Daemon {
+    /// A server without arrays.
+    pub(crate) fn new(spawner: &Spawner, tls: Option<Rc<dyn Tls>>) -> Rc<Daemon> {
+        let pool = Pool::new(POOL_BYTES);
+        let exports = Rc::new(Shown::default());
+        let clock = spawner.clock();
+        let server = Server::new(Rc::clone(&exports) as _, clock as _, pool.clone());
+        let secure = tls.is_some();
+        let server = match tls {
+            Some(tls) => server.with_tls(tls),
+            None => server,
+        };
+        Rc::new(Daemon {
+            spawner: spawner.clone(),
+            pool,
+            arrays: RefCell::default(),
+            exports,
+            server,
+            secure,
+            nbd: RefCell::default(),
+            control: RefCell::default(),
+            usual_control: Cell::new(false),
+            conversations: Cell::new(0),
+            ending: Cell::new(false),
+            stirred: ::io::Signal::new(),
+        })
+    }
+
+    /// Takes an array in: drives it, exports it, and listens to what happens to it.
+    ///
+    /// # Errors
+    /// If there is one of this name already.
+    pub(crate) fn take_in(
+        self: &Rc<Self>,
+        served: Served,
+        export_name: Option<&str>,
+        read_only: bool,
+    ) -> Result<Rc<Served>> {
+        let served = Rc::new(served);
+        let name = export_name.unwrap_or(served.array.name());
+        if self.exports.has(name) {
+            let message = format!("there are two arrays called {name}");
+            return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
+        }
+        let export = served.export(name, self.pool.clone(), read_only);
+        self.exports.add(&served, export);
+        self.arrays.borrow_mut().push(Rc::clone(&served));
+        let run = served.array.run();
+        self.spawner.spawn_local(run);
+        let (daemon, listener) = (Rc::downgrade(self), Rc::clone(&served));
+        self.spawner.spawn_local(async move { listener.tell_events(daemon).await });
+        let (clock, watcher) = (self.spawner.clock(), Rc::clone(&served));
+        self.spawner.spawn_local(async move { watcher.watch_members(&*clock).await });
+        Ok(served)
+    }
+
+    /// The arrays, in the order in which they were taken in.
+    pub(crate) fn arrays(&self) -> Vec<Rc<Served>> {
+        self.arrays.borrow().clone()
+    }
+
+    /// The array of this name or UUID.
+    pub(crate) fn find(&self, name: &str) -> Option<Rc<Served>> {
+        let arrays = self.arrays.borrow();
+        arrays.iter().find(|served| served.uuid() == name || served.array.name() == name).cloned()
+    }
+
+    /// Where NBD clients connect.
+    pub(crate) fn nbd_addresses(&self) -> Vec<Address> {
+        self.nbd.borrow().clone()
+    }
+
+    /// Where control commands go.
+    pub(crate) fn control_addresses(&self) -> Vec<Address> {
+        self.control.borrow().clone()
+    }
+
+    /// Whether TLS is required.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// Serves NBD at this address.
+    ///
+    /// # Errors
+    /// If it cannot be listened on.
+    pub(crate) fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
+        let listener = bind(address, &self.spawner)?;
+        self.accept_nbd(listener);
+        Ok(())
+    }
+
+    /// Serves NBD to whoever connects here.
+    pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener) {
+        self.nbd.borrow_mut().extend(listener.address());
+        let daemon = Rc::clone(self);
+        self.spawner.spawn_local(async move {
+            while let Some(socket) = daemon.accept(&listener).await {
+                let origin = origin(socket.peer());
+                daemon.serve_stream(Box::new(socket), &origin);
+            }
+        });
+    }
+
+    /// Serves one NBD client.
+    fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, origin: &str) {
+        let Some(serving) = self.server.admit(stream, origin) else {
+            tracing::warn!(origin, "too many connections: one was turned away");
+            return;
+        };
+        tracing::debug!(origin, "an NBD client has connected");
+        let (daemon, origin) = (Rc::clone(self), origin.to_owned());
+        self.spawner.spawn_local(async move {
+            let ending = serving.await;
+            tracing::debug!(origin, ?ending, "an NBD client has gone");
+            daemon.stirred.raise();
+        });
+    }
+
+    /// Serves one NBD client, and ends when it has gone.
+    pub(crate) fn serve_only(self: &Rc<Self>, stream: Box<dyn Stream>) {
+        if let Some(serving) = self.server.admit(stream, "standard input") {
+            let daemon = Rc::clone(self);
+            self.spawner.spawn_local(async move {
+                let ending = serving.await;
+                tracing::debug!(?ending, "the NBD client has gone");
+                daemon.end();
+            });
+        }
+    }
+
+    /// Listens for control commands at this address; `usual` if that is where they are looked for.
+    ///
+    /// # Errors
+    /// If it cannot be listened on.
+    pub(crate) fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
+        let listener = bind(&Address::Unix(path.to_owned()), &self.spawner)?;
+        // Whoever may write to the socket may stop the array.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path, mode)
+            .map_err(|error| crate::failure::of_path(path, &error))?;
+        self.usual_control.set(usual);
+        self.listen_on(listener);
+        Ok(())
+    }
+
+    /// Listens for control commands here.
+    pub(crate) fn listen_on(self: &Rc<Self>, listener: Listener) {
+        self.control.borrow_mut().extend(listener.address());
+        let daemon = Rc::clone(self);
+        self.spawner.spawn_local(async move {
+            while let Some(socket) = daemon.accept(&listener).await {
+                let speaking = Rc::clone(&daemon);
+                daemon.spawner.spawn_local(async move { speaking.converse(socket).await });
+            }
+        });
+    }
+
+    /// The next connection; nothing when the server is ending.
+    async fn accept(&self, listener: &Listener) -> Option<Socket> {
+        loop {
+            match self.unless_ending(listener.accept()).await? {
+                Ok(socket) => return Some(socket),
+                Err(error) => {
+                    tracing::error!(%error, "a connection could not be accepted");
+                    let clock = self.spawner.clock();
+                    clock.sleep_until(clock.now() + BREATH).await;
+                }
+            }
+        }
+    }
+
+    /// The outcome of `work`, or nothing if the server begins to end before.
+    async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let ending = async {
+            while !self.ending.get() {
+                self.stirred.wait().await;
+            }
+        };
+        first(work, ending).await
+    }
+
+    /// Begins to end.
+    pub(crate) fn end(&self) {
+        self.ending.set(true);
+        self.stirred.raise();
+    }
+
+    /// Serves until it is told to stop, by signal or by command, and stops in order.
+    ///
+    /// # Errors
+    /// If an array's members could not be marked clean, or a third signal came.
+    pub(crate) async fn run(&self, signals: &Signals) -> Result<()> {
+        if let Some(signal) = self.unless_ending(signals.next()).await {
+            tracing::info!(?signal, "asked to stop");
+        }
+        self.end();
+        self.wind_up(signals).await
+    }
+
+    /// Stops in order, minding signals.
+    async fn wind_up(&self, signals: &Signals) -> Result<()> {
+        notify::stopping();
+        let impatience = async {
+            signals.next().await;
+            eprintln!("parapet: still {}; once more to give up", self.what_is_left());
+            signals.next().await;
+        };
+        first(self.close(), impatience).await.unwrap_or_else(|| {
+            let message = format!("gave up {}", self.what_is_left());
+            Err(Failure::new(Id::Failed, message, "the next start resyncs what was being written"))
+        })
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.server.shutdown().await;
+        let mut result = Ok(());
+        for served in self.arrays() {
+            let stopped = served.stop().await;
+            self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
+            result = result.and(stopped);
+        }
+        let clock = self.spawner.clock();
+        let deadline = clock.sleep_until(clock.now() + LAST_WORDS);
+        let silence = async {
+            while self.conversations.get() > 0 {
+                self.stirred.wait().await;
+            }
+        };
+        first(silence, deadline).await;
+        result
+    }
+
+    fn what_is_left(&self) -> String {
+        let clients = self.server.connections();
+        let arrays = self.arrays.borrow();
+        let requests: usize =
+            arrays.iter().map(|served| served.array.status().requests_in_flight).sum();
+        let names: Vec<&str> = arrays.iter().map(|served| served.array.name()).collect();
+        format!(
+            "waiting for {requests} requests of {clients} NBD clients, and to mark clean: {}",
+            if names.is_empty() { "nothing".into() } else { names.join(", ") }
+        )
+    }
+}
+
+/// The outcome of `work` if it is done before `limit`.
+pub(crate) async fn first<T>(
+    work: impl Future<Output = T>,
+    limit: impl Future<Output = ()>,
+) -> Option<T> {
+    let (mut work, mut limit) = (pin!(work), pin!(limit));
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => limit.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
+    if let Address::Unix(path) = address {
+        places::check_socket(path)?;
+    }
+    Listener::bind(address, on).map_err(|error| of_bind(address, &error))
+}
+
+fn of_bind(address: &Address, error: &Error) -> Failure {
+    let message = format!("{address}: {error}");
+    match error.kind() {
+        ErrorKind::AddrInUse => {
+            Failure::new(Id::Running, message, "is a server running already? parapet list shows it")
+        }
+        ErrorKind::PermissionDenied => {
+            Failure::new(Id::Denied, message, "choose a place where this user may make a socket")
+        }
+        _ => Failure::new(Id::Socket, message, "choose another address"),
+    }
+}
+
+fn origin(peer: Peer) -> String {
+    match peer {
+        Peer::Local { pid, uid, .. } => format!("process {pid} of user {uid}"),
+        Peer::Remote(address) => address.to_string(),
+        Peer::Unknown => "unknown".into(),
+    }
+}

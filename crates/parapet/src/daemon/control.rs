@@ -1,0 +1,166 @@
+//! The control API: HTTP and JSON over a unix socket.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/arrays` | `parapet/list/1` |
+//! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
+//! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
+//!
+//! VERB is one of `fail remove add re-add replace scrub speed stop`. Errors are `parapet/error/1`, the
+//! status follows from the exit status. Only the user that runs the server, and root, are heard.
+
+use std::future::poll_fn;
+use std::io::{IoSlice, Result as IoResult};
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::{Clock, Stream};
+use os::{Peer, Socket};
+
+use super::{Daemon, first};
+use crate::api::{List, Order, Report};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::http::{self, Bad, Method, Request};
+use crate::places;
+use crate::terminal::{json_of, json_of_failure};
+
+/// A request must be complete after this time, and an answer taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Conversations at once.
+const MOST: usize = 64;
+
+impl Daemon {
+    /// One request, one answer.
+    pub(super) async fn converse(self: Rc<Self>, socket: Socket) {
+        if self.conversations.get() >= MOST {
+            return;
+        }
+        self.conversations.set(self.conversations.get() + 1);
+        let peer = socket.peer();
+        if let Err(error) = self.answer(&socket, peer).await {
+            tracing::debug!(%error, "a control connection broke");
+        }
+        self.conversations.set(self.conversations.get() - 1);
+        self.stirred.raise();
+    }
+
+    async fn answer(self: &Rc<Self>, socket: &Socket, peer: Peer) -> IoResult<()> {
+        let clock = self.spawner.clock();
+        let patience = || clock.sleep_until(clock.now() + PATIENCE);
+        let answer = match first(read(socket), patience()).await {
+            None => return Ok(()),
+            Some(Err(error)) => return Err(error),
+            Some(Ok(_)) if !is_heard(peer) => {
+                let message = "only the user that runs the server, and root, may control it";
+                answer_of(&Err(Failure::new(Id::Denied, message, "use one of these accounts")))
+            }
+            Some(Ok(Err(Bad(status, why)))) => {
+                let failure =
+                    Failure::new(Id::Usage, why, "see docs/decisions/0003-control-api.md");
+                http::answer(status, json_of_failure(&failure).as_bytes())
+            }
+            Some(Ok(Ok(request))) => answer_of(&self.handle(&request).await),
+        };
+        let sent = first(send(socket, &answer), patience()).await;
+        sent.unwrap_or(Ok(()))
+    }
+
+    async fn handle(self: &Rc<Self>, request: &Request) -> Result<String> {
+        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+        match (request.method, &path[..]) {
+            (Method::Get, ["v1", "arrays"]) => {
+                Ok(json_of(&List { arrays: self.views(), silent: Vec::new() }))
+            }
+            (Method::Get, ["v1", "arrays", name]) => Ok(json_of(&self.view(&*self.named(name)?))),
+            (Method::Post, ["v1", "arrays", name, verb]) => {
+                let served = self.named(name)?;
+                let order: Order = match request.body.is_empty() {
+                    true => Order::default(),
+                    false => serde_json::from_slice(&request.body).map_err(|error| {
+                        Failure::new(Id::Usage, error.to_string(), "send a parapet/order/1")
+                    })?,
+                };
+                tracing::info!(array = name, verb, "ordered");
+                let message = self.carry_out(&served, verb, &order).await?;
+                let still = self.find(served.uuid()).map(|served| self.view(&served));
+                Ok(json_of(&crate::api::Changed { message, array: still }))
+            }
+            _ => {
+                let message = "the control API has no such request";
+                Err(Failure::new(Id::Usage, message, "see docs/decisions/0003-control-api.md"))
+            }
+        }
+    }
+
+    fn named(&self, name: &str) -> Result<Rc<super::Served>> {
+        self.find(name).ok_or_else(|| {
+            let message = format!("this server has no array called {name}");
+            Failure::new(Id::NoArray, message, "parapet list shows what there is")
+        })
+    }
+}
+
+/// The kernel vouches for the peer of a unix socket.
+fn is_heard(peer: Peer) -> bool {
+    match peer {
+        Peer::Local { uid, .. } => uid == 0 || places::user() == Some(uid),
+        _ => false,
+    }
+}
+
+fn answer_of(result: &Result<String>) -> Vec<u8> {
+    match result {
+        Ok(json) => http::answer(200, json.as_bytes()),
+        Err(failure) => {
+            let status = match failure.exit() {
+                Exit::Usage => 400,
+                Exit::Refused => 409,
+                Exit::Unreachable => 403,
+                Exit::Unknown => 404,
+                Exit::Done | Exit::Failed | Exit::TimedOut => 500,
+            };
+            http::answer(status, json_of_failure(failure).as_bytes())
+        }
+    }
+}
+
+/// A whole request, or what is wrong with it.
+async fn read(socket: &Socket) -> IoResult<std::result::Result<Request, Bad>> {
+    let mut bytes = Vec::new();
+    let mut bite = [0; 4096];
+    loop {
+        let count = poll_fn(|cx| socket.poll_read(cx, &mut bite)).await?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&bite[..count]);
+        match http::read(&bytes) {
+            Ok(None) => {}
+            Ok(Some(request)) => return Ok(Ok(request)),
+            Err(bad) => return Ok(Err(bad)),
+        }
+    }
+}
+
+async fn send(socket: &Socket, mut bytes: &[u8]) -> IoResult<()> {
+    while !bytes.is_empty() {
+        let count = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(bytes)])).await?;
+        bytes = &bytes[count..];
+    }
+    poll_fn(|cx| socket.poll_close(cx)).await
+}
+
+/// What the table above says, held to the types.
+const _: () = {
+    const fn same(a: &str, b: &str) -> bool {
+        let (a, b) = (a.as_bytes(), b.as_bytes());
+        let mut index = 0;
+        while index < a.len() && index < b.len() && a[index] == b[index] {
+            index += 1;
+        }
+        index == a.len() && index == b.len()
+    }
+    assert!(same(List::SCHEMA, "parapet/list/1"));
+    assert!(same(crate::api::Array::SCHEMA, "parapet/status/1"));
+    assert!(same(crate::api::Changed::SCHEMA, "parapet/changed/1"));
+};

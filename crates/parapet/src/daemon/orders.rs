@@ -1,0 +1,216 @@
+//! Orders of the control API, carried out on one array.
+//!
+//! Each gives a sentence about what was done. The engine decides whether it can be; here paths become
+//! disks, and what lies on a disk is looked at before the disk is given to an array.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use array::{Error, ErrorKind, MemberId};
+use layout::Slot;
+use os::Options;
+
+use super::{Daemon, Served};
+use crate::api::{Order, SignatureView};
+use crate::disks::{self, Opened};
+use crate::failure::{Failure, Id, Result};
+use crate::{engine, probe, undo};
+
+impl Daemon {
+    /// Does what the order says.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) async fn carry_out(
+        self: &Rc<Self>,
+        served: &Rc<Served>,
+        verb: &str,
+        order: &Order,
+    ) -> Result<String> {
+        let name = served.array.name();
+        match verb {
+            "fail" => {
+                let who = member_of(order)?;
+                let id = served.resolve(who)?;
+                served.array.fail(id).await.map_err(of_engine)?;
+                Ok(format!("{name}: {} has been failed{}", served.title(id), self.outlook(served)))
+            }
+            "remove" => {
+                let id = served.resolve(member_of(order)?)?;
+                let title = served.title(id);
+                served.array.remove(id).await.map_err(of_engine)?;
+                served.forget(id);
+                Ok(format!("{name}: {title} has been removed"))
+            }
+            "add" => {
+                let id = self.admit(served, member_of(order)?, &order.overwrite).await?;
+                Ok(format!("{name}: {} has been added{}", served.title(id), self.outlook(served)))
+            }
+            "re-add" => {
+                let id = self.readmit(served, member_of(order)?).await?;
+                Ok(format!("{name}: {} is back{}", served.title(id), self.outlook(served)))
+            }
+            "replace" => self.replace(served, order).await,
+            "scrub" => scrub(served, order.scrub.as_deref().unwrap_or("check")),
+            "speed" => {
+                let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
+                served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
+                Ok(format!("{name}: the limits are changed"))
+            }
+            "stop" => {
+                self.exports.remove(served);
+                let stopped = served.stop().await;
+                self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
+                if self.arrays.borrow().is_empty() {
+                    self.end();
+                }
+                stopped.map(|()| format!("{name}: stopped, all members are marked clean"))
+            }
+            _ => Err(usage(&format!("{verb} is no order"))),
+        }
+    }
+
+    /// What an array will do now, after its members have changed.
+    fn outlook(&self, served: &Served) -> String {
+        let array = self.view(served);
+        let left = match array.redundancy_left {
+            0 => "no further loss can be survived".into(),
+            1 => "one more loss can be survived".into(),
+            count => format!("{count} more losses can be survived"),
+        };
+        format!("; the array is {}, {left}", array.state.word())
+    }
+
+    /// Opens a new disk, if nothing on it is in the way, and gives it to the array.
+    async fn admit(&self, served: &Served, path: &str, overwrite: &[String]) -> Result<MemberId> {
+        let allowed: std::result::Result<Vec<SignatureView>, String> =
+            overwrite.iter().map(|text| text.parse()).collect();
+        let allowed = allowed.map_err(|error| usage(&error))?;
+        let path = Path::new(path);
+        let opened = self.open(served, path)?;
+        let bytes = opened.bytes();
+        let signatures = probe::signatures(path, bytes)?;
+        probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
+            if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
+                let name = served.array.name();
+                refusal.action = format!(
+                    "if it was a member of this array: parapet re-add {name} {}; {}",
+                    path.display(),
+                    refusal.action
+                );
+            }
+            refusal
+        })?;
+        let doomed = undo::Doomed { path, bytes, signatures: &signatures };
+        undo::keep("add", served.array.name(), &[doomed])?;
+        let title = path.display().to_string();
+        let disk = Rc::clone(&opened.disk);
+        let id = served.array.add(disk, &title).await.map_err(of_engine)?;
+        served.remember(id, engine::know(&opened).await);
+        Ok(id)
+    }
+
+    fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
+        match served.still_open(path) {
+            Some(opened) => Ok(opened),
+            None => disks::open_one(path, &Options::default(), &self.spawner),
+        }
+    }
+
+    /// Brings a member back: one that has failed and is still open, or a disk.
+    async fn readmit(&self, served: &Served, who: &str) -> Result<MemberId> {
+        let failed = served.resolve(who).ok().filter(|id| served.faulty().contains(id));
+        let known = match failed.and_then(|id| served.known(id)) {
+            Some(known) => known,
+            None => {
+                let opened = self.open(served, Path::new(who))?;
+                engine::know(&opened).await
+            }
+        };
+        let title = known.path.display().to_string();
+        let disk = Rc::clone(&known.disk);
+        let id = served.array.readd(disk, &title).await.map_err(of_engine)?;
+        failed.into_iter().for_each(|id| served.forget(id));
+        served.remember(id, known);
+        Ok(id)
+    }
+
+    /// Brings a member back that has failed; gives its name, or nothing if it has no place any more.
+    pub(crate) async fn bring_back(&self, served: &Served, id: MemberId) -> Option<String> {
+        let title = served.title(id);
+        let back = self.readmit(served, &title).await;
+        if let Err(refusal) = &back {
+            tracing::debug!(%refusal, "not brought back");
+        }
+        back.ok().map(|_| title)
+    }
+
+    async fn replace(&self, served: &Served, order: &Order) -> Result<String> {
+        let who = member_of(order)?;
+        let old = served.resolve(who)?;
+        let status = served.array.status();
+        let slot =
+            status.slots.iter().find(|slot| slot.member.as_ref().is_some_and(|m| m.id == old));
+        let slot: Slot = slot.map(|slot| slot.slot).ok_or_else(|| {
+            let message = format!("{} holds no slot", served.title(old));
+            Failure::new(Id::WrongState, message, "only a member in a slot can be replaced")
+        })?;
+        let is_spare = |id: &MemberId| status.spares.iter().any(|spare| spare.id == *id);
+        let with = match &order.with {
+            Some(with) => match served.resolve(with).ok().filter(is_spare) {
+                Some(spare) => spare,
+                None => self.admit(served, with, &order.overwrite).await?,
+            },
+            None => status.spares.first().map(|spare| spare.id).ok_or_else(|| {
+                let message = "the array has no spare";
+                Failure::new(Id::WrongState, message, "name the disk that takes the place")
+            })?,
+        };
+        served.array.replace(slot, with).await.map_err(of_engine)?;
+        let (name, from, to) = (served.array.name(), served.title(old), served.title(with));
+        Ok(format!("{name}: slot {slot} is being copied from {from} to {to}"))
+    }
+}
+
+impl Served {
+    /// A member's name for people.
+    pub(crate) fn title(&self, id: MemberId) -> String {
+        self.known(id).map_or_else(|| format!("member {}", id.0), |k| k.path.display().to_string())
+    }
+}
+
+fn scrub(served: &Served, what: &str) -> Result<String> {
+    let name = served.array.name();
+    match what {
+        "check" | "repair" => {
+            served.array.scrub(what == "repair").map_err(of_engine)?;
+            Ok(format!("{name}: the {what} has begun; parapet when {name} shows how far it is"))
+        }
+        "stop" => {
+            served.array.stop_scrub().map_err(of_engine)?;
+            Ok(format!("{name}: the scrub is being stopped"))
+        }
+        _ => Err(usage("a scrub is `check`, `repair` or `stop`")),
+    }
+}
+
+fn member_of(order: &Order) -> Result<&str> {
+    order.member.as_deref().ok_or_else(|| usage("the order names no member"))
+}
+
+fn usage(message: &str) -> Failure {
+    Failure::new(Id::Usage, message, "see docs/decisions/0003-control-api.md")
+}
+
+/// The engine's errors, by what can be done about them.
+pub(crate) fn of_engine(error: Error) -> Failure {
+    let (id, action) = match error.kind() {
+        ErrorKind::Refused => (Id::WrongState, "parapet status shows how the array is"),
+        ErrorKind::DataLost => (Id::Redundancy, "bring the missing members back first"),
+        ErrorKind::ReadOnly => (Id::WrongState, "the array takes no writes; see parapet status"),
+        ErrorKind::Retry => (Id::Failed, "try again"),
+        ErrorKind::MemberLost => (Id::Failed, "parapet status shows which member"),
+        ErrorKind::Bug => (Id::Internal, "please report it, with the server's log"),
+    };
+    Failure::new(id, error.to_string(), action)
+}

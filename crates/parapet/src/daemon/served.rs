@@ -1,0 +1,215 @@
+//! One array that is being served, and its members as people know them.
+//!
+//! The engine knows members by number; here are their paths, serial numbers and open disks. A member
+//! that has failed is remembered, with its disk, until it is removed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use array::status::{Event, EventKind};
+use array::{Array, MemberId};
+use io::{Clock, Pool, Signal};
+use net::nbd::Export;
+use os::FileDisk;
+
+use super::{Daemon, first};
+use crate::disks::{self, Opened};
+use crate::failure::{Failure, Id, Result};
+
+/// How often it is looked whether files are still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A member as people know it.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// Where it was opened.
+    pub(crate) path: PathBuf,
+    /// Its serial number.
+    pub(crate) serial: Option<String>,
+    /// Its identity in the superblock; empty if it is not known.
+    pub(crate) uuid: String,
+    /// Itself.
+    pub(crate) disk: Rc<FileDisk>,
+}
+
+/// See the module.
+pub(crate) struct Served {
+    /// The array.
+    pub(crate) array: Array,
+    uuid: String,
+    known: RefCell<BTreeMap<MemberId, Known>>,
+    /// Disks that were let go of, as long as requests under way still hold them.
+    leaving: RefCell<Vec<(PathBuf, std::rc::Weak<FileDisk>)>>,
+    gone: Signal,
+    stopped: Cell<bool>,
+}
+
+impl Served {
+    /// An array that has just been started, with its members.
+    pub(crate) fn new(array: Array, known: BTreeMap<MemberId, Known>) -> Served {
+        let uuid = layout::md::Uuid(array.status().uuid).to_string();
+        let known = RefCell::new(known);
+        let (leaving, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
+        Served { array, uuid, known, leaving, gone, stopped }
+    }
+
+    /// Its identity, as md writes it.
+    pub(crate) fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    /// Its export.
+    pub(super) fn export(&self, name: &str, pool: Pool, read_only: bool) -> Export {
+        let level = self.array.geometry().layout().level();
+        let description = format!("{level} of {} members", self.array.geometry().slots());
+        let disk = Rc::new(self.array.clone());
+        let export = Export::new(name, disk, pool).described(description);
+        if read_only { export.read_only() } else { export }
+    }
+
+    /// A member by its number.
+    pub(super) fn known(&self, id: MemberId) -> Option<Known> {
+        self.known.borrow().get(&id).cloned()
+    }
+
+    /// Remembers a member.
+    pub(super) fn remember(&self, id: MemberId, member: Known) {
+        self.known.borrow_mut().insert(id, member);
+    }
+
+    /// Forgets a member, and lets go of its disk.
+    pub(super) fn forget(&self, id: MemberId) {
+        if let Some(known) = self.known.borrow_mut().remove(&id) {
+            let mut leaving = self.leaving.borrow_mut();
+            leaving.retain(|(_, disk)| disk.strong_count() > 0);
+            leaving.push((known.path, Rc::downgrade(&known.disk)));
+        }
+    }
+
+    /// A disk that was let go of and is still open, if this is its path.
+    pub(super) fn still_open(&self, path: &Path) -> Option<Opened> {
+        let identity = disks::identity(path)?;
+        let leaving = self.leaving.borrow();
+        let same = |(left, _): &&(PathBuf, std::rc::Weak<FileDisk>)| {
+            disks::identity(left) == Some(identity)
+        };
+        let disk = leaving.iter().find(same)?.1.upgrade()?;
+        Some(Opened { path: path.to_owned(), disk, serial: disks::serial(path) })
+    }
+
+    /// Members that hold no place: they have failed and were not removed.
+    pub(crate) fn faulty(&self) -> Vec<MemberId> {
+        let status = self.array.status();
+        let slots = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+        let placed: Vec<MemberId> = slots.chain(&status.spares).map(|member| member.id).collect();
+        self.known.borrow().keys().copied().filter(|id| !placed.contains(id)).collect()
+    }
+
+    /// The member that `who` names: slot, path, serial number or UUID.
+    ///
+    /// # Errors
+    /// If there is none, or no member in that slot.
+    pub(crate) fn resolve(&self, who: &str) -> Result<MemberId> {
+        let unknown = |message: String| {
+            let action = format!("parapet status {} shows the members", self.array.name());
+            Failure::new(Id::NoMember, message, action)
+        };
+        if let Ok(slot) = who.parse::<usize>() {
+            let status = self.array.status();
+            let member = status.slots.get(slot).map(|slot| slot.member.as_ref());
+            return match member {
+                None => Err(unknown(format!("there are {} slots, from 0", status.slots.len()))),
+                Some(None) => Err(unknown(format!("slot {slot} has no member"))),
+                Some(Some(member)) => Ok(member.id),
+            };
+        }
+        let identity = disks::identity(Path::new(who));
+        let known = self.known.borrow();
+        let found = known.iter().find(|(_, member)| {
+            member.path == Path::new(who)
+                || member.serial.as_deref() == Some(who)
+                || member.uuid == who
+                || identity.is_some() && disks::identity(&member.path) == identity
+        });
+        found.map(|(&id, _)| id).ok_or_else(|| unknown(format!("no member is called {who}")))
+    }
+
+    /// Stops it in order.
+    ///
+    /// # Errors
+    /// If its members could not be marked clean; it is stopped all the same.
+    pub(super) async fn stop(&self) -> Result<()> {
+        let stopped = self.array.stop().await;
+        self.stopped.set(true);
+        self.gone.raise();
+        stopped.map_err(|error| {
+            let message = format!("{} could not be marked clean: {error}", self.array.name());
+            Failure::new(Id::Failed, message, "the next start resyncs what was being written")
+        })
+    }
+
+    async fn until_stopped(&self) {
+        while !self.stopped.get() {
+            self.gone.wait().await;
+        }
+    }
+
+    /// Writes down what happens, in mdadm's words.
+    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>) {
+        let mut told = 0;
+        loop {
+            let log = self.array.log();
+            if first(log.wait(told), self.until_stopped()).await.is_none() {
+                return;
+            }
+            let events = log.since(told);
+            told = log.count();
+            for event in &events {
+                tell(self.array.name(), event);
+            }
+            if let Some(daemon) = daemon.upgrade() {
+                daemon.stirred.raise();
+            }
+        }
+    }
+
+    /// Fails members whose file was deleted or cut, before their bytes are relied on.
+    pub(super) async fn watch_members(self: Rc<Self>, clock: &dyn Clock) {
+        loop {
+            let pause = clock.sleep_until(clock.now() + LOOK);
+            if first(pause, self.until_stopped()).await.is_none() {
+                return;
+            }
+            let known: Vec<(MemberId, Known)> =
+                self.known.borrow().iter().map(|(&id, member)| (id, member.clone())).collect();
+            let faulty = self.faulty();
+            for (id, member) in known {
+                if faulty.contains(&id) || !member.disk.is_gone() {
+                    continue;
+                }
+                let (array, path) = (self.array.name(), member.path.display().to_string());
+                tracing::error!(array, member = path, "deleted or cut while in use: failed");
+                if let Err(error) = self.array.fail(id).await {
+                    tracing::error!(array, member = path, %error, "kept all the same");
+                }
+            }
+        }
+    }
+}
+
+fn tell(array: &str, event: &Event) {
+    let kind = format!("{:?}", event.kind);
+    let member = event.member.as_deref().unwrap_or("-");
+    match event.kind {
+        EventKind::Fail | EventKind::Broken => {
+            tracing::error!(array, event = kind, member, "{}", event.text);
+        }
+        EventKind::Repaired | EventKind::JobInterrupted => {
+            tracing::warn!(array, event = kind, member, "{}", event.text);
+        }
+        _ => tracing::info!(array, event = kind, member, "{}", event.text),
+    }
+}

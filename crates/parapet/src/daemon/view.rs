@@ -1,0 +1,239 @@
+//! An array as the API shows it, from what the engine knows and what the server knows.
+
+use array::status::{JobStatus, MemberStatus, SlotState as EngineState, SlotStatus};
+use array::{Mode, ScrubResult};
+use jiff::Timestamp;
+use os::Address;
+
+use super::{Daemon, Served};
+use crate::api::{
+    self, Array, Finding, Job, JobKind, Member, Problem, Scrub, Slot, SlotState, Speed, State,
+};
+use crate::flags::UNLIMITED;
+
+/// A rate over less than this is no rate.
+const ENOUGH_SECONDS: f64 = 0.5;
+/// An estimate looks ahead at most so many times as far as it can look back, or has this long to.
+const HORIZON: f64 = 20.0;
+const LONG_ENOUGH_SECONDS: f64 = 10.0;
+/// An estimate beyond this is none.
+const TOO_LONG_SECONDS: u64 = 10 * 365 * 86_400;
+
+impl Daemon {
+    /// An array as it is now.
+    pub(crate) fn view(&self, served: &Served) -> Array {
+        let status = served.array.status();
+        let geometry = served.array.geometry();
+        let redundancy = geometry.redundancy();
+        let slots: Vec<Slot> = status.slots.iter().map(|slot| served.slot(slot)).collect();
+        let whole = slots.iter().all(|slot| slot.state == SlotState::InSync);
+        let state = match (status.mode, status.redundancy_left) {
+            (Mode::Broken, _) => State::Failed,
+            _ if whole => State::Healthy,
+            (_, 0) => State::Critical,
+            _ => State::Degraded,
+        };
+        let (min, max) = served.array.speed();
+        let mut array = Array {
+            uuid: served.uuid().into(),
+            name: status.name.clone(),
+            level: status.layout.level().to_string(),
+            layout: status.layout.to_string(),
+            chunk_bytes: status.chunk_bytes,
+            capacity_bytes: status.capacity_bytes,
+            state,
+            writable: status.mode == Mode::ReadWrite,
+            dirty: !status.clean,
+            redundancy,
+            redundancy_left: status.redundancy_left,
+            slots,
+            spares: status.spares.iter().map(|member| served.member(member)).collect(),
+            faulty: served.faulty().into_iter().filter_map(|id| served.absent(id)).collect(),
+            job: status.job.as_ref().map(job),
+            last_scrub: status.last_scrub.as_ref().map(scrub),
+            speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
+            exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
+            problems: Vec::new(),
+        };
+        array.problems = self.problems(&array);
+        array
+    }
+
+    /// Every array as it is now.
+    pub(crate) fn views(&self) -> Vec<Array> {
+        self.arrays().iter().map(|served| self.view(served)).collect()
+    }
+
+    /// Where clients find an export, as URIs that they take.
+    fn uris(&self, name: &str) -> Vec<String> {
+        let scheme = if self.secure { "nbds" } else { "nbd" };
+        let uri = |address: &Address| match address {
+            Address::Unix(path) => {
+                format!("{scheme}+unix:///{name}?socket={}", escaped(&path.display().to_string()))
+            }
+            Address::Tcp(address) => format!("{scheme}://{address}/{name}"),
+        };
+        self.nbd.borrow().iter().map(uri).collect()
+    }
+
+    /// ` --control unix:PATH`, where the usual place is not enough.
+    fn control_flag(&self) -> String {
+        match self.control.borrow().first() {
+            Some(address) if !self.usual_control.get() => format!(" --control {address}"),
+            _ => String::new(),
+        }
+    }
+
+    fn problems(&self, array: &Array) -> Vec<Problem> {
+        let (name, flag) = (&array.name, self.control_flag());
+        let mut problems = Vec::new();
+        let mut problem = |id: &str, message: String, action: String| {
+            problems.push(Problem { id: id.into(), message, action });
+        };
+        let missing = array.slots.iter().filter(|slot| slot.state == SlotState::Missing).count();
+        let rebuilding =
+            array.slots.iter().filter(|slot| slot.state == SlotState::Rebuilding).count();
+        let add = format!("parapet add {name} DISK{flag}");
+        match array.state {
+            State::Failed => problem(
+                "PPT-8003",
+                format!("{missing} members are missing, more than the level can make good"),
+                format!("bring them back: parapet re-add {name} DISK{flag}"),
+            ),
+            _ if missing > 0 && array.state == State::Critical => {
+                problem("PPT-8002", missing_sentence(missing, "the next loss loses data"), add);
+            }
+            _ if missing > 0 => {
+                problem("PPT-8001", missing_sentence(missing, "data is still redundant"), add);
+            }
+            _ if rebuilding > 0 => problem(
+                "PPT-8004",
+                "a member is being filled; until then redundancy is reduced".into(),
+                format!("parapet wait {name} --for whole{flag}"),
+            ),
+            _ => {}
+        }
+        if let Some(scrub) = &array.last_scrub
+            && scrub.mismatches > 0
+            && scrub.repaired_bytes == 0
+        {
+            let count = scrub.mismatches;
+            let message = format!("the last scrub found {count} places where members disagree");
+            problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
+        }
+        for slot in &array.slots {
+            if let Some(member) = slot.member.as_ref().filter(|member| member.read_errors > 0) {
+                let count = member.read_errors;
+                let message = format!("slot {} ({}): {count} read errors", slot.slot, member.name);
+                problem(
+                    "PPT-8006",
+                    message,
+                    format!("parapet replace {name} {} DISK{flag}", slot.slot),
+                );
+            }
+        }
+        problems
+    }
+}
+
+fn missing_sentence(count: usize, so: &str) -> String {
+    match count {
+        1 => format!("a member is missing; {so}"),
+        _ => format!("{count} members are missing; {so}"),
+    }
+}
+
+impl Served {
+    fn slot(&self, slot: &SlotStatus) -> Slot {
+        Slot {
+            slot: slot.slot.index(),
+            state: match slot.state {
+                EngineState::InSync | EngineState::Replacing { .. } => SlotState::InSync,
+                EngineState::Rebuilding { .. } => SlotState::Rebuilding,
+                EngineState::Missing => SlotState::Missing,
+            },
+            member: slot.member.as_ref().map(|member| self.member(member)),
+            replacement: slot.twin.as_ref().map(|member| self.member(member)),
+        }
+    }
+
+    fn member(&self, status: &MemberStatus) -> Member {
+        let known = self.known(status.id);
+        Member {
+            name: status.name.clone(),
+            uuid: known.as_ref().map(|known| known.uuid.clone()).unwrap_or_default(),
+            serial: known.and_then(|known| known.serial),
+            read_errors: status.read_errors,
+            write_errors: status.write_errors + status.timeouts,
+            repaired_bytes: status.repaired_bytes,
+        }
+    }
+
+    /// A member that the engine has let go of.
+    fn absent(&self, id: array::MemberId) -> Option<Member> {
+        let known = self.known(id)?;
+        Some(Member {
+            name: known.path.display().to_string(),
+            uuid: known.uuid,
+            serial: known.serial,
+            ..Member::default()
+        })
+    }
+}
+
+fn job(job: &JobStatus) -> Job {
+    let elapsed_s = job.elapsed.as_secs_f64();
+    let enough = elapsed_s >= ENOUGH_SECONDS;
+    let left = job.remaining.map(|left| left.as_secs_f64()).filter(|left| {
+        enough && (elapsed_s >= LONG_ENOUGH_SECONDS || *left <= elapsed_s * HORIZON)
+    });
+    let left = left.map(|left| left.ceil() as u64);
+    let elapsed = jiff::SignedDuration::try_from(job.elapsed).unwrap_or_default();
+    Job {
+        kind: match job.kind {
+            array::JobKind::Rebuild(_) => JobKind::Rebuild,
+            array::JobKind::Replace(_) => JobKind::Replace,
+            array::JobKind::Resync => JobKind::Resync,
+            array::JobKind::Check => JobKind::Check,
+            array::JobKind::Repair => JobKind::Repair,
+        },
+        done_bytes: job.done_bytes,
+        total_bytes: job.total_bytes,
+        percent: api::percent(job.done_bytes, job.total_bytes),
+        bytes_per_second: job.array_rate.filter(|_| enough),
+        member_bytes_per_second: job.member_rate.filter(|_| enough),
+        seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
+        limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
+        started: Timestamp::now().checked_sub(elapsed).unwrap_or_default(),
+        mismatches: job.findings.len() as u64,
+        lost_bytes: job.lost_bytes,
+    }
+}
+
+fn scrub(result: &ScrubResult) -> Scrub {
+    let micros = i64::try_from(result.unix_micros).unwrap_or(0);
+    let finding = |finding: &array::Finding| Finding {
+        array_offset: finding.array_offset,
+        member_offset: finding.member_offset,
+        bytes: finding.len,
+        slot: finding.culprit.map(layout::Slot::index),
+    };
+    Scrub {
+        repair: result.repair,
+        complete: result.complete,
+        ended: Timestamp::from_microsecond(micros).unwrap_or_default(),
+        seconds: result.duration.as_secs_f64(),
+        bytes: result.report.bytes,
+        mismatches: result.report.findings.len() as u64,
+        repaired_bytes: result.report.repaired_bytes,
+        findings: result.report.findings.iter().map(finding).collect(),
+    }
+}
+
+/// A path in the query of a URI.
+fn escaped(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
+    path.bytes()
+        .map(|b| if plain(b) { char::from(b).into() } else { format!("%{b:02X}") })
+        .collect()
+}

@@ -1,0 +1,132 @@
+//! Disks by their paths: opened, told apart, and named as people know them.
+//!
+//! Never looks at what is on them. Invariant: the same disk is never opened twice for one operation,
+//! whatever paths it was named by.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use io::Disk;
+use os::{FileDisk, Options, Spawner};
+
+use crate::failure::{Failure, Id, Result, of_path};
+
+/// An open disk.
+pub(crate) struct Opened {
+    /// As the user named it.
+    pub(crate) path: PathBuf,
+    /// Itself.
+    pub(crate) disk: Rc<FileDisk>,
+    /// The serial number of the device.
+    pub(crate) serial: Option<String>,
+}
+
+impl Opened {
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.disk.limits().bytes
+    }
+}
+
+/// Opens them all, or none.
+///
+/// # Errors
+/// The first that cannot be opened, or two that are the same.
+pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
+    refuse_same(paths)?;
+    let options = Options { read_only, ..Options::default() };
+    paths.iter().map(|path| open_one(path, &options, on)).collect()
+}
+
+/// Opens one.
+///
+/// # Errors
+/// Says what is in the way.
+pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
+    let disk = FileDisk::open(path, options, on)?;
+    Ok(Opened { path: path.to_owned(), disk, serial: serial(path) })
+}
+
+/// Refuses if two paths lead to the same disk.
+///
+/// # Errors
+/// Names both.
+pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
+    let mut known: Vec<((u64, u64), &Path)> = Vec::new();
+    for path in paths {
+        let Some(identity) = identity(path) else { continue };
+        if let Some((_, other)) = known.iter().find(|(known, _)| *known == identity) {
+            let message = format!("{} and {} are the same disk", other.display(), path.display());
+            return Err(Failure::new(Id::Same, message, "name each disk once"));
+        }
+        known.push((identity, path));
+    }
+    Ok(())
+}
+
+/// What makes a disk itself: the device's number, or the file's place. Nothing if it is not there.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let stat = fs::metadata(path).ok()?;
+    // No file system has an inode 0.
+    let device = stat.file_type().is_block_device();
+    Some(if device { (stat.rdev(), 0) } else { (stat.dev(), stat.ino()) })
+}
+
+/// Files and block devices in this folder, each once, by name.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(crate) fn scan(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|error| of_path(folder, &error))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let mut known = Vec::new();
+    paths.retain(|path| {
+        let disk = fs::metadata(path)
+            .is_ok_and(|stat| stat.is_file() || stat.file_type().is_block_device());
+        let new = identity(path).filter(|identity| !known.contains(identity));
+        known.extend(new);
+        disk && new.is_some()
+    });
+    Ok(paths)
+}
+
+/// The serial number that a block device, or the one it is a part of, tells; files have none.
+pub(crate) fn serial(path: &Path) -> Option<String> {
+    let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
+    let number = stat.rdev();
+    let (major, minor) =
+        (number >> 8 & 0xfff | number >> 32 & !0xfff, number & 0xff | number >> 12 & !0xff);
+    let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let whole = if device.join("partition").exists() { device.parent()? } else { &device };
+    let texts = ["serial", "device/serial", "device/vpd_pg80"].map(|name| whole.join(name));
+    let serial = texts.iter().find_map(|path| fs::read(path).ok())?;
+    // Page 0x80 begins with four bytes of its own.
+    let text = if serial.first() == Some(&0) { serial.get(4..)? } else { &serial };
+    let text = String::from_utf8_lossy(text).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_with_two_names_is_noticed_and_scanned_once() {
+        let folder = std::env::temp_dir().join(format!("parapet-disks-{}", std::process::id()));
+        fs::create_dir_all(folder.join("sub")).unwrap();
+        let [one, other, two] = ["a", "b", "c"].map(|name| folder.join(name));
+        fs::write(&one, "1").unwrap();
+        fs::write(&two, "2").unwrap();
+        std::os::unix::fs::symlink(&one, &other).unwrap();
+        let refusal = refuse_same(&[one.clone(), two.clone(), other]).unwrap_err();
+        assert_eq!(refusal.id, Id::Same);
+        assert!(refuse_same(&[one.clone(), two.clone()]).is_ok());
+        assert_eq!(scan(&folder).unwrap(), [one.clone(), two]);
+        assert_eq!(serial(&one), None);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(scan(&folder).unwrap_err().id, Id::Missing);
+    }
+}

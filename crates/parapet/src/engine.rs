@@ -1,0 +1,201 @@
+//! From disks to running arrays: what the engine needs of its host.
+//!
+//! Owns randomness, the choice of a parity kernel and the translation of the engine's refusals. Never
+//! looks at a superblock itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use array::assemble::{Assembly, Candidate, Note, Options};
+use array::ledger::Random;
+use array::{Array, Host};
+use os::{Executor, Spawner};
+
+use crate::daemon::{Known, Served};
+use crate::disks::Opened;
+use crate::failure::{Failure, Id, Result, of_path};
+use crate::flags::UNLIMITED;
+use crate::size::Size;
+
+/// Flags that say how an array is assembled.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Assembly")]
+pub(crate) struct AssemblyFlags {
+    /// Start with fewer members than the array had when it was last used
+    #[arg(long)]
+    pub(crate) degraded: bool,
+    /// Start with a member missing although writes were under way: what it held may come out wrong
+    #[arg(long)]
+    pub(crate) force_dirty_degraded: bool,
+    /// Write nothing to the members, and refuse all writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// The layout of a RAID 0 whose superblock does not say: original or alternate
+    #[arg(long, value_name = "LAYOUT", value_parser = raid0_layout)]
+    pub(crate) raid0_layout: Option<layout::Raid0Layout>,
+}
+
+fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layout, String> {
+    match text {
+        "original" => Ok(layout::Raid0Layout::Original),
+        "alternate" => Ok(layout::Raid0Layout::Alternate),
+        _ => Err("it is original or alternate".into()),
+    }
+}
+
+impl AssemblyFlags {
+    /// As the engine takes them, for the array of this name or UUID.
+    pub(crate) fn options(&self, array: Option<&str>) -> Options {
+        let uuid = array.and_then(layout::md::Uuid::parse);
+        let name = array.filter(|_| uuid.is_none()).map(str::to_owned);
+        Options {
+            uuid,
+            name,
+            degraded: self.degraded || self.force_dirty_degraded,
+            force_dirty_degraded: self.force_dirty_degraded,
+            read_only: self.read_only,
+            raid0_layout: self.raid0_layout,
+            ..Options::default()
+        }
+    }
+}
+
+/// Flags that say how an array runs.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Running")]
+pub(crate) struct RunFlags {
+    /// Compute parity with this kernel instead of the fastest: scalar, avx2 …
+    #[arg(long, value_name = "KERNEL", value_parser = kernel)]
+    pub(crate) parity: Option<parity::Kernel>,
+    /// Compare data with its parity at every read
+    #[arg(long)]
+    pub(crate) check_reads: bool,
+    #[command(flatten)]
+    pub(crate) speed: crate::flags::SpeedLimits,
+}
+
+fn kernel(text: &str) -> std::result::Result<parity::Kernel, String> {
+    parity::by_name(text).ok_or_else(|| {
+        let names: Vec<&str> = parity::kernels().map(|kernel| kernel.name()).collect();
+        format!("this machine can run: {}", names.join(", "))
+    })
+}
+
+impl RunFlags {
+    /// The host of an array that runs on this executor.
+    pub(crate) fn host(&self, on: &Spawner) -> Host {
+        let mut host = Host::new(on.clock());
+        host.kernel = self.parity.unwrap_or(host.kernel);
+        host.check_reads = self.check_reads;
+        host
+    }
+
+    /// Sets the speed limits that were asked for.
+    pub(crate) fn limit(&self, array: &Array) {
+        let (min, max) = array.speed();
+        let or = |size: Option<Size>, before| size.map_or(before, |size: Size| size.0);
+        let (min, max) = (or(self.speed.speed_min, min), or(self.speed.speed_max, max));
+        array.set_speed(min, if max == 0 { UNLIMITED } else { max });
+    }
+}
+
+/// An executor for this thread.
+///
+/// # Errors
+/// If the machine has no descriptors or memory left.
+pub(crate) fn executor() -> Result<Executor> {
+    Executor::new(os::Config::default()).map_err(|error| {
+        let message = format!("no event loop: {error}");
+        Failure::new(Id::Failed, message, "see the limits of open files and locked memory")
+    })
+}
+
+/// Random bytes, from the kernel.
+///
+/// # Errors
+/// If there is no `/dev/urandom`.
+pub(crate) fn random() -> Result<Random> {
+    let path = PathBuf::from("/dev/urandom");
+    let source = File::open(&path).map_err(|error| of_path(&path, &error))?;
+    let source = RefCell::new(source);
+    Ok(Rc::new(move |bytes: &mut [u8]| {
+        source.borrow_mut().read_exact(bytes).expect("/dev/urandom never ends and never fails");
+    }))
+}
+
+/// The disks as the engine takes them.
+pub(crate) fn candidates<'a>(disks: impl IntoIterator<Item = &'a Opened>) -> Vec<Candidate> {
+    let candidate = |opened: &Opened| {
+        Candidate::new(Rc::clone(&opened.disk) as _, opened.path.display().to_string())
+    };
+    disks.into_iter().map(candidate).collect()
+}
+
+/// Assembles the array that these disks are members of.
+///
+/// # Errors
+/// The engine's reasons.
+pub(crate) async fn assemble(
+    disks: &[&Opened],
+    options: &Options,
+    on: &Spawner,
+) -> Result<Assembly> {
+    let found = array::assemble::assemble(
+        candidates(disks.iter().copied()),
+        options,
+        on.clock(),
+        random()?,
+    );
+    found.await.map_err(|error| {
+        let mut failure = crate::daemon::of_engine(error);
+        if failure.id == Id::WrongState {
+            failure.id = Id::Foreign;
+            failure.action = "parapet examine shows what each disk says".into();
+        }
+        failure
+    })
+}
+
+/// Says what a person should know about an array that was assembled.
+pub(crate) fn tell_notes(assembly: &Assembly) {
+    let array = &assembly.facts().name;
+    for note in &assembly.notes {
+        match note {
+            Note::Spare { .. } | Note::Remark { .. } => tracing::info!(array, "{note}"),
+            _ => tracing::warn!(array, "{note}"),
+        }
+    }
+    if let Some(reason) = &assembly.read_only_reason {
+        tracing::warn!(array, "read-only: {reason}");
+    }
+}
+
+/// Starts it.
+pub(crate) async fn start(assembly: Assembly, disks: &[&Opened], host: &Host) -> Served {
+    let mut known = BTreeMap::new();
+    for joined in &assembly.members {
+        let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
+        if let Some(opened) = opened {
+            known.insert(joined.id, know(opened).await);
+        }
+    }
+    Served::new(Array::start(assembly, host), known)
+}
+
+/// A member as people know it.
+pub(crate) async fn know(opened: &Opened) -> Known {
+    // Only a name is looked for: what cannot be read has none.
+    let found = array::examine::examine(&*opened.disk).await.ok();
+    let superblock = found
+        .and_then(|found| found.superblocks.into_iter().find_map(|found| found.superblock.ok()));
+    Known {
+        path: opened.path.clone(),
+        serial: opened.serial.clone(),
+        uuid: superblock.map(|found| found.device_uuid.to_string()).unwrap_or_default(),
+        disk: Rc::clone(&opened.disk),
+    }
+}

@@ -1,0 +1,186 @@
+//! Flags that several verbs share, and the flags of all verbs.
+//!
+//! Each flag is defined once, and its definition gives parsing, help, manual page and completion. What
+//! belongs to one verb only stands in `cmd/<verb>.rs`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, ValueEnum};
+use os::Address;
+
+use crate::api::SignatureView;
+use crate::cmd::Verb;
+use crate::size::Size;
+
+/// A redundant block device in user space.
+///
+/// Parapet turns disks, files and network disks into one redundant block device and serves it to any
+/// machine. Its arrays are Linux md's, so that no data is ever locked in.
+#[derive(Parser)]
+#[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
+    4 server unreachable or not permitted, 5 no such array or disk, 6 waited long enough.\n\
+    Try `parapet quickstart`.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Flags of every verb.
+#[derive(Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Global {
+    /// Answer, and report errors, in JSON on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show sizes in bytes
+    #[arg(long, global = true)]
+    pub(crate) bytes: bool,
+    /// Use colours
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: Colour,
+    /// No hints and no progress
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Log more to standard error; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Log what this filter says, such as `info` or `parapet=debug,rustls=warn`
+    #[arg(long, global = true, value_name = "FILTER", env = "PARAPET_LOG")]
+    pub(crate) log: Option<String>,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// How to reach the server of an array.
+#[derive(Args)]
+pub(crate) struct Control {
+    /// The server's control socket, if it is not the usual one of the array
+    #[arg(long, value_name = "unix:PATH", env = "PARAPET_CONTROL", value_parser = unix_path)]
+    pub(crate) control: Option<PathBuf>,
+}
+
+impl Control {
+    /// The socket, if one was named.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.control.as_deref()
+    }
+}
+
+/// How a plan is confirmed.
+#[derive(Args)]
+pub(crate) struct Consent {
+    /// Do it without asking
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Print the plan and stop there
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What may be overwritten.
+#[derive(Args)]
+pub(crate) struct Overwrite {
+    /// Overwrite this, found at this offset; once for each signature
+    #[arg(long, value_name = "NAME@OFFSET")]
+    pub(crate) overwrite_signature: Vec<SignatureView>,
+}
+
+/// Speed limits of background work.
+#[derive(Args)]
+pub(crate) struct SpeedLimits {
+    /// Background work goes at least so fast on each member, whatever clients do (per second)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) speed_min: Option<Size>,
+    /// Background work never goes faster on a member (per second); `off` for no limit
+    #[arg(long, value_name = "SIZE", value_parser = size_or_off)]
+    pub(crate) speed_max: Option<Size>,
+}
+
+/// No limit of speed.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+fn size_or_off(text: &str) -> Result<Size, String> {
+    if text == "off" { Ok(Size(UNLIMITED)) } else { text.parse() }
+}
+
+/// `unix:PATH`, or just the path.
+pub(crate) fn unix_path(text: &str) -> Result<PathBuf, String> {
+    let path = text.strip_prefix("unix:").unwrap_or(text);
+    if path.is_empty() { Err("write it as unix:PATH".into()) } else { Ok(PathBuf::from(path)) }
+}
+
+/// `unix:PATH` or `tcp:ADDRESS:PORT`; `tcp:PORT` is the loopback address, `tcp::PORT` every address.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(Address::Unix(PathBuf::from(path)));
+    }
+    let Some(rest) = text.strip_prefix("tcp:") else {
+        return Err("write it as unix:PATH or tcp:ADDRESS:PORT".into());
+    };
+    tcp_address(rest).map(Address::Tcp)
+}
+
+/// `ADDRESS:PORT`, `PORT` on the loopback address, or `:PORT` on every address.
+pub(crate) fn tcp_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    if let Some(port) = text.strip_prefix(':') {
+        let port = port.parse::<u16>().map_err(|_| format!("{port:?} is no port"))?;
+        return Ok(SocketAddr::from(([0_u16; 8], port)));
+    }
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?;
+    found.next().ok_or_else(|| format!("{text}: no address"))
+}
+
+/// An array's name; see [`crate::places::checked_name`].
+pub(crate) fn name(text: &str) -> Result<String, String> {
+    crate::places::checked_name(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_agree_with_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_and_flag_says_what_it_does() {
+        for verb in Cli::command().get_subcommands() {
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            for flag in verb.get_arguments() {
+                assert!(flag.get_help().is_some(), "{} {}", verb.get_name(), flag.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
+        assert_eq!(address("unix:/run/x"), Ok(Address::Unix("/run/x".into())));
+        assert_eq!(address("tcp:10809"), Ok(tcp("127.0.0.1:10809")));
+        assert_eq!(address("tcp::10809"), Ok(tcp("[::]:10809")));
+        assert_eq!(address("tcp:[::1]:5"), Ok(tcp("[::1]:5")));
+        assert_eq!(address("tcp:127.0.0.1:0"), Ok(tcp("127.0.0.1:0")));
+        for bad in ["", "unix:", "/run/x", "tcp:", "tcp:x", "tcp:1.2.3.4", "tcp::x", "udp:1"] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+    }
+}

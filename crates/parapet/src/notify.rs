@@ -1,0 +1,30 @@
+//! Tells systemd how the service is: the protocol of `sd_notify(3)`.
+//!
+//! A datagram to the socket that `NOTIFY_SOCKET` names. Without it, or where it cannot be sent,
+//! nothing happens: a service must not fail because nobody listens.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The service is ready, and what it serves.
+pub(crate) fn ready(what: &str) {
+    send(&format!("READY=1\nSTATUS={}\n", what.replace('\n', " ")));
+}
+
+/// The service has begun to stop.
+pub(crate) fn stopping() {
+    send("STOPPING=1\n");
+}
+
+fn send(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match name.as_encoded_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&name),
+    };
+    let sent =
+        UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), &address?));
+    if let Err(error) = sent {
+        tracing::debug!(%error, "systemd could not be told");
+    }
+}

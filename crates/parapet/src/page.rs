@@ -1,0 +1,178 @@
+//! Text for people: words with colour, tables with aligned columns.
+//!
+//! Colour is only ever extra: the word says the same. Text from disks and sockets is shown with its
+//! control characters escaped, so that a name cannot steer a terminal.
+
+use std::fmt::Write;
+
+/// What a colour means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mood {
+    /// Nothing special.
+    Plain,
+    /// As it should be.
+    Good,
+    /// Look at it.
+    Warning,
+    /// Act now.
+    Bad,
+    /// Less important.
+    Faint,
+    /// A heading.
+    Strong,
+}
+
+impl Mood {
+    fn code(self) -> &'static str {
+        match self {
+            Mood::Plain => "",
+            Mood::Good => "32",
+            Mood::Warning => "33",
+            Mood::Bad => "31;1",
+            Mood::Faint => "2",
+            Mood::Strong => "1",
+        }
+    }
+}
+
+/// Text under construction.
+pub(crate) struct Page {
+    text: String,
+    colour: bool,
+    exact: bool,
+}
+
+impl Page {
+    /// An empty page, with colour or without; `exact` shows sizes in bytes.
+    pub(crate) fn new(colour: bool, exact: bool) -> Page {
+        Page { text: String::new(), colour, exact }
+    }
+
+    /// What has been written.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// A size, as the user wants sizes.
+    pub(crate) fn size(&self, bytes: u64) -> String {
+        if self.exact { bytes.to_string() } else { crate::size::Size(bytes).to_string() }
+    }
+
+    /// A line.
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) {
+        self.text.push_str(&shown(text.as_ref()));
+        self.text.push('\n');
+    }
+
+    /// A line in one colour.
+    pub(crate) fn painted(&mut self, mood: Mood, text: impl AsRef<str>) {
+        let text = self.paint(mood, text.as_ref());
+        self.text.push_str(&text);
+        self.text.push('\n');
+    }
+
+    /// Label and value, the values below each other.
+    pub(crate) fn field(&mut self, label: &str, value: impl AsRef<str>) {
+        self.field_in(Mood::Plain, label, value);
+    }
+
+    /// Label and value in a colour.
+    pub(crate) fn field_in(&mut self, mood: Mood, label: &str, value: impl AsRef<str>) {
+        let label = format!("{label:>12}");
+        let label = self.paint(Mood::Faint, &label);
+        let value = self.paint(mood, value.as_ref());
+        self.text.push_str(&format!("{label}  {value}\n"));
+    }
+
+    /// Rows with aligned columns; the first row is the heading. The mood colours a row's second
+    /// column, which is its state.
+    pub(crate) fn table(&mut self, rows: &[(Mood, Vec<String>)]) {
+        let columns = rows.iter().map(|(_, row)| row.len()).max().unwrap_or(0);
+        let shown: Vec<Vec<String>> =
+            rows.iter().map(|(_, row)| row.iter().map(|cell| shown(cell)).collect()).collect();
+        let width = |column: usize| {
+            let cells = shown.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (index, ((mood, _), row)) in rows.iter().zip(&shown).enumerate() {
+            let mut line = String::from("  ");
+            for (column, cell) in row.iter().enumerate() {
+                let mood = match (index, column) {
+                    (0, _) => Mood::Faint,
+                    (_, 1) => *mood,
+                    _ => Mood::Plain,
+                };
+                let last = column + 1 == row.len();
+                let pad = if last { 0 } else { widths[column] + 2 - cell.chars().count() };
+                let _ = write!(line, "{}{:pad$}", self.paint(mood, cell), "");
+            }
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
+        }
+    }
+
+    fn paint(&self, mood: Mood, text: &str) -> String {
+        let text = shown(text);
+        if !self.colour || mood == Mood::Plain || text.is_empty() {
+            return text;
+        }
+        format!("\x1b[{}m{text}\x1b[0m", mood.code())
+    }
+}
+
+/// The text with control characters escaped.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(colour: bool) -> String {
+        let mut page = Page::new(colour, false);
+        let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
+        page.table(&[
+            (Mood::Plain, row(["SLOT", "STATE", "MEMBER"])),
+            (Mood::Good, row(["0", "in sync", "a"])),
+            (Mood::Bad, row(["10", "missing", "e\x1b[2Jvil"])),
+        ]);
+        page.into_text()
+    }
+
+    #[test]
+    fn columns_are_aligned_and_control_characters_are_shown() {
+        let expected =
+            "  SLOT  STATE    MEMBER\n  0     in sync  a\n  10    missing  e\\u{1b}[2Jvil\n";
+        assert_eq!(sample(false), expected);
+    }
+
+    #[test]
+    fn colour_does_not_move_columns() {
+        let plain: String = sample(true)
+            .split('\x1b')
+            .enumerate()
+            .map(
+                |(index, part)| {
+                    if index == 0 { part } else { &part[part.find('m').unwrap() + 1..] }
+                },
+            )
+            .collect();
+        assert_eq!(plain, sample(false));
+    }
+
+    #[test]
+    fn sizes_are_shown_as_asked_for() {
+        assert_eq!(Page::new(false, true).size(65536), "65536");
+        assert_eq!(Page::new(false, false).size(65536), "64 KiB");
+    }
+}

@@ -1,0 +1,114 @@
+//! Where things are: control sockets, undo copies; and what a name may be.
+//!
+//! Never opens anything. Root uses `/run` and `/var/lib`, others their own folders.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Id, Result};
+
+/// What the kernel takes as the path of a unix socket: `sun_path` less its NUL.
+const SOCKET_PATH_BYTES: usize = 107;
+/// md's superblock has room for so many bytes of a name.
+pub(crate) const NAME_BYTES: usize = 32;
+
+/// The user this process acts as.
+pub(crate) fn user() -> Option<u32> {
+    std::fs::metadata("/proc/self").ok().map(|stat| stat.uid())
+}
+
+/// The folder of control sockets: `$XDG_RUNTIME_DIR/parapet`, or `/run/parapet` for root and where
+/// the variable is not set.
+pub(crate) fn runtime() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+        Some(path) if user() != Some(0) => Path::new(&path).join("parapet"),
+        _ => PathBuf::from("/run/parapet"),
+    }
+}
+
+/// The control socket of a served array.
+pub(crate) fn control_of(name: &str) -> PathBuf {
+    runtime().join(format!("{name}.sock"))
+}
+
+/// Where undo copies are kept: `$PARAPET_STATE`, `/var/lib/parapet` for root,
+/// `$XDG_STATE_HOME/parapet` or `~/.local/state/parapet` for others.
+pub(crate) fn state() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    if let Some(path) = variable("PARAPET_STATE") {
+        return path;
+    }
+    if user() == Some(0) {
+        return PathBuf::from("/var/lib/parapet");
+    }
+    let home = || variable("HOME").map(|home| home.join(".local/state"));
+    variable("XDG_STATE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("parapet")
+}
+
+/// A name that can be a file's and an export's, or why not.
+pub(crate) fn checked_name(name: &str) -> std::result::Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES {
+        return Err(format!("a name has 1 to {NAME_BYTES} characters"));
+    }
+    if name.starts_with(['.', '-']) || !name.chars().all(plain) {
+        return Err(
+            "a name is made of letters, digits and . _ - +, and begins with none of . -".into()
+        );
+    }
+    Ok(name.into())
+}
+
+/// A name for a file, whatever the array is called: its name if that is fit, else its UUID.
+pub(crate) fn file_name(name: &str, uuid: &str) -> String {
+    checked_name(name).unwrap_or_else(|_| uuid.replace(':', ""))
+}
+
+/// Whether a unix socket can have this path.
+///
+/// # Errors
+/// If it is too long for the kernel, or its folder is missing.
+pub(crate) fn check_socket(path: &Path) -> Result<()> {
+    let bytes = path.as_os_str().as_bytes().len();
+    if bytes > SOCKET_PATH_BYTES {
+        let message = format!(
+            "{}: {bytes} bytes are too long for a unix socket, {SOCKET_PATH_BYTES} at most",
+            path.display()
+        );
+        return Err(Failure::new(Id::Socket, message, "choose a shorter path"));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if !folder.is_dir() => {
+            let message = format!("{}: there is no such folder", folder.display());
+            Err(Failure::new(Id::Missing, message, format!("mkdir -p {}", folder.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_fit_for_files_and_exports() {
+        for good in ["a", "data-1", "tank_2.old", &"x".repeat(32)] {
+            assert_eq!(checked_name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", ".", "..", "-a", "a/b", "a b", "é", "a\n", &"x".repeat(33)] {
+            assert!(checked_name(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(file_name("host:a", "01:23"), "0123");
+    }
+
+    #[test]
+    fn sockets_have_short_paths_in_folders_that_exist() {
+        let long = std::env::temp_dir().join("x".repeat(120));
+        assert_eq!(check_socket(&long).unwrap_err().id, Id::Socket);
+        assert_eq!(check_socket(Path::new("/no/such/folder/s")).unwrap_err().id, Id::Missing);
+        assert!(check_socket(&std::env::temp_dir().join("s")).is_ok());
+        assert!(check_socket(Path::new("s")).is_ok());
+    }
+}

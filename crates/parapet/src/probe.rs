@@ -1,0 +1,124 @@
+//! What is on a disk before something else is put there.
+//!
+//! Owns the ladder's first rung: every signature found must be named by the user, one by one, before it
+//! may be overwritten. There is no flag that silences all of them. Never writes.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::api::SignatureView;
+use crate::failure::{Failure, Id, Result, of_path};
+
+/// Everything recognizable on the disk at `path`, which has `bytes` bytes.
+pub(crate) fn signatures(path: &Path, bytes: u64) -> Result<Vec<SignatureView>> {
+    let file = File::open(path).map_err(|error| of_path(path, &error))?;
+    let mut fault = None;
+    let read = |offset, length| {
+        let mut buffer = vec![0; length];
+        match file.read_exact_at(&mut buffer, offset) {
+            Ok(()) => Some(buffer),
+            Err(error) => {
+                fault = Some(error);
+                None
+            }
+        }
+    };
+    let found = layout::md::probe(read, bytes);
+    // What cannot be read cannot be called empty.
+    if let Some(error) = fault {
+        return Err(of_path(path, &error));
+    }
+    let view = |found: &layout::md::Signature| SignatureView {
+        name: found.name.into(),
+        offset: found.offset,
+    };
+    Ok(found.iter().map(view).collect())
+}
+
+/// What the user has said may be overwritten: `ext4@0x438`, on any of the disks.
+impl FromStr for SignatureView {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<SignatureView, String> {
+        let parsed = text.split_once('@').and_then(|(name, offset)| {
+            let offset = match offset.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16),
+                None => offset.parse(),
+            };
+            Some(SignatureView { name: name.into(), offset: offset.ok()? })
+        });
+        parsed.ok_or_else(|| "write it as NAME@OFFSET, such as ext4@0x438".into())
+    }
+}
+
+/// Refuses unless every signature on every disk was named.
+///
+/// # Errors
+/// `Signature`, listing what was found where, and the flags that allow it.
+pub(crate) fn refuse_unnamed<'a>(
+    found: impl IntoIterator<Item = (&'a Path, &'a [SignatureView])>,
+    allowed: &[SignatureView],
+) -> Result<()> {
+    let (mut places, mut flags) = (Vec::new(), Vec::<String>::new());
+    for (path, signatures) in found {
+        for signature in signatures.iter().filter(|signature| !allowed.contains(signature)) {
+            places.push(format!("{}: {signature}", path.display()));
+            let flag = format!("--overwrite-signature={signature}");
+            if !flags.contains(&flag) {
+                flags.push(flag);
+            }
+        }
+    }
+    if places.is_empty() {
+        return Ok(());
+    }
+    let message = format!("something would be overwritten ({})", places.join("; "));
+    let action = format!("if it is not needed any more, say {}", flags.join(" "));
+    Err(Failure::new(Id::Signature, message, action))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signature(text: &str) -> SignatureView {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn signatures_are_written_as_they_are_shown() {
+        assert_eq!(signature("ext4@0x438").to_string(), "ext4@0x438");
+        assert_eq!(signature("dos@510"), signature("dos@0x1fe"));
+        for bad in ["ext4", "ext4@", "ext4@x", "ext4@0xzz", "@@"] {
+            assert!(bad.parse::<SignatureView>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_named_is_overwritten() {
+        let (ext4, swap) = (signature("ext4@0x438"), signature("swap@0xff6"));
+        let both = [ext4.clone(), swap.clone()];
+        let path = Path::new("/dev/x");
+        let check = |allowed: &[SignatureView]| refuse_unnamed([(path, &both[..])], allowed);
+        assert!(check(&both).is_ok());
+        let refusal = check(&[ext4]).unwrap_err();
+        assert_eq!(refusal.id, Id::Signature);
+        assert!(refusal.action.ends_with("--overwrite-signature=swap@0xff6"), "{}", refusal.action);
+        assert!(!refusal.message.contains("ext4"));
+        assert!(refuse_unnamed([(path, &[][..])], &[]).is_ok());
+    }
+
+    #[test]
+    fn what_is_on_a_file_is_found_and_what_cannot_be_read_is_no_empty_disk() {
+        let path = std::env::temp_dir().join(format!("parapet-probe-{}", std::process::id()));
+        let mut bytes = vec![0; 1 << 20];
+        bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(signatures(&path, 1 << 20).unwrap(), [signature("swap@0xff6")]);
+        assert!(signatures(&path, 2 << 20).is_err(), "shorter than was said");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(signatures(&path, 1 << 20).unwrap_err().id, Id::Missing);
+    }
+}

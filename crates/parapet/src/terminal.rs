@@ -1,0 +1,210 @@
+//! Where reports, hints and questions go.
+//!
+//! Rules: data on standard output, everything else on standard error; colour only on a terminal and not
+//! against the user's word; nothing is ever asked unless a person can answer. With `--json` standard
+//! output carries JSON and nothing but JSON, errors included.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::api::{ErrorView, Report};
+use crate::failure::{Failure, Id, Result};
+use crate::flags::{Colour, Global};
+use crate::page::{Mood, Page, shown};
+
+/// The schema of errors.
+pub(crate) const ERROR_SCHEMA: &str = "parapet/error/1";
+
+/// The user's side of the program.
+pub(crate) struct Terminal {
+    json: bool,
+    quiet: bool,
+    exact: bool,
+    colour_out: bool,
+    colour_err: bool,
+    attended: bool,
+    moving: bool,
+}
+
+#[derive(Serialize)]
+struct Envelope<'a, T> {
+    schema: &'static str,
+    data: &'a T,
+}
+
+#[derive(Serialize)]
+struct ErrorEnvelope<'a> {
+    schema: &'static str,
+    error: &'a ErrorView,
+}
+
+/// What must be typed before something is done.
+pub(crate) enum Answer<'a> {
+    /// `y`.
+    Yes,
+    /// The name of the array.
+    Name(&'a str),
+}
+
+impl Terminal {
+    /// As the flags and the environment say.
+    pub(crate) fn new(global: &Global) -> Terminal {
+        let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colour = |terminal: bool| match global.color {
+            Colour::Always => true,
+            Colour::Never => false,
+            Colour::Auto => terminal && !plain,
+        };
+        Terminal {
+            json: global.json,
+            quiet: global.quiet,
+            exact: global.bytes,
+            colour_out: colour(out) && !global.json,
+            colour_err: colour(err),
+            attended: err && std::io::stdin().is_terminal() && !global.json,
+            moving: err && !global.json && !plain,
+        }
+    }
+
+    /// True if standard output carries JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// True if a line can be drawn over on standard error.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moving && !self.quiet
+    }
+
+    /// Puts a report out.
+    pub(crate) fn report<R: Report>(&self, report: &R) {
+        if self.json {
+            return print(&json_of(report));
+        }
+        let mut page = self.page();
+        report.text(&mut page);
+        print(page.into_text().trim_end_matches('\n'));
+    }
+
+    /// Puts out one line of something that has many: JSON lines, or text.
+    pub(crate) fn stream<R: Report>(&self, report: &R) {
+        self.report(report);
+    }
+
+    /// An empty page for standard output.
+    pub(crate) fn page(&self) -> Page {
+        Page::new(self.colour_out, self.exact)
+    }
+
+    /// Plain data: completions, a schema.
+    pub(crate) fn data(&self, text: &str) {
+        print(text.trim_end_matches('\n'));
+    }
+
+    /// A report that is not the answer: a plan before a question.
+    pub(crate) fn preview<R: Report>(&self, report: &R) {
+        if self.json || self.quiet {
+            return;
+        }
+        let mut page = Page::new(self.colour_err, self.exact);
+        report.text(&mut page);
+        let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
+    }
+
+    /// A hint.
+    pub(crate) fn say(&self, text: impl AsRef<str>) {
+        if !self.quiet {
+            let _ = writeln!(std::io::stderr(), "{}", shown(text.as_ref()));
+        }
+    }
+
+    /// A line that the next one replaces.
+    pub(crate) fn draw(&self, text: &str) {
+        if self.is_moving() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{}", shown(text));
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// The end of what was drawn.
+    pub(crate) fn undraw(&self) {
+        if self.is_moving() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// A failure; gives the exit status.
+    pub(crate) fn fail(&self, failure: &Failure) -> ExitCode {
+        let exit = failure.exit() as u8;
+        if self.json {
+            print(&json_of_failure(failure));
+            return ExitCode::from(exit);
+        }
+        let mut page = Page::new(self.colour_err, self.exact);
+        page.painted(Mood::Bad, format!("parapet: {} [{}]", failure.message, failure.id));
+        if !failure.action.is_empty() {
+            page.line(format!("  {}", failure.action));
+        }
+        let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
+        ExitCode::from(exit)
+    }
+
+    /// Asks for a yes, unless it was given already.
+    ///
+    /// # Errors
+    /// `Confirmation` if the user says anything else, or there is nobody to ask.
+    pub(crate) fn confirm(&self, yes: bool, question: &str, answer: &Answer<'_>) -> Result<()> {
+        if yes {
+            return Ok(());
+        }
+        if !self.attended {
+            let action = "read the plan (--dry-run), then say --yes";
+            return Err(Failure::new(Id::Confirmation, "nobody is there to confirm", action));
+        }
+        let wanted = match answer {
+            Answer::Yes => "y",
+            Answer::Name(name) => name,
+        };
+        let how = match answer {
+            Answer::Yes => "[y/N]".into(),
+            Answer::Name(name) => format!("Type {name} to go on:"),
+        };
+        let _ = write!(std::io::stderr(), "{} {} ", shown(question), shown(&how));
+        let _ = std::io::stderr().flush();
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        if read.is_ok() && line.trim() == wanted {
+            return Ok(());
+        }
+        Err(Failure::new(Id::Confirmation, "not confirmed", "nothing was changed"))
+    }
+}
+
+/// The JSON of a report, in its envelope.
+pub(crate) fn json_of<R: Report>(report: &R) -> String {
+    let envelope = Envelope { schema: R::SCHEMA, data: report };
+    serde_json::to_string(&envelope).expect("reports are made of strings, numbers and lists")
+}
+
+/// The JSON of a failure.
+pub(crate) fn json_of_failure(failure: &Failure) -> String {
+    let error = ErrorView {
+        id: failure.id.to_string(),
+        message: failure.message.clone(),
+        action: failure.action.clone(),
+        exit_code: failure.exit() as u8,
+    };
+    let envelope = ErrorEnvelope { schema: ERROR_SCHEMA, error: &error };
+    serde_json::to_string(&envelope).expect("an error is made of strings and a number")
+}
+
+/// A reader that has gone away is no error: `parapet list | head`.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
+    let _ = out.flush();
+}

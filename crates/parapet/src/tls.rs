@@ -1,0 +1,236 @@
+//! TLS for NBD connections: certificates from files, and a stream within a stream.
+//!
+//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). Never decides who may use what: it
+//! tells whom a client's certificate names. With a CA, clients must show a certificate of its.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use io::Stream;
+use net::nbd::Tls;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use crate::failure::{Failure, Id};
+
+mod subject;
+
+/// Bytes taken from the network at once: a few records.
+const BITE: usize = 32 << 10;
+
+/// Files that a TLS server needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// The server's certificate, and those that vouch for it (PEM).
+    pub(crate) certificate: PathBuf,
+    /// Its private key (PEM).
+    pub(crate) key: PathBuf,
+    /// Who vouches for clients (PEM); without, clients need no certificate.
+    pub(crate) authority: Option<PathBuf>,
+}
+
+/// A server's identity.
+pub(crate) struct Identity {
+    config: Arc<ServerConfig>,
+}
+
+impl Identity {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with it.
+    pub(crate) fn load(files: &Files) -> crate::failure::Result<Identity> {
+        let bad = |path: &Path, why: String| {
+            let message = format!("{}: {why}", path.display());
+            Failure::new(Id::Tls, message, "give PEM files: certificate, key and, for clients, CA")
+        };
+        let certificates =
+            certificates(&files.certificate).map_err(|why| bad(&files.certificate, why))?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| bad(&files.key, format!("no private key: {error}")))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(&files.certificate, error.to_string()))?;
+        let builder = match &files.authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in self::certificates(path).map_err(|why| bad(path, why))? {
+                    roots.add(certificate).map_err(|error| bad(path, error.to_string()))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                    .build()
+                    .map_err(|error| bad(path, error.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let config = builder
+            .with_single_cert(certificates, key)
+            .map_err(|error| bad(&files.key, error.to_string()))?;
+        Ok(Identity { config: Arc::new(config) })
+    }
+}
+
+fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
+    let parsed = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
+    let all: std::result::Result<Vec<_>, _> = parsed.collect();
+    let all = all.map_err(|error| error.to_string())?;
+    if all.is_empty() { Err("no certificate in it".into()) } else { Ok(all) }
+}
+
+impl Tls for Identity {
+    fn accept(&self, stream: Box<dyn Stream>) -> net::nbd::server::Accepting {
+        let config = Arc::clone(&self.config);
+        Box::pin(async move {
+            let connection = ServerConnection::new(config).map_err(Error::other)?;
+            let secured = Rc::new(Secured {
+                stream,
+                connection: RefCell::new(connection),
+                taken: Cell::new(0),
+            });
+            poll_fn(|cx| secured.poll_handshake(cx)).await?;
+            let name = {
+                let connection = secured.connection.borrow();
+                let shown = connection.peer_certificates().and_then(|chain| chain.first());
+                shown.map(|certificate| subject::common_name(certificate).unwrap_or_default())
+            };
+            let secured: Box<dyn Stream> = Box::new(Shared(secured));
+            Ok((secured, name))
+        })
+    }
+}
+
+/// The connection under TLS. What is handed to [`Stream::poll_write`] is encrypted at once, and the
+/// call completes when the network has taken it: nothing is left lying here.
+struct Secured {
+    stream: Box<dyn Stream>,
+    connection: RefCell<ServerConnection>,
+    /// Plain bytes that are encrypted, but not yet all taken by the network.
+    taken: Cell<usize>,
+}
+
+impl Secured {
+    /// Sends what is encrypted.
+    fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut connection = self.connection.borrow_mut();
+        while connection.wants_write() {
+            let mut pending = false;
+            let mut outlet = Outlet { stream: &*self.stream, cx, pending: &mut pending };
+            match connection.write_tls(&mut outlet) {
+                Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(_) if pending => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes in and decrypts what is there; 0 at the end of the stream.
+    fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<Result<usize>> {
+        let mut bite = [0; BITE];
+        let count = ready!(self.stream.poll_read(cx, &mut bite))?;
+        let mut rest = &bite[..count];
+        let mut connection = self.connection.borrow_mut();
+        loop {
+            connection.read_tls(&mut rest)?;
+            if let Err(error) = connection.process_new_packets() {
+                drop(connection);
+                // The alert that tells the other end why; it may have gone already.
+                let _ = self.poll_send(cx);
+                return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, error)));
+            }
+            if rest.is_empty() {
+                return Poll::Ready(Ok(count));
+            }
+        }
+    }
+
+    fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            ready!(self.poll_send(cx))?;
+            if !self.connection.borrow().is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_receive(cx))? == 0 {
+                return Poll::Ready(Err(ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    fn poll_plain(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<Result<usize>> {
+        loop {
+            match self.connection.borrow_mut().reader().read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+            ready!(self.poll_receive(cx))?;
+            // A key update or an alert wants an answer; that it waits is no reason not to read.
+            let _ = self.poll_send(cx)?;
+        }
+    }
+
+    fn poll_encrypt(&self, cx: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        if self.taken.get() == 0 {
+            ready!(self.poll_send(cx))?;
+            let taken = self.connection.borrow_mut().writer().write_vectored(bytes)?;
+            self.taken.set(taken);
+        }
+        // The caller comes again with the same bytes until they are taken.
+        ready!(self.poll_send(cx))?;
+        Poll::Ready(Ok(self.taken.replace(0)))
+    }
+}
+
+/// The stream below as rustls wants to see it.
+struct Outlet<'a, 'b, 'c> {
+    stream: &'a dyn Stream,
+    cx: &'a mut Context<'b>,
+    pending: &'c mut bool,
+}
+
+impl Write for Outlet<'_, '_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> Result<usize> {
+        match self.stream.poll_write(self.cx, bytes) {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                *self.pending = true;
+                Err(ErrorKind::WouldBlock.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct Shared(Rc<Secured>);
+
+impl Stream for Shared {
+    fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<Result<usize>> {
+        self.0.poll_plain(cx, into)
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[IoSlice<'_>]) -> Poll<Result<usize>> {
+        self.0.poll_encrypt(cx, bytes)
+    }
+
+    fn poll_close(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        self.0.connection.borrow_mut().send_close_notify();
+        ready!(self.0.poll_send(cx))?;
+        self.0.stream.poll_close(cx)
+    }
+}

@@ -1,0 +1,168 @@
+//! Copies of what is overwritten, made before it is.
+//!
+//! ```text
+//!    STATE/undo/1763760000-tank/            one folder per operation
+//!        undo.json                          what, when, which disks, which bytes
+//!        0-0x0                              the bytes of disk 0 from offset 0 on
+//! ```
+//!
+//! Owns what is worth keeping: the head and tail of a disk, where signatures and superblocks lie, and
+//! whatever was found elsewhere. Runs of zeros are not kept. Never restores by itself: `undo.json` says
+//! what to write where, and `dd` does it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::api::SignatureView;
+use crate::failure::{Result, of_path};
+use crate::places;
+
+/// Everything that a superblock or a partition table may occupy, at either end.
+const HEAD_BYTES: u64 = 1 << 20;
+const TAIL_BYTES: u64 = 128 << 10;
+/// Around a signature elsewhere.
+const AROUND_BYTES: u64 = 64 << 10;
+
+#[derive(Serialize)]
+struct Manifest<'a> {
+    schema: &'static str,
+    made: Timestamp,
+    verb: &'a str,
+    array: &'a str,
+    pieces: Vec<Piece>,
+}
+
+#[derive(Serialize)]
+struct Piece {
+    disk: String,
+    offset: u64,
+    bytes: u64,
+    file: String,
+    restore: String,
+}
+
+/// A disk about to be written to.
+pub(crate) struct Doomed<'a> {
+    /// Where it is.
+    pub(crate) path: &'a Path,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// What was found on it.
+    pub(crate) signatures: &'a [SignatureView],
+}
+
+/// Keeps copies; gives the folder, or nothing if there was nothing but zeros.
+///
+/// # Errors
+/// If the copies cannot be made; then nothing may be overwritten.
+pub(crate) fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Option<PathBuf>> {
+    let mut copies = Vec::new();
+    for (index, disk) in disks.iter().enumerate() {
+        let file = File::open(disk.path).map_err(|error| of_path(disk.path, &error))?;
+        for (offset, bytes) in ranges(disk) {
+            let mut buffer = vec![0; bytes as usize];
+            let read = file.read_exact_at(&mut buffer, offset);
+            read.map_err(|error| of_path(disk.path, &error))?;
+            if buffer.iter().any(|&byte| byte != 0) {
+                copies.push((index, offset, buffer));
+            }
+        }
+    }
+    if copies.is_empty() {
+        return Ok(None);
+    }
+    let now = Timestamp::now();
+    let folder = folder(&now, array)?;
+    let mut manifest =
+        Manifest { schema: "parapet/undo/1", made: now, verb, array, pieces: Vec::new() };
+    for (index, offset, bytes) in copies {
+        let name = format!("{index}-{offset:#x}");
+        write(&folder.join(&name), &bytes)?;
+        let disk = disks[index].path.display().to_string();
+        let from = folder.join(&name).display().to_string();
+        let restore = format!(
+            "dd if='{from}' of='{disk}' bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync"
+        );
+        let bytes = bytes.len() as u64;
+        manifest.pieces.push(Piece { disk, offset, bytes, file: name, restore });
+    }
+    let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
+    write(&folder.join("undo.json"), &text)?;
+    Ok(Some(folder))
+}
+
+/// A new folder that only this user can read.
+fn folder(now: &Timestamp, array: &str) -> Result<PathBuf> {
+    let parent = places::state().join("undo");
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(&parent).map_err(|error| of_path(&parent, &error))?;
+    // Twice in one second, with one name: another try with another number.
+    for number in 0..100 {
+        let suffix = if number == 0 { String::new() } else { format!("-{number}") };
+        let folder = parent.join(format!("{}-{array}{suffix}", now.as_second()));
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder.clone()).map_err(|error| of_path(&folder, &error)),
+        }
+    }
+    Err(of_path(&parent, &std::io::ErrorKind::AlreadyExists.into()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    written.map_err(|error| of_path(path, &error))
+}
+
+/// Offset and length of what is worth keeping, in order, without overlaps.
+fn ranges(disk: &Doomed<'_>) -> Vec<(u64, u64)> {
+    let page = |offset: u64| offset & !4095;
+    let mut wanted =
+        vec![(0, HEAD_BYTES), (page(disk.bytes.saturating_sub(TAIL_BYTES)), disk.bytes)];
+    wanted.extend(disk.signatures.iter().map(|signature| {
+        let start = page(signature.offset.saturating_sub(AROUND_BYTES));
+        (start, signature.offset.saturating_add(AROUND_BYTES))
+    }));
+    wanted.sort_unstable();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in wanted {
+        let end = end.min(disk.bytes);
+        match ranges.last_mut() {
+            Some((from, length)) if start <= *from + *length => {
+                *length = (*length).max(end.saturating_sub(*from));
+            }
+            _ if start < end => ranges.push((start, end - start)),
+            _ => {}
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cover_both_ends_and_what_was_found_and_do_not_overlap() {
+        let path = Path::new("x");
+        let of = |bytes, offsets: &[u64]| {
+            let signature = |&offset: &u64| SignatureView { name: "x".into(), offset };
+            let signatures: Vec<SignatureView> = offsets.iter().map(signature).collect();
+            ranges(&Doomed { path, bytes, signatures: &signatures })
+        };
+        assert_eq!(of(0, &[]), []);
+        assert_eq!(of(5000, &[]), [(0, 5000)]);
+        assert_eq!(of(1 << 30, &[]), [(0, 1 << 20), ((1 << 30) - (128 << 10), 128 << 10)]);
+        let middle = 64 << 20;
+        let found = of(1 << 30, &[0x438, middle + 0x40]);
+        assert_eq!(found[1], (middle - (64 << 10), (128 << 10) + 0x40));
+        assert_eq!(found.len(), 3);
+    }
+}
