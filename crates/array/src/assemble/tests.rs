@@ -302,6 +302,50 @@ fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
 }
 
 #[test]
+fn a_bit_that_any_copy_has_counts() {
+    let rig = Rig::of(Level::Raid5, 3, |_| ());
+    let assembly = rig.all().unwrap();
+    commit(&assembly, assembly.configuration.clone(), false);
+    rig.disks[0].mem.poke(8192 + 256, &[0b10]);
+    rig.disks[2].mem.poke(8192 + 256, &[0b100]);
+    let again = rig.all().unwrap();
+    assert_eq!(again.ledger.dirty_bits().collect::<Vec<_>>(), [1, 2]);
+    // The copies are made equal by the next commit.
+    commit(&again, again.configuration.clone(), false);
+    let mut byte = [0];
+    rig.disks[1].mem.peek(8192 + 256, &mut byte);
+    assert_eq!(byte, [0b110]);
+}
+
+#[test]
+fn a_spare_that_was_given_a_slot_in_the_last_moment_holds_nothing_yet() {
+    let rig = Rig::of(Level::Raid5, 4, |new| new.spares = 1);
+    let assembly = rig.all().unwrap();
+    let mut configuration = assembly.configuration.clone();
+    configuration.spares.clear();
+    configuration.seats[1] = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
+    rig.disks[3].broken.set(true);
+    commit(&assembly, configuration, true);
+    rig.disks[3].broken.set(false);
+    let again = rig.all().unwrap();
+    let expected = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
+    assert_eq!(again.configuration.seats[1], expected);
+    says(&notes(&again), &["disk3 (slot 1) is rebuilt up to array offset 0", "disk1 is stale"]);
+}
+
+#[test]
+fn a_member_that_linux_was_bringing_up_to_date_by_its_bitmap_is_rebuilt_whole() {
+    let rig = Rig::of(Level::Raid5, 3, |_| ());
+    rig.edit(2, |superblock| {
+        superblock.features = superblock.features.with(Features::RECOVERY_BITMAP);
+    });
+    let assembly = rig.all().unwrap();
+    assert_eq!(assembly.configuration.seats[2].recovered, Some(0));
+    let error = rig.assemble(&[0, 2], &degraded()).err().expect("it does not count yet");
+    assert_eq!(error.kind(), ErrorKind::DataLost);
+}
+
+#[test]
 fn dirty_and_degraded_parity_is_refused_unless_forced() {
     for (level, count) in
         [(Level::Raid4, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid35, 5)]
@@ -461,6 +505,7 @@ fn a_member_that_lies_inside_another_array_is_not_mistaken_for_the_disk() {
         disk.mem.peek(4096, &mut bytes);
         let mut superblock = layout::md::Superblock::parse(&bytes, 8).unwrap();
         superblock.data_size = used / SECTOR - superblock.data_offset;
+        superblock.ctime = layout::md::Timestamp::new(1_800_000_000, 0); // and younger
         superblock.size = 512;
         disk.mem.poke(4096, &superblock.print());
     });

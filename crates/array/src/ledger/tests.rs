@@ -195,6 +195,20 @@ fn a_bit_waits_for_the_slowest_member_and_calls_share_a_write() {
 }
 
 #[test]
+fn a_bit_that_could_not_be_written_is_written_by_the_next_call() {
+    let rig = Rig::of(Level::Raid1, 2, |_| ());
+    let assembly = rig.all().unwrap();
+    rig.disks[1].broken.set(true);
+    let failed = complete(assembly.ledger.set_bits(&assembly.configuration, 4..=4)).unwrap();
+    assert_eq!(failed.unwrap_err()[0].0, MemberId(1));
+    rig.disks[1].broken.set(false);
+    set(&assembly, 4..=4);
+    let mut byte = [0];
+    rig.disks[1].mem.peek(8192 + 256, &mut byte);
+    assert_eq!(byte, [1 << 4]);
+}
+
+#[test]
 fn a_bit_that_is_set_while_it_is_being_cleared_stays_set() {
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     let assembly = rig.all().unwrap();
@@ -326,6 +340,15 @@ fn a_member_that_comes_back_needs_what_changed_since() {
     commit(&assembly, &next).unwrap();
     assert_eq!(rig.superblock(1).roles[1], Role::Slot(1));
     says(&text(readmit(&assembly, &rig.disks[1])), &["member already"]);
+    // It fails again and comes back again, without being forgotten in between.
+    let lost = Decision { configuration: without(&assembly, 1), ..decision(&assembly, false) };
+    commit(&assembly, &lost).unwrap();
+    rig.edit(1, |superblock| {
+        superblock.features = superblock.features.without(Features::RECOVERY_OFFSET);
+    });
+    assert_eq!(readmit(&assembly, &rig.disks[1]).unwrap().id, MemberId(1));
+    commit(&assembly, &next).unwrap();
+    assert_eq!(rig.superblock(0).roles[1], Role::Slot(1));
 }
 
 #[test]
