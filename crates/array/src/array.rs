@@ -93,7 +93,9 @@ impl Array {
         let geometry = Rc::new(geometry);
         let name = ledger.facts().name.clone();
         let mark_bytes = ledger.facts().mark_bytes.unwrap_or(geometry.region_bytes());
+        let limits = limits(&geometry, &members, configuration.mode);
         let setup = || Setup {
+            discard_zeroes: limits.discard_zeroes,
             name: name.clone(),
             geometry: Rc::clone(&geometry),
             bounds: host.bounds,
@@ -112,7 +114,6 @@ impl Array {
                 Shard::new(host.shards, setup(), mailbox, None, &configuration, handles, unsynced)
             })
             .collect();
-        let limits = limits(&geometry, &members, configuration.mode);
         let names = members.iter().map(|joined| (joined.id, joined.name.clone()));
         let keeper = Keeper::new(Start {
             geometry: Rc::clone(&geometry),
@@ -542,7 +543,11 @@ fn limits(geometry: &Geometry, members: &[Joined], mode: Mode) -> Limits {
         physical_block: each().map(|limits| limits.physical_block).max().unwrap_or(4096),
         atomic_write: each().map(|limits| limits.atomic_write).min().unwrap_or(512),
         optimal: if chunk.is_power_of_two() { chunk } else { 4096 },
-        zero: each().map(|limits| limits.zero).min().unwrap_or(ZeroSupport::Written),
+        // Parity of a part of a stripe must be computed: there zeros cost what any write costs.
+        zero: match geometry.family() {
+            Family::Parity => ZeroSupport::Written,
+            _ => each().map(|limits| limits.zero).min().unwrap_or(ZeroSupport::Written),
+        },
         discard: each().all(|limits| limits.discard) && (discard_zeroes || !redundant),
         discard_zeroes,
         rotational: each().any(|limits| limits.rotational),

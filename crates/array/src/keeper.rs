@@ -77,6 +77,8 @@ pub(crate) struct Keeper {
     pub(crate) stirred: Signal,
     commands: RefCell<VecDeque<(Command, io::Ticket)>>,
     answers: Completions<Result<()>>,
+    /// The membership is being changed: losses, commands and jobs take turns.
+    changing: Cell<bool>,
     /// Somebody is deciding what the superblocks say.
     deciding: Cell<bool>,
     decided: Signal,
@@ -141,6 +143,7 @@ impl Keeper {
             stirred: Signal::new(),
             commands: RefCell::default(),
             answers: Completions::new(),
+            changing: Cell::new(false),
             deciding: Cell::new(false),
             decided: Signal::new(),
             job: RefCell::default(),

@@ -213,7 +213,8 @@ impl Shard {
     fn deliver(&self, work: &RowWork, pieces: &[Piece], target: &mut Target<'_>) -> Result<()> {
         let plan = work.plan.expect("planned just before");
         let (map, row) = (&work.map, &work.row);
-        if work.roles.parity().is_subset(plan.read) && self.setup.check_reads {
+        let all = work.roles.data.union(work.roles.parity());
+        if self.setup.check_reads && all.is_subset(plan.read) {
             self.check_row(work, pieces)?;
         }
         let recovered = match plan.method {

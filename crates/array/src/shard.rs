@@ -50,6 +50,8 @@ pub(crate) struct Setup {
     pub(crate) clock: Rc<dyn Clock>,
     /// Bytes of sync space per mark of the write-intent bitmap.
     pub(crate) mark_bytes: u64,
+    /// The array promises that discarded bytes read as zeros.
+    pub(crate) discard_zeroes: bool,
     /// Compare parity on each read.
     pub(crate) check_reads: bool,
     /// Compute parity at all: off only to measure what it costs.

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use io::{Buf, Class, Completion, Completions, Done, Extent, SharedBuf, Ticket, Work};
+use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
 
 use crate::error::Error;
 use crate::upkeep::Upkeep;
@@ -230,7 +230,7 @@ fn reassemble(
                     Some((buf, length)) => {
                         let take = piece.len().min(length - buf.len());
                         let next = piece.split_to(take);
-                        (buf.join(next).expect("parts of one buffer lie side by side"), length)
+                        (joined(buf, next), length)
                     }
                     None => {
                         let length = lengths.next().expect("parts cover the request, no more");
@@ -243,6 +243,17 @@ fn reassemble(
         spare.push(part);
     }
     assert!(open.is_none(), "parts cover the request");
+}
+
+/// Two parts of one buffer as one. Where one of them stayed with a member that does not answer, the
+/// part that was taken instead does not lie beside the other: then both are copied.
+fn joined(first: Buf, next: Buf) -> Buf {
+    first.join(next).unwrap_or_else(|(first, next)| {
+        let mut both = Pool::new(0).take(first.len() + next.len());
+        both[..first.len()].copy_from_slice(&first);
+        both[first.len()..].copy_from_slice(&next);
+        both
+    })
 }
 
 /// The units that wait for a worker of a shard, in order of arrival.
@@ -323,7 +334,6 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use io::Pool;
 
     fn write(pool: &Pool, number: u32, offset: u64, len: u64) -> Unit {
         Unit {

@@ -83,8 +83,9 @@ impl Shard {
     ) -> Result<()> {
         let (task, report) = (upkeep.task, &mut upkeep.report);
         match self.setup.geometry.family() {
-            Family::Plain => Ok(()),
-            Family::Mirror => self.upkeep_copies(work, manner, range, task, report).await,
+            Family::Plain | Family::Mirror => {
+                self.upkeep_copies(work, manner, range, task, report).await
+            }
             Family::Parity => self.upkeep_rows(work, manner, range, task, report).await,
         }?;
         if matches!(task, Task::Resync | Task::Repair) {

@@ -85,13 +85,22 @@ impl Shard {
         let redundant = self.setup.geometry.family() != Family::Plain;
         let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
         if !view.members().all(|(_, member)| can(&member.limits)) {
-            return Ok(());
+            // A member that joined later may not do what the array promised when it was started.
+            return if self.setup.discard_zeroes {
+                self.zero(work, manner, (offset, len), (true, false)).await
+            } else {
+                Ok(())
+            };
         }
         let how = |len| Work::Discard { len };
         if self.setup.geometry.family() != Family::Parity {
             return self.on_copies(work, manner, (offset, len), how).await;
         }
+        // The array promises zeros, as its members do: what is no whole stripe is written.
         let whole = self.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            self.write_zeros(work, manner, start, end).await?;
+        }
         if whole.is_empty() { Ok(()) } else { self.on_stripes(work, manner, whole, how).await }
     }
 
@@ -179,11 +188,16 @@ impl Shard {
                 let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
                 work.batch.add(member, slot, map.known, ask, 0);
                 self.run(&mut work.batch, manner).await;
+                let before = map.known;
                 work.batch.drain(
                     |_, _, _| {},
                     |_, told, ok| map.learn(told, ok),
                     &mut work.failures,
                 );
+                if map.known == before {
+                    // No answer at all.
+                    map.learn(Work::Flush, false);
+                }
                 // Not to know is no failure: such bytes count as stored.
                 work.failures.clear();
             }

@@ -270,7 +270,8 @@ fn a_plan_tells_what_is_not_used_and_warns() {
     says(&plan.warnings[0], &["disk1", "8388608"]);
 }
 
-/// The judge is the real program (Debian package `mdadm`): a missing one is a failure, never a skip.
+/// The judge is the real program (Debian package `mdadm`): a missing one is a failure, never a
+/// skip.
 #[test]
 fn mdadm_reads_what_is_created() {
     let levels = [

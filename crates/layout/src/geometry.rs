@@ -43,9 +43,10 @@
 //!   s=1   0–1023  –2047   –3071   –4095    P      bytes of block 1
 //! ```
 //!
-//! **Mirror** (`mirror.rs`). RAID 10 lays out positions: copy j of chunk c is at position c · near
-//! + j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots further
-//! on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case near = n.
+//! **Mirror** (`mirror.rs`). RAID 10 lays out positions: copy j of chunk c is at position
+//! c · near + j, and positions fill stripes of n slots. Far copies repeat all stripes, `near` slots
+//! further on: in the next part of the members, or (offset) in the next stripe. RAID 1 is the case
+//! near = n.
 //!
 //! ```text
 //!   near 2, 5 members    near 2, 4 members    far 2, 4 members    offset 2, 4 members

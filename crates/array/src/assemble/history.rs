@@ -1,11 +1,12 @@
-//! Which of the members that were found tell the latest story, and which of the others belong to it.
+//! Which of the members that were found tell the latest story, and which of the others belong to
+//! it.
 //!
 //! Owns the judgement on event counts and role tables. Pure: superblocks in, standings out.
 //!
-//! md counts the changes of the metadata (*events*). A count alone proves little: a member that failed
-//! and missed a day of writes can be one event behind, like a member that only missed the last
-//! superblock because of a crash (`facts`: linux-raid, 2023-11-22, data lost). The *role table* of the
-//! freshest superblock tells them apart:
+//! md counts the changes of the metadata (*events*). A count alone proves little: a member that
+//! failed and missed a day of writes can be one event behind, like a member that only missed the
+//! last superblock because of a crash (data was lost so in the field: linux-raid, 2023-11-22). The
+//! *role table* of the freshest superblock tells them apart:
 //!
 //! ```text
 //!            events   its table                          judged by the freshest (14)
@@ -115,8 +116,8 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
         }
         let without = |other: &usize| excludes(member, members[*other].dev_number);
         match standings[index] {
-            // It is listed as active, yet it had given up the one who lists it: not because that one
-            // was away (then it would be a member in rebuild now), so it was written alone.
+            // It is listed as active, yet it had given up the one who lists it: not because that
+            // one was away (then it would be a member in rebuild now), so it was written alone.
             Standing::Active(_) => {
                 !members[freshest].features.contains(Features::RECOVERY_OFFSET)
                     && matches!(members[freshest].own_role(), Role::Slot(_))

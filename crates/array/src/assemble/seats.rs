@@ -58,8 +58,8 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
     Ok(Seated { configuration, notes, read_only_reason })
 }
 
-/// The seat of one slot. Of two claimants, the one that is being made a copy is the twin; alone, it is
-/// the slot's member as far as it got.
+/// The seat of one slot. Of two claimants, the one that is being made a copy is the twin; alone, it
+/// is the slot's member as far as it got.
 fn take_seat(
     members: &Members,
     geometry: &Geometry,

@@ -2,9 +2,9 @@
 //!
 //! Owns the search for superblocks and the choice among several on one disk. Never compares disks.
 //!
-//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its members
-//! (1.0) may itself be a member of another one, whose superblock then lies in the first one's data.
-//! The one whose data contains the others is the disk's own.
+//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its
+//! members (1.0) may itself be a member of another one, whose superblock then lies in the first
+//! one's data. The one whose data contains the others is the disk's own.
 
 use std::fmt;
 use std::ops::Range;
@@ -176,8 +176,8 @@ pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Tra
 
 type Mapped = (Format, Superblock, ByteMap);
 
-/// The disk's own superblock among several valid ones: of the array that is wanted; else the one whose
-/// data contains the others; else the youngest.
+/// The disk's own superblock among several valid ones: of the array that is wanted; else the one
+/// whose data contains the others; else the youngest.
 fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     if let Some(uuid) = wanted
         && let Some(index) = members.iter().position(|(_, found, _)| found.set_uuid == uuid)
@@ -198,8 +198,8 @@ fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     best.map(|index| members.swap_remove(index))
 }
 
-/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks would
-/// be taken for good ones.
+/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
+/// would be taken for good ones.
 async fn bad_blocks(
     reach: &Reach,
     disk: &dyn Disk,
@@ -216,8 +216,8 @@ async fn bad_blocks(
         .map_err(|error| Reject::BadBlocks { offset, error })
 }
 
-/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read and
-/// it is asked again, until it asks for nothing new.
+/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read
+/// and it is asked again, until it asks for nothing new.
 pub(crate) async fn signatures(
     reach: &Reach,
     disk: &dyn Disk,

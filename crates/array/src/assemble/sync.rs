@@ -1,7 +1,7 @@
 //! What must be synced, and whether a dirty array may be started.
 //!
-//! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a bit too
-//! many only costs time.
+//! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a
+//! bit too many only costs time.
 
 use std::collections::BTreeMap;
 

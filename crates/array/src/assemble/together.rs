@@ -1,7 +1,7 @@
 //! Which of the disks make up one array, and which of them count.
 //!
-//! Owns the refusals that need more than one superblock: two arrays, duplicates, two histories, other
-//! shapes, features that Parapet does not run.
+//! Owns the refusals that need more than one superblock: two arrays, duplicates, two histories,
+//! other shapes, features that Parapet does not run.
 
 use layout::MAX_SLOTS;
 use layout::md::{Features, Superblock};

@@ -47,6 +47,9 @@ impl Keeper {
     /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable,
     /// and opens the gate. Members that cannot be written on the way are taken out too.
     pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
+        while self.changing.replace(true) {
+            self.stirred.wait().await;
+        }
         self.still.set(0);
         self.broadcast(|| ToShard::Close);
         while self.still.get() < self.shards[0].count {
@@ -69,6 +72,7 @@ impl Keeper {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
+        self.changing.set(false);
         self.publish(next);
         self.end_turn();
     }

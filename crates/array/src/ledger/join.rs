@@ -1,10 +1,10 @@
 //! Members that join: a new disk as a spare, or an old member that comes back to its slot.
 //!
-//! Owns the checks before a disk is taken in. Never writes a superblock: the next commit does, so that
-//! a crash before it leaves the disk a stranger.
+//! Owns the checks before a disk is taken in. Never writes a superblock: the next commit does, so
+//! that a crash before it leaves the disk a stranger.
 //!
-//! An old member may be brought up to date by the bitmap alone only if every write it missed has left
-//! its bit set:
+//! An old member may be brought up to date by the bitmap alone only if every write it missed has
+//! left its bit set:
 //!
 //! ```text
 //!   events      … cleared ──── member's last ──── now        bits were last cleared before the member
@@ -57,8 +57,9 @@ pub struct Readmitted {
 }
 
 impl Ledger {
-    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies on
-    /// the disk is not looked at; whoever calls this has asked. The next commit makes it a member.
+    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies
+    /// on the disk is not looked at; whoever calls this has asked. The next commit makes it a
+    /// member.
     ///
     /// # Errors
     /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
@@ -164,8 +165,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// The lowest free number at or above the slots, as md gives them; numbers of members that failed
-    /// come last, since they may still come back.
+    /// The lowest free number at or above the slots, as md gives them; numbers of members that
+    /// failed come last, since they may still come back.
     fn free_number(&self, name: &str) -> Result<MemberId> {
         let state = self.state.borrow();
         let room = |record: &Record| record.map.superblock.end - record.map.superblock.start;
@@ -187,8 +188,8 @@ impl Ledger {
         })
     }
 
-    /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next commit
-    /// that seats it makes it a member again.
+    /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next
+    /// commit that seats it makes it a member again.
     ///
     /// # Errors
     /// Refused, with the reason: then only a full rebuild will do (`admit` it as a new member).

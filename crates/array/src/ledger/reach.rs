@@ -1,7 +1,7 @@
 //! How the ledger reaches a member's bytes: plain reads and writes, each with a deadline.
 //!
-//! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung member
-//! cannot hold up the record of all. Never decides what to read or write.
+//! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
+//! member cannot hold up the record of all. Never decides what to read or write.
 
 use std::future::Future;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! One member's part of the ledger: where everything lies on it, and what was last written there.
 //!
-//! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never touches a
-//! byte outside the member's byte map.
+//! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
+//! touches a byte outside the member's byte map.
 
 use std::rc::Rc;
 

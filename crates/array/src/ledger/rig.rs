@@ -1,5 +1,5 @@
-//! Disks to create and assemble arrays on, in tests: they remember what was written, and fail or hold
-//! back their answers when told to.
+//! Disks to create and assemble arrays on, in tests: they remember what was written, and fail or
+//! hold back their answers when told to.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;

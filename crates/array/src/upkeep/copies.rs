@@ -55,9 +55,9 @@ impl Shard {
             Task::Copy(from) => slot == from,
             _ => false,
         };
-        let Some(target) = places.copies().find(|place| is_target(place.slot)) else {
+        if !places.copies().any(|place| is_target(place.slot)) {
             return Ok(());
-        };
+        }
         let read = self.read_stretch(work, manner, (at, part), places, inside).await;
         let bytes = match read {
             Ok((bytes, _)) => bytes.freeze(),
@@ -70,7 +70,10 @@ impl Shard {
         report.bytes += 2 * part;
         let view = self.view();
         work.outgoing.clear();
-        work.outgoing.push(Outgoing { slot: target.slot, at: target.member_offset, bytes });
+        for place in places.copies().filter(|place| is_target(place.slot)) {
+            let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
+            work.outgoing.push(Outgoing { slot, at, bytes });
+        }
         let result = match task {
             Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
             _ => self.send(work, manner, inside, view).await,
