@@ -8,7 +8,7 @@
 //!      (disks)          (superblocks)     (freshest, stale)      (slots, twins, spares)
 //!                 │                 │                     │
 //!                 ▼                 ▼                     ▼
-//!          no member, damaged   two histories       too few, dirty and degraded      refused, or noted
+//!          no member, damaged  two histories     too few, dirty and degraded     refused or noted
 //! ```
 //!
 //! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting

@@ -109,8 +109,8 @@ fn read_only_reason(members: &Members, options: &Options) -> Option<String> {
     }
     let latest = members.latest();
     if latest.format == Format::Md090 {
-        let why = "its superblock is of the old version 0.90, which is only read; copy the data to a \
-                   new array, or let Linux convert it (mdadm --assemble --update=metadata)";
+        let why = "its superblock is of the old version 0.90, which is only read; copy the data to \
+                   a new array, or let Linux convert it (mdadm --assemble --update=metadata)";
         return Some(why.to_string());
     }
     if let Some(why) = read_only_feature(&latest.superblock) {
@@ -143,7 +143,8 @@ fn enough(
     if !geometry.survives(lost) {
         let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
         let what = format!(
-            "{} of {} members are there and whole, too few for {}; missing or not rebuilt: slots {}",
+            "{} of {} members are there and whole, too few for {}; missing or not rebuilt: \
+             slots {}",
             configuration.in_sync().count(),
             geometry.slots(),
             geometry.layout().level(),
@@ -164,8 +165,8 @@ fn enough(
     if !gone.is_empty() && !options.degraded {
         let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
         return refuse(reasons(format!(
-            "members are missing that were there when the array was last used (slots {}): find them, \
-             or start without them (--degraded)",
+            "members are missing that were there when the array was last used (slots {}): find \
+             them, or start without them (--degraded)",
             slots.join(", ")
         )));
     }

@@ -120,7 +120,8 @@ fn own_sizes(members: &Members, layout: Layout) -> Result<Vec<u64>> {
     let missing = sizes.iter().position(Option::is_none);
     if let Some(slot) = missing {
         let what = format!(
-            "{} holds each byte once, and slot {slot} of {slots} is missing: bring that member back",
+            "{} holds each byte once, and slot {slot} of {slots} is missing: bring that \
+             member back",
             layout.level()
         );
         let what = with_reasons(what, &members.notes);

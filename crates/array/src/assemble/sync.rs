@@ -186,8 +186,8 @@ impl Loaded {
         if let Some(why) = self.foreign_bitmap {
             if degraded {
                 return refuse(format!(
-                    "{why}, and a member is missing: only that bitmap knows which parts of the array \
-                     can be relied on; let Linux assemble it"
+                    "{why}, and a member is missing: only that bitmap knows which parts of the \
+                     array can be relied on; let Linux assemble it"
                 ));
             }
             seated.configuration.mode = Mode::ReadOnly;

@@ -162,9 +162,9 @@ fn tell(sightings: &[Sighting], divergence: &Divergence) -> String {
     };
     let Divergence { ours, theirs } = divergence;
     format!(
-        "the members have two histories that cannot be merged: {}; {}. Assemble the side you want to \
-         keep by naming only its members, then add the others as new ones: what was written to them \
-         alone is lost then",
+        "the members have two histories that cannot be merged: {}; {}. Assemble the side you want \
+         to keep by naming only its members, then add the others as new ones: what was written to \
+         them alone is lost then",
         story(ours, theirs),
         story(theirs, ours)
     )

@@ -116,13 +116,14 @@ fn check(new: &NewArray, disks: &[(String, Limits)], whole: bool) -> Result<()> 
         }
         if block > MOST_BLOCK_BYTES {
             return refuse(format!(
-                "{name} is written in blocks of {block} bytes; at most {MOST_BLOCK_BYTES} are possible"
+                "{name} is written in blocks of {block} bytes; at most {MOST_BLOCK_BYTES} are \
+                 possible"
             ));
         }
         if new.chunk_bytes != 0 && !new.chunk_bytes.is_multiple_of(block.into()) {
             return refuse(format!(
-                "{name} is written in blocks of {block} bytes, which a chunk of {} bytes is not made \
-                 of; choose a larger chunk (RAID 3.5: a larger block)",
+                "{name} is written in blocks of {block} bytes, which a chunk of {} bytes is not \
+                 made of; choose a larger chunk (RAID 3.5: a larger block)",
                 new.chunk_bytes
             ));
         }
@@ -167,8 +168,8 @@ fn bitmap_chunk(choice: BitmapChunk, geometry: &Geometry, maps: &[ByteMap]) -> R
             let bits = sync_bytes.div_ceil(chunk.into());
             if HEADER_BYTES + bits.div_ceil(8) > room {
                 return Err(Error::refused(format!(
-                    "a bitmap with chunks of {chunk} bytes has {bits} bits, too many for its {room} \
-                     bytes; choose larger chunks"
+                    "a bitmap with chunks of {chunk} bytes has {bits} bits, too many for its \
+                     {room} bytes; choose larger chunks"
                 )));
             }
             Ok(chunk)
@@ -186,8 +187,8 @@ fn warnings(
     let most = maps.iter().map(|map| map.data.start).max().unwrap_or(0);
     if most > MDADM_MOST_OFFSET_BYTES && new.version != Version::V1_0 {
         warnings.push(format!(
-            "data begins at byte {most} of a member, further in than mdadm would put it: a disk that \
-             is added with mdadm must be larger than the others, or be given --data-offset"
+            "data begins at byte {most} of a member, further in than mdadm would put it: a disk \
+             that is added with mdadm must be larger than the others, or be given --data-offset"
         ));
     }
     for (((name, _), map), &unused) in disks.iter().zip(maps).zip(unused) {

@@ -7,8 +7,8 @@
 //! left its bit set:
 //!
 //! ```text
-//!   events      … cleared ──── member's last ──── now        bits were last cleared before the member
-//!                 ╰── no bit was cleared since ──╯           left: what it missed is what is set
+//!   events    … cleared ──── member's last ──── now      bits were last cleared before it left,
+//!               ╰── no bit was cleared since ──╯         so what it missed is what is set
 //! ```
 
 use std::ops::Range;
@@ -139,8 +139,8 @@ impl Ledger {
         let most = state.records.values().map(|r| block(&r.disk)).max().unwrap_or(512);
         if limits.logical_block > most {
             return refuse(format!(
-                "{name} is written in blocks of {} bytes, the array in blocks of {most}; use a disk \
-                 with blocks of {most} bytes, or stop the array and assemble it with this disk",
+                "{name} is written in blocks of {} bytes, the array in blocks of {most}; use a \
+                 disk with blocks of {most} bytes, or stop the array and assemble it with this disk",
                 limits.logical_block
             ));
         }

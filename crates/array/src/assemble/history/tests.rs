@@ -1,3 +1,5 @@
+//! Judgements on small tables of roles, each a story of who failed when.
+
 use super::*;
 use layout::md::superblock::{CLEAN, Magic};
 use layout::md::{Name, Timestamp, Uuid};
