@@ -50,6 +50,7 @@ use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::{Record, copy_pages};
 use crate::ledger::turn::Turn;
 use crate::member::MemberId;
+use crate::ranges::RangeSet;
 use crate::sync;
 use crate::view::Configuration;
 
@@ -467,6 +468,16 @@ impl Ledger {
         state.bits.as_ref().map(Bits::dirty).unwrap_or_default().into_iter()
     }
 
+    /// What the dirty regions are in array space: what a member lacks that was lost while all was
+    /// clean. More is added with every write until the member has its seat again, so whoever seats
+    /// it asks once more when no write can be under way.
+    pub(crate) fn dirty_ranges(&self) -> RangeSet {
+        let state = self.state.borrow();
+        let Some(bits) = &state.bits else { return RangeSet::new() };
+        let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
+        dirty.map(|range| sync::array_range(&self.geometry, range)).collect()
+    }
+
     /// Changes the bitmap in memory; every member is behind in the pages that change.
     fn change(&self, change: impl FnOnce(&mut Bits) -> Pages) {
         let mut state = self.state.borrow_mut();
@@ -511,11 +522,14 @@ impl Ledger {
         failures
     }
 
-    /// Forgets a member. Its own superblock is left as it is: stale, as md does.
+    /// Forgets a member. Its own superblock is left as it is: stale, as md does. In the next commit
+    /// its number is marked faulty, so that it does not come back by itself, not even as a spare.
     pub(crate) fn expel(&self, id: MemberId) {
         let mut state = self.state.borrow_mut();
-        state.records.remove(&id);
-        if let Some(role @ Role::Slot(_)) = state.roles.get_mut(id.0 as usize) {
+        let known = state.records.remove(&id).is_some();
+        if let Some(role) = state.roles.get_mut(id.0 as usize)
+            && known
+        {
             *role = Role::Faulty;
         }
     }

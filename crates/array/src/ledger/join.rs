@@ -11,7 +11,6 @@
 //!               ╰── no bit was cleared since ──╯         so what it missed is what is set
 //! ```
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use io::Disk;
@@ -27,7 +26,6 @@ use crate::bitmap::Pages;
 use crate::error::{Error, Result};
 use crate::member::MemberId;
 use crate::ranges::RangeSet;
-use crate::sync;
 
 /// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
 pub(crate) const MOST_BLOCK_BYTES: u32 = 4096;
@@ -50,7 +48,7 @@ pub struct Readmitted {
     pub data_offset: u64,
     /// The slot it held.
     pub slot: Slot,
-    /// The array ranges that it may have missed.
+    /// The array ranges that it may have missed so far; see `Ledger::dirty_ranges`.
     pub ranges: RangeSet,
     /// Bytes it has lost, counted from the start of its data.
     pub bad: RangeSet,
@@ -140,7 +138,7 @@ impl Ledger {
         if limits.logical_block > most {
             return refuse(format!(
                 "{name} is written in blocks of {} bytes, the array in blocks of {most}; use a \
-                 disk with blocks of {most} bytes, or stop the array and assemble it with this disk",
+                 disk with blocks of {most} bytes, or stop the array and assemble it with it",
                 limits.logical_block
             ));
         }
@@ -203,12 +201,8 @@ impl Ledger {
         let id = MemberId(record.superblock.dev_number);
         let data_offset = record.map.data.start;
         let bad = record.bad_ranges();
-        let mut state = self.state.borrow_mut();
-        let bits = state.bits.as_ref().expect("may_return asks for a bitmap");
-        let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
-        let ranges = dirty.map(|range: Range<u64>| sync::array_range(&self.geometry, range));
-        let ranges = ranges.collect();
-        state.records.insert(id, record);
+        self.state.borrow_mut().records.insert(id, record);
+        let ranges = self.dirty_ranges();
         Ok(Readmitted { id, data_offset, slot, ranges, bad })
     }
 

@@ -381,6 +381,23 @@ fn a_member_that_missed_more_than_the_bitmap_tells_is_not_taken_back() {
 }
 
 #[test]
+fn a_removed_spare_does_not_come_back_by_itself() {
+    let rig = Rig::of(Level::Raid5, 4, |new| new.spares = 1);
+    let assembly = rig.all().unwrap();
+    let mut next = decision(&assembly, true);
+    next.configuration.spares.clear();
+    commit(&assembly, &next).unwrap();
+    assembly.ledger.expel(MemberId(3));
+    commit(&assembly, &next).unwrap();
+    let again = rig.all().unwrap();
+    assert!(again.configuration.spares.is_empty());
+    assert_eq!(again.members.len(), 3);
+    let disk = Rc::clone(&rig.disks[3]) as Rc<dyn Disk>;
+    let admitted = complete(again.ledger.admit(disk, "disk3")).expect("nothing waits").unwrap();
+    assert_eq!(admitted.id, MemberId(4), "it is a new one now");
+}
+
+#[test]
 fn bad_blocks_are_kept_and_the_log_can_be_full() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let assembly = rig.all().unwrap();
