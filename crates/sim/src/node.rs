@@ -137,6 +137,8 @@ impl Node {
         let log = self.world.executor.spawn(format!("log of {}", self.name), log);
         self.tasks.set(Some((run, log)));
         *self.array.borrow_mut() = Some(array);
+        // Asking notes who is there.
+        self.status();
         self.world.tell(|| format!("{}: started", self.name));
         self.started.raise();
     }

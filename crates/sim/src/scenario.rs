@@ -13,13 +13,14 @@ use std::rc::Rc;
 
 use array::status::SlotState;
 use io::{Clock, Disk, Op, Work};
+use layout::md::ByteMap;
 
 use crate::check;
 use crate::disk::Build;
 use crate::incident::{self, Director};
 use crate::medium::Fill;
 use crate::node::Node;
-use crate::options::{Options, Wish};
+use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
 use crate::trace::{Telling, Trace};
 use crate::workload::{self, Stage, chain};
@@ -84,7 +85,7 @@ async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
         (0..count)
             .map(|_| {
                 let data = sizes.next().expect("a size for each disk");
-                let disk = world.disk(sized(options.build, data + extra));
+                let disk = world.disk(sized(options.build, data + extra, lowest(options)));
                 (disk.name.clone(), disk as Rc<dyn Disk>)
             })
             .collect()
@@ -114,10 +115,18 @@ async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
     nodes
 }
 
+/// What the arrays that are made of disks are like.
+fn lowest(options: &Options) -> &Shape {
+    options.inner.as_ref().unwrap_or(&options.outer)
+}
+
 /// This disk with room for so much data.
-fn sized(build: Build, data_bytes: u64) -> Build {
+fn sized(build: Build, data_bytes: u64, shape: &Shape) -> Build {
+    let generous = RESERVED + data_bytes;
+    let map = ByteMap::for_new_member(generous, shape.chunk_bytes, shape.version);
+    let room = map.expect("far more than is needed").data_bytes();
     let mut build = build;
-    build.limits.bytes = RESERVED + data_bytes;
+    build.limits.bytes = generous - (room - data_bytes) / 4096 * 4096;
     build
 }
 
@@ -132,7 +141,7 @@ async fn load(
     let world = &stage.world;
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
-    let build = sized(options.build, most + extra);
+    let build = sized(options.build, most + extra, lowest(options));
     let requests = (options.clients * options.requests) as u64;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
     let director = Rc::new(Director { stage: stage_of, nodes, build, requests });
@@ -159,7 +168,7 @@ async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     world.disks().iter().for_each(|disk| disk.heal());
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
-    let build = sized(options.build, most + extra);
+    let build = sized(options.build, most + extra, lowest(options));
     let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
     let director = Director { stage: stage_of, nodes: all, build, requests: 0 };
     for node in nodes.iter().rev() {
@@ -191,12 +200,16 @@ async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
         if node.geometry().redundancy() == 0 {
             continue;
         }
+        let asked = world.clock.unix_micros();
         node.array().scrub(false).expect("a whole array can be scrubbed");
-        while node.status().job.is_some() || node.status().last_scrub.is_none() {
+        let scrub = loop {
             world.pause(2000).await;
-        }
-        // The one before may have been interrupted; this is the one asked for just now.
-        let scrub = node.status().last_scrub.expect("looked at just now");
+            let last = node.status().last_scrub;
+            if let Some(scrub) = last.filter(|scrub| scrub.unix_micros > asked) {
+                break scrub;
+            }
+        };
+        assert!(scrub.complete, "{}: nobody stopped the scrub", node.name);
         let report = &scrub.report;
         assert!(
             report.findings.is_empty() && report.lost.is_empty(),
