@@ -339,10 +339,7 @@ impl Shard {
                 let result = self.write(work, manner, range, bytes).await;
                 (Gain::Nothing, result)
             }
-            Action::Zero { unmap, fast } => {
-                let how = (*unmap, *fast);
-                (Gain::Nothing, self.zero(work, manner, range, how).await)
-            }
+            Action::Zero { unmap } => (Gain::Nothing, self.zero(work, manner, range, *unmap).await),
             Action::Discard => (Gain::Nothing, self.discard(work, manner, range).await),
             Action::Extents(found) => {
                 let mut found = std::mem::take(found);

@@ -38,7 +38,7 @@ pub(crate) enum Action {
     /// Write these.
     Write(Vec<SharedBuf>),
     /// Zero the range.
-    Zero { unmap: bool, fast: bool },
+    Zero { unmap: bool },
     /// Forget the range.
     Discard,
     /// Tell what is stored.
@@ -156,7 +156,7 @@ impl Requests {
                 list.extend(Fresh::new(offset, bufs).share(at, len).map(|(_, part)| part));
                 Action::Write(list)
             }
-            Work::Zero { unmap, fast, .. } => Action::Zero { unmap: *unmap, fast: *fast },
+            Work::Zero { unmap, .. } => Action::Zero { unmap: *unmap },
             Work::Discard { .. } => Action::Discard,
             Work::Extents { .. } => Action::Extents(Vec::new()),
             Work::Read(_) | Work::Flush => unreachable!("have ways of their own"),

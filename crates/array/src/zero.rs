@@ -37,9 +37,10 @@ impl Shard {
         work: &mut Scratch,
         manner: Manner,
         (offset, len): (u64, u64),
-        (unmap, fast): (bool, bool),
+        unmap: bool,
     ) -> Result<()> {
-        let how = |len| Work::Zero { len, unmap, fast };
+        // Whether it is fast was decided when the request came in.
+        let how = |len| Work::Zero { len, unmap, fast: false };
         if self.setup.geometry.family() != Family::Parity {
             return self.on_copies(work, manner, (offset, len), how).await;
         }
@@ -87,7 +88,7 @@ impl Shard {
         if !view.members().all(|(_, member)| can(&member.limits)) {
             // A member that joined later may not do what the array promised when it was started.
             return if self.setup.discard_zeroes {
-                self.zero(work, manner, (offset, len), (true, false)).await
+                self.zero(work, manner, (offset, len), true).await
             } else {
                 Ok(())
             };

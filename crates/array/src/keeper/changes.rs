@@ -30,10 +30,12 @@ impl Keeper {
 
     /// Takes lost members out.
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
+        let mut told = Vec::new();
         for (id, why) in &losses {
             let seated = self.configuration.borrow().seat_of(*id).is_some();
-            if seated {
+            if seated && !told.contains(id) {
                 self.note(EventKind::Fail, Some(*id), why.to_string());
+                told.push(*id);
             }
         }
         self.change(|next| {
@@ -47,9 +49,24 @@ impl Keeper {
     /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable,
     /// and opens the gate. Members that cannot be written on the way are taken out too.
     pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
+        self.begin_change().await;
+        self.change_now(edit).await;
+        self.end_change();
+    }
+
+    /// Losses, commands and jobs change the membership: one after the other.
+    async fn begin_change(&self) {
         while self.changing.replace(true) {
             self.stirred.wait().await;
         }
+    }
+
+    fn end_change(&self) {
+        self.changing.set(false);
+        self.stirred.raise();
+    }
+
+    async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
         self.still.set(0);
         self.broadcast(|| ToShard::Close);
         while self.still.get() < self.shards[0].count {
@@ -72,7 +89,6 @@ impl Keeper {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
-        self.changing.set(false);
         self.publish(next);
         self.end_turn();
     }
@@ -111,38 +127,46 @@ impl Keeper {
         }
     }
 
+    /// Carries out a command. What permits it must not change before it is done.
     async fn obey(&self, command: Command) -> Result<()> {
+        self.begin_change().await;
+        let result = self.obey_now(command).await;
+        self.end_change();
+        result
+    }
+
+    async fn obey_now(&self, command: Command) -> Result<()> {
         self.permit(&command)?;
         match command {
             Command::Fail(id) => {
                 self.note(EventKind::Fail, Some(id), "failed by command");
-                self.change(|next| self.take_out(next, id)).await;
+                self.change_now(|next| self.take_out(next, id)).await;
             }
             Command::AddSpare(id) => {
                 self.note(EventKind::SpareAdded, Some(id), "added as a spare");
-                self.change(|next| next.spares.push(id)).await;
+                self.change_now(|next| next.spares.push(id)).await;
             }
             Command::Readd(id, slot, ranges) => {
                 self.note(EventKind::Readded, Some(id), format!("back in slot {slot}"));
                 let first = ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
                 self.partial.borrow_mut().insert(id, ranges);
                 let seat = Seat { member: Some(id), recovered: Some(first), twin: None };
-                self.change(|next| next.seats[slot.index()] = seat).await;
+                self.change_now(|next| next.seats[slot.index()] = seat).await;
             }
             Command::Remove(id) => {
-                self.change(|next| next.spares.retain(|&spare| spare != id)).await;
+                self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
                 self.ledger.expel(id);
                 self.note(EventKind::Removed, Some(id), "removed");
             }
             Command::Replace(slot, id) => {
                 self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
-                self.change(|next| {
+                self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
                     next.seats[slot.index()].twin = Some((id, 0));
                 })
                 .await;
             }
-            Command::SetMode(mode) => self.change(|next| next.mode = mode).await,
+            Command::SetMode(mode) => self.change_now(|next| next.mode = mode).await,
         }
         Ok(())
     }

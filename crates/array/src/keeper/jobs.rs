@@ -223,7 +223,7 @@ impl Keeper {
     /// Walks over `ranges` in units, a few at a time.
     async fn walk(&self, task: Task, ranges: &RangeSet) -> Walk {
         let step = self.shards[0].unit_border();
-        let stripe = self.geometry.stripe_bytes();
+        let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let end = self.geometry.capacity();
         let mut flights: VecDeque<Flight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
@@ -231,9 +231,10 @@ impl Keeper {
             let intact = self.goes_on(task);
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
-                // Whole stripes, up to the next unit border.
+                // Whole stripes, up to the next border of a unit or region: one shard's work.
                 let start = range.start / stripe * stripe;
-                let len = ((start / step + 1) * step).min(end) - start;
+                let border = ((start / step + 1) * step).min((start / region + 1) * region);
+                let len = border.min(end) - start;
                 let len = len.min(range.end.next_multiple_of(stripe) - start).min(end - start);
                 next = start + len;
                 let answer = self.shards[0].upkeep_range(task, start, len);

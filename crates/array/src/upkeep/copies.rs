@@ -20,9 +20,12 @@ impl Shard {
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
+        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        let needs =
+            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
+        let _memory = self.scratch.take(needs.max().unwrap_or(0)).await;
         let inside = self.gate.enter().await;
         for (at, part, places) in self.stretches(offset, len) {
-            let _memory = self.scratch.take(part * places.count() as u64).await;
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     let stretch = (at, part);
@@ -115,7 +118,9 @@ impl Shard {
             return self.lose(inside, &view, &mut work.failures).await;
         }
         report.bytes += copies.len() as u64 * part;
-        let Some(right) = right_copy(&bytes) else {
+        // Where reads have gone to the first copy so far, the others follow it.
+        let settled = task != Task::Resync && !self.is_unsynced(at, part);
+        let Some(right) = right_copy(&bytes, settled) else {
             report.lost.push((at, part));
             return Ok(());
         };
@@ -152,14 +157,15 @@ struct Right {
     by_majority: bool,
 }
 
-/// The copy that most others equal; the first one that could be read if there is no majority.
-fn right_copy(copies: &[Option<Buf>]) -> Option<Right> {
+/// The copy that most others equal, where the majority counts; else the first that could be read.
+fn right_copy(copies: &[Option<Buf>], by_majority: bool) -> Option<Right> {
     let read = copies.iter().flatten().count();
     let alike = |copy: &Buf| copies.iter().flatten().filter(|other| other[..] == copy[..]).count();
     let majority = copies
         .iter()
         .enumerate()
-        .find(|(_, copy)| copy.as_ref().is_some_and(|copy| 2 * alike(copy) > read));
+        .find(|(_, copy)| copy.as_ref().is_some_and(|copy| 2 * alike(copy) > read))
+        .filter(|_| by_majority);
     match majority {
         Some((copy, _)) => Some(Right { copy, by_majority: read > 2 }),
         None => {

@@ -33,10 +33,12 @@ impl Shard {
     ) -> Result<()> {
         let mut all = Vec::new();
         self.cut_rows(offset, len, &mut all);
-        let inside = self.gate.enter().await;
+        // Memory is waited for outside the gate: those who have it may be waiting to get in.
         let slots = self.setup.geometry.slots() as u64;
+        let need = all.iter().map(|row| row.row.len() * slots).max().unwrap_or(0);
+        let _memory = self.scratch.take(need).await;
+        let inside = self.gate.enter().await;
         for row in all {
-            let _memory = self.scratch.take(row.row.len() * slots).await;
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     self.restore(work, manner, &inside, row, task, report).await?;
