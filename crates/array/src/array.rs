@@ -322,7 +322,11 @@ impl Array {
         let keeper = &self.inner.keeper;
         let back = keeper.ledger.readmit(Rc::clone(&disk), name).await?;
         let (id, offset) = (back.id, back.data_offset);
-        keeper.introduce(id, name, || Member::new(id, name.into(), Rc::clone(&disk), offset));
+        keeper.introduce(id, name, || {
+            let member = Member::new(id, name.into(), Rc::clone(&disk), offset);
+            *member.bad.borrow_mut() = back.bad.clone();
+            member
+        });
         keeper.command(Command::Readd(id, back.slot, back.ranges)).await?;
         Ok(id)
     }

@@ -6,6 +6,7 @@ use super::{Command, Keeper};
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::MemberId;
 use crate::message::ToShard;
+use crate::ranges::RangeSet;
 use crate::status::EventKind;
 use crate::view::{Configuration, Mode, Seat};
 
@@ -148,10 +149,17 @@ impl Keeper {
             }
             Command::Readd(id, slot, ranges) => {
                 self.note(EventKind::Readded, Some(id), format!("back in slot {slot}"));
-                let first = ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
-                self.partial.borrow_mut().insert(id, ranges);
-                let seat = Seat { member: Some(id), recovered: Some(first), twin: None };
-                self.change_now(|next| next.seats[slot.index()] = seat).await;
+                self.change_now(|next| {
+                    // Nothing moves now: what was written since it was looked at is marked too.
+                    let ranges: RangeSet =
+                        ranges.iter().chain(self.ledger.dirty_ranges().iter()).collect();
+                    let first =
+                        ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
+                    self.partial.borrow_mut().insert(id, ranges);
+                    next.seats[slot.index()] =
+                        Seat { member: Some(id), recovered: Some(first), twin: None };
+                })
+                .await;
             }
             Command::Remove(id) => {
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
