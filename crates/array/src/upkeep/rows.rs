@@ -309,16 +309,20 @@ impl Shard {
     /// can be told, and puts what would mend them into `outgoing`.
     fn settle_row(&self, row: &RowWork, work: &mut Scratch, task: Task, report: &mut Report) {
         let start = row.row.start;
+        let offset = self.stripe_offset(row.row.stripe);
+        // In a row that is not synced it is parity that is unknown: data is never changed there.
+        let stripe_bytes = self.setup.geometry.stripe_bytes();
+        let synced = task != Task::Resync && !self.is_unsynced(offset, stripe_bytes);
         let mut at = 0;
         while at < row.row.len() {
             let len = GRAIN.min(row.row.len() - at);
-            let block = Block { at: at as usize, len: len as usize };
+            let block = Block { at: at as usize, len: len as usize, synced };
             if let Some(settled) = self.settle_block(row, &work.pieces, block) {
                 report.findings.push(Finding {
-                    array_offset: self.stripe_offset(row.row.stripe),
+                    array_offset: offset,
                     member_offset: row.map.member_offset() + start + at,
                     len,
-                    culprit: settled.culprit.filter(|_| task != Task::Resync),
+                    culprit: settled.culprit,
                 });
                 for (slot, buf) in settled.mends {
                     work.outgoing.push(Outgoing { slot, at: row.at() + at, bytes: buf.freeze() });
@@ -352,7 +356,9 @@ impl Shard {
             return None;
         }
         let culprit = match (map.q(), &q) {
-            (Some(slot), Some(q)) => self.culprit(row, (&p, have(map.p())), (q, have(slot))),
+            (Some(slot), Some(q)) if block.synced => {
+                self.culprit(row, (&p, have(map.p())), (q, have(slot)))
+            }
             _ => None,
         };
         if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
@@ -403,4 +409,6 @@ struct Settled {
 struct Block {
     at: usize,
     len: usize,
+    /// Parity was known to agree with the data here: then a contradiction has a culprit.
+    synced: bool,
 }
