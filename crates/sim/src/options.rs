@@ -80,6 +80,8 @@ pub struct Options {
     pub data_bytes: Vec<u64>,
     /// What a disk is like; its size comes from `data_bytes`.
     pub build: Build,
+    /// Disks that hold noise all hold the same.
+    pub alike: bool,
     /// Requests under way at once.
     pub clients: usize,
     /// Requests of each client.
@@ -145,6 +147,7 @@ impl Options {
             inner,
             data_bytes,
             build,
+            alike: rng.percent(30),
             clients: rng.within(16, 24) as usize,
             requests: rng.within(6, 30) as usize,
             mix,
@@ -257,7 +260,7 @@ fn draw_dangers(rng: &mut Rng) -> Dangers {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { layout, members, shards, .. } = self;
-        write!(f, "{layout} of {members}, chunk {}", self.chunk_bytes)?;
+        write!(f, "{} {layout} of {members}, chunk {}", layout.level(), self.chunk_bytes)?;
         write!(f, ", {shards} shards, region {}", self.region_bytes)?;
         write!(f, ", superblock {}, bitmap {:?}", self.version, self.bitmap_chunk)?;
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
@@ -278,7 +281,7 @@ impl fmt::Display for Options {
             writeln!(f, "each member: {inner}")?;
         }
         let Limits { volatile, zero, discard, discard_zeroes, .. } = self.build.limits;
-        write!(f, "disks: data bytes {:?}, {:?}", self.data_bytes, self.build.fill)?;
+        write!(f, "disks: data bytes {:?}, {:?}, alike {}", self.data_bytes, self.build.fill, self.alike)?;
         write!(f, ", latency {} us, volatile {volatile}, zero {zero:?}", self.build.latency_us)?;
         writeln!(f, ", discard {discard}, discard zeroes {discard_zeroes}")?;
         write!(f, "load: {} clients × {} requests", self.clients, self.requests)?;

@@ -22,6 +22,7 @@ use crate::medium::Fill;
 use crate::node::Node;
 use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
+use crate::rng::mix;
 use crate::trace::{Telling, Trace};
 use crate::workload::{self, Stage, chain};
 use crate::world::World;
@@ -85,7 +86,11 @@ async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
         (0..count)
             .map(|_| {
                 let data = sizes.next().expect("a size for each disk");
-                let disk = world.disk(sized(options.build, data + extra, lowest(options)));
+                let mut build = sized(options.build, data + extra, lowest(options));
+                if let (Fill::Noise(noise), false) = (build.fill, options.alike) {
+                    build.fill = Fill::Noise(mix(noise ^ data ^ world.disks().len() as u64));
+                }
+                let disk = world.disk(build);
                 (disk.name.clone(), disk as Rc<dyn Disk>)
             })
             .collect()
