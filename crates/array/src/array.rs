@@ -356,6 +356,10 @@ impl Array {
         if self.inner.geometry.family() == Family::Plain {
             return Err(Error::refused("the level has no redundancy: there is nothing to compare"));
         }
+        if keeper.configuration().in_sync() != self.inner.geometry.all_slots() {
+            let what = "the array is degraded: a scrub would have nothing to compare with";
+            return Err(Error::refused(what));
+        }
         let busy = keeper.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
         if let Some(job) = busy {
             return Err(Error::refused(format!("a {job} is under way; wait for it, or stop it")));

@@ -33,6 +33,7 @@ struct MemberOp {
     start: u64,
     end: u64,
     state: State,
+    is_flush: bool,
     tags: Vec<u32>,
 }
 
@@ -141,8 +142,9 @@ impl Batch {
         let mut tags = self.tag_lists.pop().unwrap_or_default();
         tags.push(tag);
         let member = Rc::clone(member);
+        let is_flush = matches!(work, Work::Flush);
         let state = State::Gathering(work);
-        self.ops.push(MemberOp { member, slot, start: at, end: at + len, state, tags });
+        self.ops.push(MemberOp { member, slot, start: at, end: at + len, state, is_flush, tags });
     }
 
     /// Sends everything and waits until each operation has ended or has missed its deadline.
@@ -248,6 +250,9 @@ impl MemberOp {
             count(&counters.read_bytes, self.end - self.start);
         }
         self.member.busy.set(self.member.busy.get() + 1);
+        if self.is_flush {
+            self.member.flushing.set(self.member.flushing.get() + 1);
+        }
         let offset = match work {
             Work::Flush => 0,
             _ => self.member.data_offset + self.start,
@@ -257,7 +262,7 @@ impl MemberOp {
     }
 
     fn end(&mut self, done: Done) {
-        self.member.busy.set(self.member.busy.get() - 1);
+        self.settle();
         if done.result.is_err() {
             let counters = &self.member.counters;
             let counter =
@@ -267,9 +272,17 @@ impl MemberOp {
         self.state = State::Ended(Some(done.work), done.result);
     }
 
+    /// One operation less is under way.
+    fn settle(&self) {
+        self.member.busy.set(self.member.busy.get() - 1);
+        if self.is_flush {
+            self.member.flushing.set(self.member.flushing.get() - 1);
+        }
+    }
+
     /// The answer is not waited for any longer; its buffers stay with the member.
     fn give_up(&mut self, deadline: Duration) {
-        self.member.busy.set(self.member.busy.get() - 1);
+        self.settle();
         count(&self.member.counters.timeouts, 1);
         let what = format!("{}: no answer within {} s", self.member.name, deadline.as_secs_f32());
         self.state = State::Ended(None, Err(io::Error::new(ErrorKind::Timeout, what)));

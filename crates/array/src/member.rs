@@ -40,8 +40,10 @@ pub(crate) struct Member {
     pub(crate) data_offset: u64,
     pub(crate) limits: Limits,
     pub(crate) counters: Counters,
-    /// Written since the last flush.
+    /// Written since the last flush began.
     pub(crate) unflushed: Cell<bool>,
+    /// Flushes under way: what they cover is not durable yet.
+    pub(crate) flushing: Cell<u32>,
     /// Member offsets that cannot be read: md's bad-block list.
     pub(crate) bad: RefCell<RangeSet>,
     /// Operations under way, for balancing reads.
@@ -61,6 +63,7 @@ impl Member {
             limits,
             counters: Counters::default(),
             unflushed: Cell::new(false),
+            flushing: Cell::new(0),
             bad: RefCell::default(),
             busy: Cell::new(0),
             head: Cell::new(0),

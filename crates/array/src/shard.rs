@@ -258,8 +258,16 @@ impl Shard {
         .await
     }
 
-    /// Units are cut, and merged, at multiples of this array offset.
+    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a stripe
+    /// is far more than a unit.
     pub(crate) fn unit_border(&self) -> u64 {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let unit = self.setup.bounds.unit_bytes;
+        if stripe > 4 * unit { unit } else { self.upkeep_border() }
+    }
+
+    /// Units of background work are cut at multiples of this array offset: whole stripes.
+    pub(crate) fn upkeep_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
         if stripe > unit { stripe } else { unit / stripe * stripe }
@@ -495,7 +503,8 @@ impl Shard {
         loop {
             let view = self.view();
             for (slot, member) in view.members() {
-                if member.unflushed.replace(false) {
+                // A flush under way has not made durable yet what it covers.
+                if member.unflushed.replace(false) || member.flushing.get() > 0 {
                     work.batch.add(member, slot, 0, io::Work::Flush, 0);
                 }
             }

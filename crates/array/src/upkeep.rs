@@ -88,7 +88,9 @@ impl Shard {
             }
             Family::Parity => self.upkeep_rows(work, manner, range, task, report).await,
         }?;
-        if matches!(task, Task::Resync | Task::Repair) {
+        // A repair of a degraded array compares nothing.
+        let whole = self.view().in_sync == self.setup.geometry.all_slots();
+        if whole && matches!(task, Task::Resync | Task::Repair) {
             self.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
         }
         Ok(())

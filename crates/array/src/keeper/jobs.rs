@@ -222,7 +222,7 @@ impl Keeper {
 
     /// Walks over `ranges` in units, a few at a time.
     async fn walk(&self, task: Task, ranges: &RangeSet) -> Walk {
-        let step = self.shards[0].unit_border();
+        let step = self.shards[0].upkeep_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let end = self.geometry.capacity();
         let mut flights: VecDeque<Flight> = VecDeque::new();
@@ -331,8 +331,11 @@ impl Keeper {
                         tell.push((slot, true));
                     }
                 }
-                Task::Resync | Task::Repair => self.unsynced.borrow_mut().remove(start..end),
-                Task::Check => {}
+                // A repair of a degraded array compares nothing.
+                Task::Resync | Task::Repair if Keeper::unwell(&now).is_empty() => {
+                    self.unsynced.borrow_mut().remove(start..end);
+                }
+                Task::Resync | Task::Repair | Task::Check => {}
             }
             for (slot, twin) in tell {
                 self.broadcast(|| ToShard::Recovered { slot, twin, below });

@@ -33,6 +33,7 @@ impl Shard {
     ) -> Result<()> {
         let mut all = Vec::new();
         self.cut_rows(offset, len, &mut all);
+        let all = self.sliced(all);
         // Memory is waited for outside the gate: those who have it may be waiting to get in.
         let slots = self.setup.geometry.slots() as u64;
         let need = all.iter().map(|row| row.row.len() * slots).max().unwrap_or(0);
@@ -49,6 +50,22 @@ impl Shard {
             }
         }
         Ok(())
+    }
+
+    /// Whole rows, cut so that one of them on all members fits well into the memory of the shard.
+    fn sliced(&self, rows: Vec<RowWork>) -> Vec<RowWork> {
+        let slots = self.setup.geometry.slots() as u64;
+        let share = self.setup.bounds.scratch_bytes / 4 / slots;
+        let slice = (share / GRAIN * GRAIN).max(GRAIN);
+        rows.into_iter()
+            .flat_map(|work| {
+                let Row { start, end, .. } = work.row;
+                (start..end).step_by(slice as usize).map(move |at| {
+                    let row = Row { start: at, end: (at + slice).min(end), ..work.row };
+                    RowWork { row, ..work }
+                })
+            })
+            .collect()
     }
 
     /// Brings the targets of a rebuild or copy up to date in one row; block by block if the row as
