@@ -43,6 +43,9 @@ pub(crate) use served::{Known, Served};
 const POOL_BYTES: usize = 32 << 20;
 /// A pause after the machine has refused a connection: no descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
+/// How long a server that was killed may take to let go of its socket, and how often that is looked at.
+const LETTING_GO: Duration = Duration::from_secs(5);
+const BLINK: Duration = Duration::from_millis(20);
 /// How long control commands under way may still take at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -148,8 +151,8 @@ impl Daemon {
     ///
     /// # Errors
     /// If it cannot be listened on.
-    pub(crate) fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
-        let listener = bind(address, &self.spawner)?;
+    pub(crate) async fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
+        let listener = bind(address, &self.spawner).await?;
         self.accept_nbd(listener);
         Ok(())
     }
@@ -197,8 +200,8 @@ impl Daemon {
     ///
     /// # Errors
     /// If it cannot be listened on.
-    pub(crate) fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
-        let listener = bind(&Address::Unix(path.to_owned()), &self.spawner)?;
+    pub(crate) async fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
+        let listener = bind(&Address::Unix(path.to_owned()), &self.spawner).await?;
         // Whoever may write to the socket may stop the array.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(path, mode)
@@ -321,15 +324,39 @@ pub(crate) async fn first<T>(
     .await
 }
 
-fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
+/// Listens, if need be once a server that was killed has let go: the kernel takes a moment for that.
+async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;
     }
-    Listener::bind(address, on).map_err(|error| of_bind(address, &error))
+    let clock = on.clock();
+    let deadline = clock.now() + LETTING_GO;
+    loop {
+        let error = match Listener::bind(address, on) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => error,
+        };
+        let owner = owner(address, on).await;
+        let is_left_over = owner.is_some_and(|pid| !places::is_alive(pid));
+        if error.kind() != ErrorKind::AddrInUse || !is_left_over || clock.now() >= deadline {
+            return Err(of_bind(address, &error, owner));
+        }
+        clock.sleep_until(clock.now() + BLINK).await;
+    }
 }
 
-fn of_bind(address: &Address, error: &Error) -> Failure {
-    let message = format!("{address}: {error}");
+/// The process that listens at a unix socket.
+async fn owner(address: &Address, on: &Spawner) -> Option<u32> {
+    let Address::Unix(_) = address else { return None };
+    match Socket::connect(address, on).await.ok()?.peer() {
+        Peer::Local { pid, .. } if pid != 0 => Some(pid),
+        _ => None,
+    }
+}
+
+fn of_bind(address: &Address, error: &Error, owner: Option<u32>) -> Failure {
+    let who = owner.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    let message = format!("{address}: {error}{who}");
     match error.kind() {
         ErrorKind::AddrInUse => {
             Failure::new(Id::Running, message, "is a server running already? parapet list shows it")

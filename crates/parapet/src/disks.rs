@@ -7,11 +7,18 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use io::Disk;
+use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, Options, Spawner};
 
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::places;
+
+/// How long a process that was killed may take to let go of a disk, and how often that is looked at.
+const LETTING_GO: Duration = Duration::from_secs(2);
+const BLINK: Duration = Duration::from_millis(20);
 
 /// An open disk.
 pub(crate) struct Opened {
@@ -37,7 +44,26 @@ impl Opened {
 pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
     refuse_same(paths)?;
     let options = Options { read_only, ..Options::default() };
-    paths.iter().map(|path| open_one(path, &options, on)).collect()
+    paths.iter().map(|path| open_patiently(path, &options, on)).collect()
+}
+
+/// Opens one, if need be once a process that was killed has let go of it: the kernel takes a moment
+/// for that. Blocks.
+fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
+    let deadline = Instant::now() + LETTING_GO;
+    loop {
+        let error = match FileDisk::open(path, options, on) {
+            Ok(disk) => return Ok(Opened { path: path.to_owned(), disk, serial: serial(path) }),
+            Err(error) => error,
+        };
+        let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
+        let pid = |holder: &Holder| holder.who.split(' ').nth(1)?.parse::<u32>().ok();
+        let is_left_over = |holder: &Holder| pid(holder).is_some_and(|pid| !places::is_alive(pid));
+        if !holders.iter().all(is_left_over) || Instant::now() >= deadline {
+            return Err(error.into());
+        }
+        std::thread::sleep(BLINK);
+    }
 }
 
 /// Opens one.

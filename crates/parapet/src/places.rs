@@ -18,6 +18,14 @@ pub(crate) fn user() -> Option<u32> {
     std::fs::metadata("/proc/self").ok().map(|stat| stat.uid())
 }
 
+/// True if there is a process of this number that has not ended.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    // 42 (a name) S 1 …
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
 /// The folder of control sockets: `$XDG_RUNTIME_DIR/parapet`, or `/run/parapet` for root and where
 /// the variable is not set.
 pub(crate) fn runtime() -> PathBuf {
@@ -101,6 +109,15 @@ mod tests {
             assert!(checked_name(bad).is_err(), "{bad:?}");
         }
         assert_eq!(file_name("host:a", "01:23"), "0123");
+    }
+
+    #[test]
+    fn this_process_lives_and_one_that_has_ended_does_not() {
+        assert!(is_alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(!is_alive(pid));
     }
 
     #[test]

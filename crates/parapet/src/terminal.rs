@@ -75,6 +75,11 @@ impl Terminal {
         self.json
     }
 
+    /// True if neither hints nor progress are wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// True if a line can be drawn over on standard error.
     pub(crate) fn is_moving(&self) -> bool {
         self.moving && !self.quiet

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Id};
 mod subject;
 
 /// Bytes taken from the network at once: a few records.
-const BITE: usize = 32 << 10;
+const BITE: usize = 64 << 10;
 
 /// Files that a TLS server needs.
 #[derive(Clone, Debug)]
@@ -95,6 +95,7 @@ impl Tls for Identity {
                 stream,
                 connection: RefCell::new(connection),
                 taken: Cell::new(0),
+                backlog: RefCell::new(Backlog::new()),
             });
             poll_fn(|cx| secured.poll_handshake(cx)).await?;
             let name = {
@@ -115,6 +116,21 @@ struct Secured {
     connection: RefCell<ServerConnection>,
     /// Plain bytes that are encrypted, but not yet all taken by the network.
     taken: Cell<usize>,
+    backlog: RefCell<Backlog>,
+}
+
+/// Bytes from the network that are not decrypted yet: rustls takes in only so many before what they
+/// say has been read.
+struct Backlog {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Backlog {
+    fn new() -> Backlog {
+        Backlog { bytes: vec![0; BITE].into(), start: 0, end: 0 }
+    }
 }
 
 impl Secured {
@@ -134,24 +150,23 @@ impl Secured {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes in and decrypts what is there; 0 at the end of the stream.
+    /// Takes in and decrypts some of what is there; 0 at the end of the stream.
     fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<Result<usize>> {
-        let mut bite = [0; BITE];
-        let count = ready!(self.stream.poll_read(cx, &mut bite))?;
-        let mut rest = &bite[..count];
-        let mut connection = self.connection.borrow_mut();
-        loop {
-            connection.read_tls(&mut rest)?;
-            if let Err(error) = connection.process_new_packets() {
-                drop(connection);
-                // The alert that tells the other end why; it may have gone already.
-                let _ = self.poll_send(cx);
-                return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, error)));
-            }
-            if rest.is_empty() {
-                return Poll::Ready(Ok(count));
-            }
+        let mut backlog = self.backlog.borrow_mut();
+        let Backlog { bytes, start, end } = &mut *backlog;
+        if start == end {
+            (*start, *end) = (0, ready!(self.stream.poll_read(cx, bytes))?);
         }
+        let mut connection = self.connection.borrow_mut();
+        let count = connection.read_tls(&mut &bytes[*start..*end])?;
+        *start += count;
+        if let Err(error) = connection.process_new_packets() {
+            drop(connection);
+            // The alert that tells the other end why; it may have gone already.
+            let _ = self.poll_send(cx);
+            return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, error)));
+        }
+        Poll::Ready(Ok(count))
     }
 
     fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {

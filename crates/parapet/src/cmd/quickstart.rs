@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let served = daemon.take_in(served, None, args.assembly.read_only)?;
         args.run.limit(&served.array);
         let session = Session { args: &args, on: &on, terminal, signals: &signals };
-        let opened = session.open(&daemon);
+        let opened = session.open(&daemon).await;
         let outcome = match opened {
             Ok(()) => session.serve(&daemon, &served, fresh).await,
             Err(failure) => Err(failure),
@@ -175,12 +175,12 @@ impl Session<'_> {
         Address::Unix(self.args.dir.join("nbd.sock"))
     }
 
-    fn open(&self, daemon: &Rc<Daemon>) -> Result<()> {
-        daemon.serve_nbd(&self.nbd())?;
+    async fn open(&self, daemon: &Rc<Daemon>) -> Result<()> {
+        daemon.serve_nbd(&self.nbd()).await?;
         if let Some(address) = self.args.tcp {
-            daemon.serve_nbd(&Address::Tcp(address))?;
+            daemon.serve_nbd(&Address::Tcp(address)).await?;
         }
-        daemon.listen(&self.args.dir.join("control.sock"), false)
+        daemon.listen(&self.args.dir.join("control.sock"), false).await
     }
 
     async fn serve(&self, daemon: &Rc<Daemon>, served: &Rc<Served>, fresh: bool) -> Result<Exit> {

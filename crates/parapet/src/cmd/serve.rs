@@ -104,7 +104,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let daemon = Daemon::new(&on, tls);
     executor.block_on(async {
         take_in_all(&args, &daemon, &on).await?;
-        open_sockets(&args, &daemon, &on)?;
+        open_sockets(&args, &daemon, &on).await?;
         let serving = serving(&daemon);
         if args.stdio {
             let stdio = Stdio::take(&on).map_err(|error| {
@@ -162,7 +162,7 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<(
     Ok(())
 }
 
-fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
+async fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
     let activated = os::socket::activated(on).map_err(|error| {
         let message = format!("a socket from systemd: {error}");
         Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
@@ -174,10 +174,10 @@ fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
         }
     }
     for address in &args.nbd {
-        daemon.serve_nbd(address)?;
+        daemon.serve_nbd(address).await?;
     }
     if let Some(path) = args.control.path() {
-        return daemon.listen(path, false);
+        return daemon.listen(path, false).await;
     }
     if !daemon.control_addresses().is_empty() || args.stdio {
         return Ok(());
@@ -192,7 +192,7 @@ fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
     })?;
     for array in daemon.views() {
         let name = places::file_name(&array.name, &array.uuid);
-        daemon.listen(&places::control_of(&name), true)?;
+        daemon.listen(&places::control_of(&name), true).await?;
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ impl<'a> Progress<'a> {
 
     /// Shows how far the array's job is.
     pub(crate) fn show(&mut self, array: &Array) {
-        let Some(job) = &array.job else { return };
+        let Some(job) = array.job.as_ref().filter(|_| !self.terminal.is_quiet()) else { return };
         if self.terminal.is_moving() {
             return self.terminal.draw(&bar(job, &job.sentence(&self.terminal.page())));
         }

@@ -1,0 +1,189 @@
+//! Control commands: in order, twice, in the wrong state, and while something else is being done.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::world::World;
+
+#[test]
+fn the_life_of_a_member_by_all_its_names() {
+    let world = World::new();
+    let members = world.create("6", 4, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let status = world.order(&["status", "tank"]);
+    assert_eq!((&status["state"], &status["redundancy_left"]), (&"healthy".into(), &2.into()));
+    let uuid = status["slots"][2]["member"]["uuid"].as_str().unwrap().to_owned();
+    assert_eq!(uuid.len(), 35, "{status}");
+    // By slot, by path, by UUID.
+    world.order(&["fail", "tank", "1"]);
+    let changed = world.order(&["fail", "tank", &uuid]);
+    assert_eq!(changed["array"]["state"], "critical", "{changed}");
+    assert_eq!(changed["array"]["problems"][0]["id"], "PPT-8002");
+    assert_eq!(changed["array"]["faulty"].as_array().unwrap().len(), 2);
+    // A third one would lose data.
+    world.order_refused(&["fail", "tank", "m0"], 3, "PPT-3006");
+    // Twice, and in the wrong state.
+    world.order_refused(&["fail", "tank", "1"], 5, "PPT-5002");
+    world.order_refused(&["fail", "tank", "m1"], 3, "PPT-3006");
+    world.order_refused(&["fail", "tank", "9"], 5, "PPT-5002");
+    world.order_refused(&["fail", "tank", "nobody"], 5, "PPT-5002");
+    world.order_refused(&["remove", "tank", "0"], 3, "PPT-3006");
+    world.order_refused(&["add", "tank", "no-such-file"], 5, "PPT-5003");
+    world.order_refused(&["status", "nothing"], 5, "PPT-5001");
+    world.order(&["remove", "tank", "m1"]);
+    world.order_refused(&["remove", "tank", "m1"], 5, "PPT-5002");
+    // What was a member is one again only by name: as itself, or as a new one.
+    let message = world.order_refused(&["add", "tank", "m1"], 3, "PPT-3001");
+    assert!(message.contains("re-add"), "{message}");
+    world.order(&["re-add", "tank", "m2"]);
+    world.order(&["add", "tank", "m1", "--overwrite-signature=linux_raid_member@0x1000"]);
+    let array = world.settle();
+    assert_eq!((&array["state"], &array["redundancy_left"]), (&"healthy".into(), &2.into()));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_spare_takes_over_and_a_replacement_never_reduces_redundancy() {
+    let world = World::new();
+    let mut members = world.create("5", 3, &["--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    let mut expected = crate::world::pattern(8 << 20, 3);
+    std::fs::write(world.path("data"), &expected).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.order(&["fail", "tank", "0"]);
+    let array = world.settle();
+    assert_eq!(array["slots"][0]["member"]["name"], "s0", "{array}");
+    world.order_refused(&["replace", "tank", "1"], 3, "PPT-3006");
+    world.file("new", 16 << 20);
+    let changed = world.order(&["replace", "tank", "1", "new"]);
+    assert_eq!(changed["array"]["redundancy_left"], 1, "{changed}");
+    let array = world.settle();
+    assert!(array["slots"][1]["member"]["name"].as_str().unwrap().ends_with("/new"), "{array}");
+    let mut found = world.content();
+    found.truncate(expected.len());
+    assert!(found == expected);
+    world.order(&["scrub", "tank"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    world.file("small", 4 << 20);
+    world.order_refused(&["add", "tank", "small"], 3, "PPT-3006");
+    expected.clear();
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
+    let world = World::new();
+    let members = world.create("6", 4, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let data = crate::world::pattern(16 << 20, 4);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    assert_eq!(server.terminate(), 0);
+    let examined = world.json(&["examine", "m2"]);
+    let data_offset = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap();
+    let mut bytes = std::fs::read(world.path("m2")).unwrap();
+    bytes[data_offset as usize + 100_000] ^= 1;
+    std::fs::write(world.path("m2"), bytes).unwrap();
+
+    let server = world.serve_members(&members);
+    world.order(&["scrub", "tank", "check"]);
+    let array = world.settle();
+    let scrub = &array["last_scrub"];
+    assert_eq!((&scrub["mismatches"], &scrub["repaired_bytes"]), (&1.into(), &0.into()), "{scrub}");
+    assert_eq!(scrub["findings"][0]["slot"], 2, "{scrub}");
+    assert_eq!(array["problems"][0]["id"], "PPT-8005");
+    assert_eq!(world.run(&["health", "tank", "--control", "control.sock"]).code, 1);
+    world.order(&["scrub", "tank", "repair"]);
+    assert!(world.settle()["last_scrub"]["repaired_bytes"].as_u64().unwrap() > 0);
+    world.order(&["scrub", "tank", "check"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    let mut found = world.content();
+    found.truncate(data.len());
+    assert!(found == data);
+    assert_eq!(world.run(&["health", "tank", "--control", "control.sock"]).code, 0);
+    world.order_refused(&["scrub", "tank", "stop"], 3, "PPT-3006");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
+    let world = World::new();
+    let mut members = world.create("1", 2, &["--spare", "s0"]);
+    members.push("s0".into());
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let slow = ["--speed-min", "64K", "--speed-max", "64K"];
+    let server = world.serve(&[&["tank"], &names[..], &slow].concat());
+    world.nbdcopy(world.pattern("data", 8 << 20).to_str().unwrap(), &world.uri());
+    world.order(&["fail", "tank", "1"]);
+    let status = world.order(&["status", "tank"]);
+    assert_eq!(status["speed"], serde_json::json!({ "min": 65536, "max": 65536 }));
+    assert_eq!(status["slots"][1]["state"], "rebuilding", "{status}");
+    assert_eq!(status["job"]["kind"], "rebuild", "{status}");
+    assert!(status["job"]["percent"].as_f64().unwrap() < 100.0);
+    let waiting = ["wait", "tank", "--for", "rebuild", "--timeout", "0", "--quiet"];
+    world.order_refused(&waiting, 6, "PPT-6001");
+    world.order_refused(&["scrub", "tank"], 3, "PPT-3006");
+    let when = world.order(&["when", "tank"]);
+    assert_eq!(when["job"]["kind"], "rebuild", "{when}");
+    world.order(&["speed", "tank", "--speed-max", "off"]);
+    let array = world.settle();
+    assert_eq!(array["state"], "healthy", "{array}");
+    assert!(array["speed"]["max"].is_null());
+    assert_eq!(server.terminate(), 0);
+}
+
+/// What the socket answers to these bytes.
+fn talk(world: &World, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(world.path("control.sock")).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    // An answer may be cut off by a reset when not all was read.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    for (request, status) in [
+        ("GET /v1/arrays HTTP/1.1\r\n\r\n", "200"),
+        ("GET /v1/arrays/tank HTTP/1.1\r\nHost: x\r\n\r\n", "200"),
+        ("GET /v1/arrays/x HTTP/1.1\r\n\r\n", "404"),
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("POST /v1/arrays/tank/explode HTTP/1.1\r\n\r\n", "400"),
+        ("POST /v1/arrays/tank/fail HTTP/1.1\r\n\r\n", "400"),
+        ("POST /v1/arrays/tank/fail HTTP/1.1\r\nContent-Length: 3\r\n\r\n{x}", "400"),
+        ("POST /v1/arrays/tank/fail HTTP/1.1\r\nContent-Length: 11\r\n\r\n{\"who\":\"x\"}", "400"),
+        ("DELETE /v1/arrays/tank HTTP/1.1\r\n\r\n", "405"),
+        ("GET /v1/arrays HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "501"),
+        ("\u{0}\u{1}\u{2}\r\n\r\n", "400"),
+    ] {
+        let answer = talk(&world, request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
+    }
+    assert_eq!(talk(&world, b"GET /v1/arr"), "", "half a request");
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(20_000));
+    assert!(talk(&world, long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    let _silent = UnixStream::connect(world.path("control.sock")).unwrap();
+    assert_eq!(world.order(&["status", "tank"])["state"], "healthy");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn stop_ends_the_server_and_leaves_clean_members() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 1 0 1M"]);
+    let stopped = world.order(&["stop", "tank"]);
+    assert!(stopped["array"].is_null(), "{stopped}");
+    assert_eq!(server.wait(), 0);
+    assert!(!world.path("nbd.sock").exists() && !world.path("control.sock").exists());
+    for disk in world.json(&["examine", "m0", "m1", "m2"])["disks"].as_array().unwrap() {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+    }
+}

@@ -1,0 +1,107 @@
+//! Servers that are killed, asked to stop under load, or whose files are taken away.
+
+use std::process::{Command, Stdio};
+
+use crate::world::{World, pattern};
+
+#[test]
+fn what_was_flushed_before_the_server_was_killed_is_there() {
+    let world = World::new();
+    let members = world.create("6", 4, &["--chunk", "16K"]);
+    let flushed = pattern(8 << 20, 6);
+    std::fs::write(world.path("data"), &flushed).unwrap();
+    let mut server = world.serve_members(&members);
+    world.nbdcopy("data", &world.uri());
+    for round in 0..3 {
+        // Load on the other half of the array, of which nothing is promised.
+        let mut load = Command::new("fio")
+            .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
+            .args(["--offset=12M", "--size=8M", "--time_based", "--runtime=30"])
+            .arg(format!("--uri={}", world.uri()))
+            .current_dir(&world.folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("fio is missing: install the package fio");
+        until(|| world.order(&["status", "tank"])["dirty"] == true);
+        server.kill();
+        load.kill().unwrap();
+        load.wait().unwrap();
+        server = world.serve_members(&members);
+        assert!(world.content()[..flushed.len()] == flushed, "round {round}");
+    }
+    let array = world.settle();
+    assert_eq!(array["state"], "healthy");
+    world.order(&["scrub", "tank"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0, "{}", world.log());
+    assert_eq!(server.terminate(), 0);
+}
+
+/// Asks again until it is so; the test runner has patience enough.
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn sigterm_under_load_finishes_what_was_begun_and_marks_members_clean() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    let mut load = Command::new("fio")
+        .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=64k", "--iodepth=16"])
+        .args(["--size=16M", "--time_based", "--runtime=30"])
+        .arg(format!("--uri={}", world.uri()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("fio is missing: install the package fio");
+    until(|| world.order(&["status", "tank"])["dirty"] == true);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    load.wait().unwrap();
+    for disk in world.json(&["examine", "m0", "m1", "m2"])["disks"].as_array().unwrap() {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+        assert_eq!(disk["superblocks"][0]["dirty_bits"], 0, "{disk}");
+    }
+}
+
+#[test]
+fn a_member_file_that_is_cut_or_deleted_is_failed_and_the_array_goes_on() {
+    let world = World::new();
+    let members = world.create("6", 4, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    std::fs::write(world.path("data"), pattern(8 << 20, 8)).unwrap();
+    world.nbdcopy("data", &world.uri());
+    let file = std::fs::File::options().write(true).open(world.path("m1")).unwrap();
+    file.set_len(3 << 20).unwrap();
+    std::fs::remove_file(world.path("m3")).unwrap();
+    until(|| world.order(&["status", "tank"])["redundancy_left"] == 0);
+    let array = world.order(&["status", "tank"]);
+    assert_eq!(array["slots"][1]["state"], "missing", "{array}");
+    assert_eq!(array["slots"][3]["state"], "missing", "{array}");
+    assert!(world.content()[..8 << 20] == pattern(8 << 20, 8));
+    world.fio("4M");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_crashed_array_is_settled_without_being_served() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 1 0 4M", "flush"]);
+    until(|| {
+        world.qemu_io(&["write -P 1 0 64k"]);
+        world.order(&["status", "tank"])["dirty"] == true
+    });
+    server.kill();
+    let dirty = &world.json(&["examine", "m0"])["disks"][0]["superblocks"][0]["clean"];
+    assert_eq!(*dirty, false);
+    let planned = world.json(&["assemble", "tank", "m0", "m1", "m2", "--dry-run"]);
+    assert_eq!(planned["settled"], false, "{planned}");
+    let settled = world.json(&["assemble", "tank", "m0", "m1", "m2", "--quiet"]);
+    assert_eq!(settled["settled"], true, "{settled}");
+    let clean = &world.json(&["examine", "m0"])["disks"][0]["superblocks"][0]["clean"];
+    assert_eq!(*clean, true);
+}

@@ -1,0 +1,137 @@
+//! Nothing is destroyed by accident: signatures, plans, consent, copies.
+
+use serde_json::Value;
+
+use crate::world::World;
+
+/// A file that looks like a swap device, at least to those who look.
+fn swap(world: &World, name: &str) -> Vec<u8> {
+    let mut bytes = vec![0; 16 << 20];
+    bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
+    bytes[1_000_000] = 77;
+    std::fs::write(world.path(name), &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_lies_on_a_disk_is_named_one_by_one_or_nothing_happens() {
+    let world = World::new();
+    let before = swap(&world, "a");
+    world.file("b", 16 << 20);
+    let create = ["create", "tank", "--level", "1", "--yes", "a", "b"];
+    let message = world.refused(&create, 3, "PPT-3001");
+    assert!(message.contains("--overwrite-signature=swap@0xff6"), "{message}");
+    let wrong = [&create[..], &["--overwrite-signature=ext4@0x438"]].concat();
+    world.refused(&wrong, 3, "PPT-3001");
+    assert!(std::fs::read(world.path("a")).unwrap() == before, "a refusal writes nothing");
+    let right = [&create[..], &["--overwrite-signature=swap@0xff6"]].concat();
+    let plan = world.json(&right);
+    assert_eq!(plan["done"], true);
+    let examined = world.json(&["examine", "a"]);
+    let signatures = examined["disks"][0]["signatures"].as_array().unwrap();
+    assert_eq!(signatures.len(), 1, "the swap signature is gone: {signatures:?}");
+    assert_eq!(signatures[0]["name"], "linux_raid_member");
+    undo_restores(&world, plan["undo"].as_str().unwrap(), "a", &before);
+}
+
+/// The copies put everything back that was overwritten.
+fn undo_restores(world: &World, folder: &str, disk: &str, before: &[u8]) {
+    let manifest = std::fs::read(world.path(folder).join("undo.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let mut bytes = std::fs::read(world.path(disk)).unwrap();
+    let pieces = manifest["pieces"].as_array().unwrap();
+    for piece in pieces.iter().filter(|piece| piece["disk"] == disk) {
+        let kept = world.path(folder).join(piece["file"].as_str().unwrap());
+        let offset = piece["offset"].as_u64().unwrap() as usize;
+        let kept = std::fs::read(kept).unwrap();
+        bytes[offset..offset + kept.len()].copy_from_slice(&kept);
+    }
+    assert!(bytes[..1 << 20] == before[..1 << 20], "the head is as it was");
+}
+
+#[test]
+fn nobody_is_asked_where_nobody_can_answer() {
+    let world = World::new();
+    let create = ["create", "tank", "--level", "1", "--new-files", "16M", "a", "b"];
+    let message = world.refused(&create, 3, "PPT-3002");
+    assert!(message.contains("--yes"), "{message}");
+    assert!(!world.path("a").exists());
+}
+
+#[test]
+fn a_disk_is_not_named_twice() {
+    let world = World::new();
+    world.file("a", 16 << 20);
+    std::os::unix::fs::symlink(world.path("a"), world.path("b")).unwrap();
+    world.refused(&["create", "tank", "--level", "1", "--yes", "a", "b"], 3, "PPT-3004");
+    world.refused(&["create", "tank", "--level", "1", "--yes", "a", "./a"], 3, "PPT-3004");
+}
+
+#[test]
+fn a_shape_that_does_not_exist_is_a_usage_error() {
+    let world = World::new();
+    let create = |more: &[&str]| {
+        let start = ["create", "tank", "--new-files", "16M", "--yes", "--level"];
+        world.refused(&[&start, more].concat(), 2, "PPT-2002")
+    };
+    create(&["6", "a", "b", "c"]);
+    create(&["5", "--chunk", "3000", "a", "b", "c"]);
+    create(&["5", "--layout", "n2", "a", "b", "c"]);
+    create(&["3.5", "a", "b", "c", "d"]);
+    create(&["0", "a", "b", "--spare", "c"]);
+    let message = create(&["5", "--chunk", "16M", "a", "b", "c"]);
+    assert!(message.contains('a'), "{message}");
+    for name in ["a/b", "", "-x", "..", &"x".repeat(33)] {
+        let ran = world.run(&["create", "--level", "1", "--", name, "a", "b"]);
+        assert_eq!(ran.code, 2, "{name:?}: {ran:?}");
+    }
+    assert_eq!(std::fs::read_dir(&world.folder).unwrap().count(), 1, "only the folder `run`");
+}
+
+#[test]
+fn a_full_file_system_leaves_nothing_behind() {
+    let world = World::new();
+    // More than any machine's memory or disk has.
+    let create = ["create", "tank", "--level", "1", "--new-files", "64T", "--yes", "a", "b"];
+    let ran = world.run(&[&create[..], &["--json"]].concat());
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(!world.path("a").exists() && !world.path("b").exists());
+}
+
+#[test]
+fn a_member_in_use_is_refused_and_its_holder_named() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    let overwrite = "--overwrite-signature=linux_raid_member@0x1000";
+    let create = ["create", "other", "--level", "1", "--yes", overwrite, "m0", "m1"];
+    let message = world.refused(&create, 3, "PPT-3003");
+    assert!(message.contains(&server.pid().to_string()), "{message}");
+    world.refused(&["destroy", "tank", "m0", "m1", "--yes"], 3, "PPT-3003");
+    world.refused(&["serve", "tank", "m0", "m1"], 3, "PPT-3003");
+    assert_eq!(world.run(&["examine", "m0"]).code, 0, "looking is allowed");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn destroy_takes_only_what_belongs_to_the_array_and_keeps_a_copy() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    let create = ["create", "other", "--level", "1", "--new-files", "16M", "--yes", "x", "y"];
+    world.ok(&create);
+    world.refused(&["destroy", "tank", "m0", "x", "--yes"], 3, "PPT-3005");
+    world.refused(&["destroy", "nothing", "m0", "--yes"], 3, "PPT-3005");
+    world.file("blank", 16 << 20);
+    world.refused(&["destroy", "tank", "blank", "--yes"], 5, "PPT-5004");
+    world.refused(&["destroy", "tank", "m0", "m1", "m2"], 3, "PPT-3002");
+    let plan = world.json(&["destroy", "tank", "m0", "m1", "m2", "-n"]);
+    assert_eq!(plan["done"], false);
+    assert_eq!(world.run(&["examine", "m0", "m1", "m2"]).code, 0, "still members");
+    let before = std::fs::read(world.path("m1")).unwrap();
+    let done = world.json(&["destroy", "tank", "m0", "m1", "m2", "--yes"]);
+    assert_eq!(world.run(&["examine", "m0"]).code, 5);
+    assert_eq!(world.run(&["examine", "x", "y"]).code, 0);
+    undo_restores(&world, done["undo"].as_str().unwrap(), "m1", &before);
+    // As blank as before: no flag is needed to use them again.
+    world.ok(&["create", "again", "--level", "5", "--yes", "m0", "m1", "m2"]);
+}

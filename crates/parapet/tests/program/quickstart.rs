@@ -1,0 +1,74 @@
+//! The first minute of a new user.
+
+use crate::world::World;
+
+const QUICK: [&str; 3] = ["quickstart", "--member-size", "16M"];
+
+fn uri(world: &World) -> String {
+    format!("nbd+unix:///quickstart?socket={}", world.path("parapet-data/nbd.sock").display())
+}
+
+#[test]
+fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
+    let world = World::new();
+    let server = world.start(&[&QUICK[..], &["--json"]].concat());
+    assert_eq!(server.ready["arrays"][0]["level"], "raid6");
+    assert_eq!(server.ready["arrays"][0]["spares"].as_array().unwrap().len(), 1);
+    let uri = uri(&world);
+    world.tool(
+        "qemu-utils",
+        &["qemu-io", "-f", "raw", "-c", "write -P 0x5a 0 1M", "-c", "flush", &uri],
+    );
+    // Each line that it prints works as it is.
+    let printed = world.log();
+    let control = "--control=unix:parapet-data/control.sock";
+    for verb in ["status", "fail", "when"] {
+        assert!(printed.contains(&format!(" {verb} quickstart")), "{printed}");
+    }
+    assert!(printed.contains(&format!("nbdinfo '{uri}'")) || printed.contains("nbdinfo 'nbd+unix"));
+    world.json(&["fail", "quickstart", "2", control]);
+    world.json(&["wait", "quickstart", "--for", "whole", "--timeout", "60", "--quiet", control]);
+    server.signal("INT");
+    assert_eq!(server.wait(), 0, "{}", world.log());
+    assert!(!world.path("parapet-data/nbd.sock").exists());
+
+    let server = world.start(&[&QUICK[..], &["--json"]].concat());
+    let array = &server.ready["arrays"][0];
+    assert_eq!(array["state"], "healthy", "{array}");
+    let read = ["qemu-io", "-f", "raw", "-c", "read -P 0x5a 0 1M", &uri];
+    let out = world.tool("qemu-utils", &read);
+    assert!(!out.contains("failed"), "{out}");
+    // Twice at the same time: the second one is told who has the members.
+    let message = world.refused(&QUICK, 3, "PPT-3003");
+    assert!(message.contains(&server.pid().to_string()), "{message}");
+    // The demonstration leaves alone what was used.
+    assert_eq!(server.terminate(), 0);
+    let message = world.refused(&["quickstart", "--demo", "--member-size", "320M"], 2, "PPT-2002");
+    assert!(message.contains("1 GiB"), "{message}");
+}
+
+#[test]
+fn the_demonstration_ends_with_its_verification() {
+    let world = World::new();
+    let shown = world.json(&["quickstart", "--demo", "--dir", "d", "--quiet"]);
+    assert_eq!(shown["bytes"], 1_u64 << 30);
+    assert_eq!(shown["wrong_bytes"], 0);
+    assert_eq!(shown["failed"].as_array().unwrap().len(), 2);
+    for disk in
+        world.json(&["examine", "d/member-0.img", "d/member-4.img"])["disks"].as_array().unwrap()
+    {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+    }
+}
+
+#[test]
+fn without_room_nothing_is_left_behind() {
+    let world = World::new();
+    let ran = world.run(&["quickstart", "--member-size", "4P", "--json"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(!world.path("parapet-data").exists());
+    std::fs::write(world.path("file"), "").unwrap();
+    let ran = world.run(&["quickstart", "--dir", "file"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    world.refused(&["quickstart", "--dir", "no/such/folder"], 5, "PPT-5003");
+}

@@ -1,0 +1,58 @@
+//! The text of the program, held to a copy: a change of it is a decision.
+
+use crate::world::World;
+
+#[test]
+fn the_first_page_of_help_is_as_it_was() {
+    let world = World::new();
+    let mut help = world.command(&["--help"]);
+    let help = help.env("COLUMNS", "100").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/help.txt");
+    if std::env::var_os("PARAPET_BLESS").is_some() {
+        std::fs::write(&golden, &help).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert_eq!(help, expected, "PARAPET_BLESS=1 cargo test -p parapet accepts it");
+}
+
+#[test]
+fn a_plan_is_shown_in_words_and_numbers() {
+    let world = World::new();
+    let plan = ["create", "tank", "--level", "6", "--chunk", "64K", "--new-files", "16M", "-n"];
+    let out = world.ok(&[&plan[..], &["a", "b", "c", "d"]].concat());
+    for line in [
+        "        plan  create tank",
+        "       level  raid6, layout left-symmetric, chunk 64 KiB",
+        "        size  28 MiB of 64 MiB on the members",
+        "    survives  the loss of any 2 members",
+        "  slot 3  new file  d     -       16 MiB  nothing known",
+    ] {
+        assert!(out.lines().any(|found| found == line), "{line:?} is missing in\n{out}");
+    }
+    let exact = world.ok(&[&plan[..], &["a", "b", "c", "d", "--bytes"]].concat());
+    assert!(exact.contains("29360128 of 67108864"), "{exact}");
+    assert!(!world.path("a").exists(), "a plan makes nothing");
+}
+
+#[test]
+fn colour_is_only_where_it_was_asked_for() {
+    let world = World::new();
+    let plain = world.ok(&["list"]);
+    assert!(!plain.contains('\x1b'));
+    world.create("1", 2, &[]);
+    let painted = world.ok(&["examine", "m0", "--color", "always"]);
+    assert!(painted.contains("\x1b["), "{painted}");
+    let never = world.ok(&["examine", "m0", "--color", "never"]);
+    assert!(!never.contains('\x1b'), "{never}");
+    let json = world.ok(&["examine", "m0", "--color", "always", "--json"]);
+    assert!(!json.contains('\x1b'), "{json}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let world = World::new();
+    let words = format!("{} schema | head -c 10", env!("CARGO_BIN_EXE_parapet"));
+    let shell = world.tool("bash", &["bash", "-c", &format!("set -o pipefail; {words}")]);
+    assert_eq!(shell.len(), 10);
+}

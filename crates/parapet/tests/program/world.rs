@@ -1,0 +1,276 @@
+//! A folder of one's own, the program, servers that end with their test, and other people's tools.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+/// More than this, and a tool hangs.
+const PATIENCE_S: &str = "60";
+
+/// A folder in memory, if there is such a file system; it goes with the test.
+pub struct World {
+    pub folder: PathBuf,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl World {
+    pub fn new() -> World {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let shm = Path::new("/dev/shm");
+        let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("parapet-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(folder.join("run/parapet")).unwrap();
+        World { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A file of this size, sparse.
+    pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.path(name);
+        std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        path
+    }
+
+    /// A file with bytes that no other offset has.
+    pub fn pattern(&self, name: &str, bytes: usize) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, pattern(bytes, 7)).unwrap();
+        path
+    }
+
+    /// The program, in this folder, with nothing of the machine's state.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_parapet"));
+        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        command.env("PARAPET_STATE", self.path("state")).env("XDG_RUNTIME_DIR", self.path("run"));
+        for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        ran(self.command(arguments).output().unwrap())
+    }
+
+    /// Runs it, and it must succeed; gives standard output.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+        ran.out
+    }
+
+    /// Runs it with `--json`; gives the data.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let out = self.ok(&[arguments, &["--json"]].concat());
+        let value: Value = serde_json::from_str(&out).unwrap();
+        assert!(value["schema"].as_str().unwrap().starts_with("parapet/"), "{value}");
+        value["data"].clone()
+    }
+
+    /// Runs it, and it must fail with this status and id, in JSON as in text; gives the message.
+    pub fn refused(&self, arguments: &[&str], code: i32, id: &str) -> String {
+        let ran = self.run(&[arguments, &["--json"]].concat());
+        assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
+        let value: Value = serde_json::from_str(&ran.out).expect(&ran.out);
+        let error = &value["error"];
+        assert_eq!(error["exit_code"], code, "{error}");
+        assert_eq!(error["id"], id, "{error}");
+        assert!(!error["action"].as_str().unwrap().is_empty(), "{error}");
+        format!("{} {}", error["message"].as_str().unwrap(), error["action"].as_str().unwrap())
+    }
+
+    /// Makes an array called `tank` of new files `m0`, `m1` … of 16 MiB; gives their names.
+    pub fn create(&self, level: &str, members: usize, more: &[&str]) -> Vec<String> {
+        let members: Vec<String> = (0..members).map(|index| format!("m{index}")).collect();
+        let names: Vec<&str> = members.iter().map(String::as_str).collect();
+        let start = ["create", "tank", "--level", level, "--new-files", "16M", "--yes"];
+        self.ok(&[&start[..], more, &names].concat());
+        members
+    }
+
+    /// Serves what `arguments` name, over NBD and control sockets in the folder.
+    pub fn serve(&self, arguments: &[&str]) -> Server {
+        let (nbd, control) = (self.path("nbd.sock"), self.path("control.sock"));
+        let (nbd, control) =
+            (format!("unix:{}", nbd.display()), format!("unix:{}", control.display()));
+        let flags = ["--nbd", &nbd, "--control", &control, "--json", "-v"];
+        self.start(&[&["serve"], arguments, &flags].concat())
+    }
+
+    /// Starts a server that says in JSON when it is ready.
+    pub fn start(&self, arguments: &[&str]) -> Server {
+        let log =
+            std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        let mut command = self.command(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let Ok(ready) = serde_json::from_str::<Value>(&line) else {
+            panic!("{arguments:?} said {line:?}; {}", self.log());
+        };
+        assert!(ready["error"].is_null(), "{arguments:?}: {ready}; {}", self.log());
+        Server { child, out, ready: ready["data"].clone() }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Serves all members named.
+    pub fn serve_members(&self, members: &[String]) -> Server {
+        let names: Vec<&str> = members.iter().map(String::as_str).collect();
+        self.serve(&[&["tank"], &names[..]].concat())
+    }
+
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///tank?socket={}", self.path("nbd.sock").display())
+    }
+
+    /// A control command; it must succeed. Gives the JSON data.
+    pub fn order(&self, arguments: &[&str]) -> Value {
+        let control = format!("--control=unix:{}", self.path("control.sock").display());
+        self.json(&[arguments, &[&control]].concat())
+    }
+
+    /// A control command that must be refused.
+    pub fn order_refused(&self, arguments: &[&str], code: i32, id: &str) -> String {
+        let control = format!("--control=unix:{}", self.path("control.sock").display());
+        self.refused(&[arguments, &[&control]].concat(), code, id)
+    }
+
+    /// Waits until the array is whole and nothing is being done.
+    pub fn settle(&self) -> Value {
+        self.order(&["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"]);
+        self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
+    }
+
+    /// Somebody else's program; it must succeed.
+    pub fn tool(&self, package: &str, words: &[&str]) -> String {
+        let ran = self.try_tool(package, words);
+        assert_eq!(ran.code, 0, "{words:?}: {ran:?}\n{}", self.log());
+        ran.out
+    }
+
+    pub fn try_tool(&self, package: &str, words: &[&str]) -> Ran {
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE_S).args(words).current_dir(&self.folder).stdin(Stdio::null());
+        let ran = ran(command.output().unwrap());
+        assert_ne!(ran.code, 127, "{} is missing: install the package {package}", words[0]);
+        ran
+    }
+
+    pub fn nbdcopy(&self, from: &str, to: &str) {
+        self.tool("libnbd-bin", &["nbdcopy", "--flush", from, to]);
+    }
+
+    /// qemu-io with these commands; each must succeed.
+    pub fn qemu_io(&self, commands: &[&str]) -> String {
+        let uri = self.uri();
+        let mut words = vec!["qemu-io", "-f", "raw"];
+        commands.iter().for_each(|command| words.extend(["-c", command]));
+        words.push(&uri);
+        let out = self.tool("qemu-utils", &words);
+        assert!(!out.contains("failed"), "{out}\n{}", self.log());
+        out
+    }
+
+    /// Random writes of all sizes over `bytes`, and what was written is read back.
+    pub fn fio(&self, bytes: &str) {
+        let (uri, size) = (format!("--uri={}", self.uri()), format!("--size={bytes}"));
+        let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k --blockalign=512 \
+                     --iodepth=16 --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5";
+        let words: Vec<&str> =
+            fixed.split_whitespace().chain([uri.as_str(), size.as_str()]).collect();
+        self.tool("fio", &words);
+    }
+
+    /// What the array holds.
+    pub fn content(&self) -> Vec<u8> {
+        let _ = std::fs::remove_file(self.path("content"));
+        self.nbdcopy(&self.uri(), "content");
+        std::fs::read(self.path("content")).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// A server; killed with its test.
+pub struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    pub ready: Value,
+}
+
+impl Server {
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Asks it to stop, and gives its exit status.
+    pub fn terminate(self) -> i32 {
+        self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits for its end, and gives its exit status.
+    pub fn wait(mut self) -> i32 {
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+
+    /// Ends it without a warning, as a power cut of this process.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ran(output: Output) -> Ran {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    }
+}
+
+/// Bytes that differ everywhere, and with the seed.
+pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
+    let word = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed << 17);
+    (0..bytes as u64).map(|index| (word(index / 8) >> (8 * (index % 8))) as u8).collect()
+}
