@@ -93,7 +93,7 @@ impl NewArray {
 /// Creates an array on these disks, spares last.
 ///
 /// # Errors
-/// Refused: what [`plan`] refuses; a disk that is read-only, or holds something (named) while
+/// Refused: what [`plan()`] refuses; a disk that is read-only, or holds something (named) while
 /// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold
 /// nothing that looks like one.
 pub async fn create(

@@ -522,6 +522,31 @@ impl Ledger {
         failures
     }
 
+    /// Gives a spare the very size of the member that it will replace: where members are not all of a
+    /// size (linear, RAID 0) the sizes decide where every byte lives.
+    ///
+    /// # Errors
+    /// Refused if the spare has less room.
+    pub(crate) fn fit(&self, spare: MemberId, like: MemberId) -> crate::Result<()> {
+        let mut state = self.state.borrow_mut();
+        let Some(wanted) = state.records.get(&like).map(|old| old.superblock.data_size) else {
+            return Ok(());
+        };
+        let Some(record) = state.records.get_mut(&spare) else { return Ok(()) };
+        if record.superblock.data_size < wanted {
+            let what = format!(
+                "{} has room for {} bytes, {} are needed to take this member's place",
+                record.name,
+                record.superblock.data_size * SECTOR,
+                wanted * SECTOR
+            );
+            return Err(crate::Error::refused(what));
+        }
+        record.superblock.data_size = wanted;
+        record.map.data.end = record.map.data.start + wanted * SECTOR;
+        Ok(())
+    }
+
     /// Forgets a member. Its own superblock is left as it is: stale, as md does. In the next commit
     /// its number is marked faulty, so that it does not come back by itself, not even as a spare.
     pub(crate) fn expel(&self, id: MemberId) {

@@ -1,6 +1,6 @@
 //! Changes of the membership: losses, commands, and what follows from them.
 
-use layout::{Epoch, Slot, SlotSet};
+use layout::{Epoch, Family, Slot, SlotSet};
 
 use super::{Command, Keeper};
 use crate::error::{Error, ErrorKind, Result};
@@ -167,6 +167,10 @@ impl Keeper {
                 self.note(EventKind::Removed, Some(id), "removed");
             }
             Command::Replace(slot, id) => {
+                let old = self.configuration.borrow().seats[slot.index()].member;
+                if let Some(old) = old.filter(|_| self.geometry.family() == Family::Plain) {
+                    self.ledger.fit(id, old)?;
+                }
                 self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
                 self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
