@@ -15,8 +15,10 @@ use parity::Kernel;
 
 use crate::assemble::{Assembly, Joined};
 use crate::bounds::Bounds;
+use crate::decisions::{Decisions, Local};
 use crate::error::{Error, Result};
 use crate::keeper::{Command, Keeper, Start};
+use crate::marks::Intent;
 use crate::member::{Member, MemberId};
 use crate::message::Message;
 use crate::shard::{Setup, Shard};
@@ -38,6 +40,10 @@ pub struct Host {
     pub shards: usize,
     /// Compare parity on every read.
     pub check_reads: bool,
+    /// Who makes write intents durable, if it is not the members' bitmap.
+    pub intent: Option<Rc<dyn Intent>>,
+    /// Who decides about the configuration, if it is not the members' superblocks.
+    pub decisions: Option<Rc<dyn Decisions>>,
     /// Compute parity; off only to measure what it costs: what is written is then not protected.
     pub parity: bool,
 }
@@ -47,7 +53,16 @@ impl Host {
     pub fn new(clock: Rc<dyn Clock>) -> Host {
         let kernel = parity::best();
         let bounds = Bounds::default();
-        Host { clock, kernel, bounds, shards: 1, check_reads: false, parity: true }
+        Host {
+            clock,
+            kernel,
+            bounds,
+            shards: 1,
+            check_reads: false,
+            intent: None,
+            decisions: None,
+            parity: true,
+        }
     }
 }
 
@@ -111,11 +126,15 @@ impl Array {
                 let handles = members.iter().map(|joined| (joined.id, handle(joined))).collect();
                 let unsynced = unsynced.clone();
                 let mailbox = Rc::clone(mailbox);
-                Shard::new(host.shards, setup(), mailbox, None, &configuration, handles, unsynced)
+                let intent = host.intent.clone();
+                Shard::new(host.shards, setup(), mailbox, intent, &configuration, handles, unsynced)
             })
             .collect();
         let names = members.iter().map(|joined| (joined.id, joined.name.clone()));
+        let ledger = Rc::new(ledger);
+        let local = || Rc::new(Local(Rc::clone(&ledger))) as Rc<dyn Decisions>;
         let keeper = Keeper::new(Start {
+            decisions: host.decisions.clone().unwrap_or_else(local),
             geometry: Rc::clone(&geometry),
             ledger,
             bounds: host.bounds,

@@ -29,6 +29,7 @@ use io::{Clock, Completion, Completions, Mailbox, Signal, TaskSet};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
 use crate::bounds::Bounds;
+use crate::decisions::{Decisions, Undecided};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Decision, Ledger};
 use crate::member::{Member, MemberId};
@@ -50,7 +51,8 @@ pub(crate) use pace::Pace;
 /// See the module's description.
 pub(crate) struct Keeper {
     pub(crate) geometry: Rc<Geometry>,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Rc<Ledger>,
+    decisions: Rc<dyn Decisions>,
     pub(crate) log: EventLog,
     pub(crate) pace: Pace,
     bounds: Bounds,
@@ -79,6 +81,8 @@ pub(crate) struct Keeper {
     answers: Completions<Result<()>>,
     /// The membership is being changed: losses, commands and jobs take turns.
     changing: Cell<bool>,
+    /// Somebody else has decided about this array: it is not ours to write any more.
+    overtaken: Cell<bool>,
     /// Somebody is deciding what the superblocks say.
     deciding: Cell<bool>,
     decided: Signal,
@@ -109,7 +113,8 @@ pub(crate) enum Command {
 /// What a keeper starts from.
 pub(crate) struct Start {
     pub(crate) geometry: Rc<Geometry>,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Rc<Ledger>,
+    pub(crate) decisions: Rc<dyn Decisions>,
     pub(crate) bounds: Bounds,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) mailbox: Rc<dyn Mailbox<Message>>,
@@ -125,6 +130,7 @@ impl Keeper {
         Rc::new(Keeper {
             geometry: start.geometry,
             ledger: start.ledger,
+            decisions: start.decisions,
             log: EventLog::default(),
             pace: Pace::default(),
             bounds: start.bounds,
@@ -144,6 +150,7 @@ impl Keeper {
             commands: RefCell::default(),
             answers: Completions::new(),
             changing: Cell::new(false),
+            overtaken: Cell::new(false),
             deciding: Cell::new(false),
             decided: Signal::new(),
             job: RefCell::default(),
@@ -281,10 +288,16 @@ impl Keeper {
                 return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
             }
             let epoch = configuration.epoch;
-            let result = self.ledger.commit(&self.decision(configuration)).await;
+            let result = self.decisions.decide(epoch, &self.decision(configuration)).await;
             self.end_turn();
-            let Err(failed) = result else { return Ok(()) };
-            self.report(failed);
+            match result {
+                Ok(()) => return Ok(()),
+                Err(Undecided::Members(failed)) => self.report(failed),
+                Err(Undecided::Overtaken) => {
+                    self.overtaken.set(true);
+                    self.stirred.raise();
+                }
+            }
             self.after(epoch).await;
         }
     }

@@ -25,6 +25,7 @@ pub mod bounds;
 mod compute;
 mod copies;
 pub mod create;
+mod decisions;
 mod error;
 pub mod examine;
 mod gate;
@@ -49,6 +50,7 @@ mod zero;
 
 pub use array::{Array, Host};
 pub use bounds::Bounds;
+pub use decisions::{Decisions, Undecided, Verdict};
 pub use error::{Error, ErrorKind, Result};
 pub use keeper::{JobKind, ScrubResult};
 pub use marks::Intent;

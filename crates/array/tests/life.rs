@@ -2,11 +2,13 @@
 
 mod world;
 
+use std::rc::Rc;
+
 use array::create::NewArray;
 use array::status::SlotState;
-use array::{JobKind, MemberId, Mode};
+use array::{Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
 use io::{Disk, ErrorKind, Op};
-use layout::{Layout, Level, Raid6Layout};
+use layout::{Epoch, Layout, Level, Raid6Layout};
 use world::{Fault, World, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;
@@ -227,6 +229,56 @@ fn scrub_says_which_member_is_wrong_and_repairs_it() {
     array.scrub(false).expect("nothing else runs");
     world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| !scrub.repair));
     assert!(array.status().last_scrub.expect("waited for").report.findings.is_empty());
+}
+
+/// Says no to everything after the first few decisions, as a store does where another host was
+/// faster.
+struct Rival(std::cell::Cell<u32>);
+
+impl Decisions for Rival {
+    fn decide<'a>(&'a self, _: Epoch, _: &'a array::ledger::Decision) -> Verdict<'a> {
+        self.0.set(self.0.get() + 1);
+        let verdict = if self.0.get() > 1 { Err(Undecided::Overtaken) } else { Ok(()) };
+        Box::pin(std::future::ready(verdict))
+    }
+}
+
+#[test]
+fn whoever_is_overtaken_writes_no_more() {
+    let mut world = world(Level::Raid5, 4, 0);
+    world.host.decisions = Some(Rc::new(Rival(std::cell::Cell::new(0))));
+    let array = world.start();
+    world.write(&array, 0, &[1; 512]).expect("the first decision is ours");
+    let refused = world.run(&array, array.fail(MemberId(1)));
+    assert!(refused.is_ok(), "the member is out, and so are we");
+    assert_eq!(array.status().mode, Mode::Broken);
+    let written = world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>();
+    assert!(world.write(&array, 0, &[2; 512]).is_err());
+    assert_eq!(world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>(), written);
+}
+
+/// Grants no mark.
+struct Never;
+
+impl Intent for Never {
+    fn acquire(&self, _: std::ops::RangeInclusive<u64>) -> io::Completion<bool> {
+        io::Completion::ready(false)
+    }
+
+    fn release(&self, _: Vec<u64>) {}
+
+    fn quiet(&self) {}
+}
+
+#[test]
+fn nothing_is_written_where_the_intent_is_not_durable() {
+    let mut world = world(Level::Raid6, 5, 0);
+    world.host.intent = Some(Rc::new(Never));
+    let array = world.start();
+    let written = world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>();
+    assert!(world.write(&array, 0, &[2; 512]).is_err());
+    assert_eq!(world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>(), written);
+    assert_eq!(world.read(&array, 0, 512).expect("reading needs no mark"), [0; 512]);
 }
 
 /// Where on a disk these bytes lie.

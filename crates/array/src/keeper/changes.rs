@@ -3,6 +3,7 @@
 use layout::{Epoch, Family, Slot, SlotSet};
 
 use super::{Command, Keeper};
+use crate::decisions::Undecided;
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::MemberId;
 use crate::message::ToShard;
@@ -17,6 +18,11 @@ impl Keeper {
             let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
             if !losses.is_empty() {
                 self.lose(losses).await;
+                continue;
+            }
+            if self.overtaken.replace(false) {
+                self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                self.change(|next| next.mode = Mode::Broken).await;
                 continue;
             }
             let command = self.commands.borrow_mut().pop_front();
@@ -95,13 +101,20 @@ impl Keeper {
     }
 
     async fn make_durable(&self, next: &mut Configuration) {
+        let expected = self.configuration.borrow().epoch;
         while next.mode != Mode::Broken {
-            let Err(failed) = self.ledger.commit(&self.decision(next.clone())).await else {
-                return;
-            };
-            for (id, why) in failed {
-                self.note(EventKind::Fail, Some(id), why.to_string());
-                self.take_out(next, id);
+            match self.decisions.decide(expected, &self.decision(next.clone())).await {
+                Ok(()) => return,
+                Err(Undecided::Members(failed)) => {
+                    for (id, why) in failed {
+                        self.note(EventKind::Fail, Some(id), why.to_string());
+                        self.take_out(next, id);
+                    }
+                }
+                Err(Undecided::Overtaken) => {
+                    self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                    next.mode = Mode::Broken;
+                }
             }
         }
     }
