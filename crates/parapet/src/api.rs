@@ -1,9 +1,9 @@
-//! What Parapet says, as types: the same structs are the JSON of the command line, the bodies of the
-//! control API, and what the text is written from.
+//! What Parapet says, as types: the same structs are the JSON of the command line, the bodies of
+//! the control API, and what the text is written from.
 //!
-//! Rules: bytes are integers, times RFC 3339 in UTC, states lower_snake words. Within a schema's number
-//! fields are only added. `parapet schema` prints the JSON Schema of each; what stands in the comments
-//! here stands there.
+//! Rules: bytes are integers, times RFC 3339 in UTC, states lower_snake words. Within a schema's
+//! number fields are only added. `parapet schema` prints the JSON Schema of each; what stands in
+//! the comments here stands there.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -141,7 +141,8 @@ pub(crate) struct Job {
     pub(crate) total_bytes: u64,
     /// Percent done, below 100 until it is done.
     pub(crate) percent: f64,
-    /// Bytes of the array per second over the last minute; none if there is nothing to judge by yet.
+    /// Bytes of the array per second over the last minute; none if there is nothing to judge by
+    /// yet.
     pub(crate) bytes_per_second: Option<u64>,
     /// Bytes read and written per second over all members, over the last minute.
     pub(crate) member_bytes_per_second: Option<u64>,
@@ -387,7 +388,8 @@ pub(crate) struct Assembled {
     pub(crate) array: Array,
     /// What a person should know about it.
     pub(crate) notes: Vec<String>,
-    /// True if nothing is left to sync, and the array was stopped clean; false if nothing was written.
+    /// True if nothing is left to sync, and the array was stopped clean; false if nothing was
+    /// written.
     pub(crate) settled: bool,
 }
 

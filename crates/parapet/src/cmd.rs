@@ -1,7 +1,7 @@
 //! The verbs: one file each, with its flags and what it does.
 //!
-//! Verbs that act on a running array ask its server; `create`, `examine`, `assemble` and `destroy` work
-//! on members; `serve` and `quickstart` are servers.
+//! Verbs that act on a running array ask its server; `create`, `examine`, `assemble` and `destroy`
+//! work on members; `serve` and `quickstart` are servers.
 
 use clap::Subcommand;
 

@@ -1,7 +1,7 @@
 //! A process that serves arrays: wiring, and an orderly end.
 //!
 //! ```text
-//!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── connections ◀── listeners (unix, tcp, systemd, stdio)
+//!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
 //!                 ▲
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
@@ -9,9 +9,9 @@
 //! Owns its arrays from the moment they are assembled until their members are marked clean. One
 //! executor, one thread. Never decides anything about data: that is `array`'s business.
 //!
-//! The end: no new connections; requests under way are finished and answered; each array flushes and
-//! marks its members clean; then the process goes. A second signal says what is being waited for, a
-//! third one stops waiting.
+//! The end: no new connections; requests under way are finished and answered; each array flushes
+//! and marks its members clean; then the process goes. A second signal says what is being waited
+//! for, a third one stops waiting.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -43,7 +43,8 @@ pub(crate) use served::{Known, Served};
 const POOL_BYTES: usize = 32 << 20;
 /// A pause after the machine has refused a connection: no descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
-/// How long a server that was killed may take to let go of its socket, and how often that is looked at.
+/// How long a server that was killed may take to let go of its socket, and how often that is looked
+/// at.
 const LETTING_GO: Duration = Duration::from_secs(5);
 const BLINK: Duration = Duration::from_millis(20);
 /// How long control commands under way may still take at the end.
@@ -93,24 +94,9 @@ impl Daemon {
         })
     }
 
-    /// Takes an array in: drives it, exports it, and listens to what happens to it.
-    ///
-    /// # Errors
-    /// If there is one of this name already.
-    pub(crate) fn take_in(
-        self: &Rc<Self>,
-        served: Served,
-        export_name: Option<&str>,
-        read_only: bool,
-    ) -> Result<Rc<Served>> {
+    /// Takes an array in: drives it, and listens to what happens to it.
+    pub(crate) fn take_in(self: &Rc<Self>, served: Served) -> Rc<Served> {
         let served = Rc::new(served);
-        let name = export_name.unwrap_or(served.array.name());
-        if self.exports.has(name) {
-            let message = format!("there are two arrays called {name}");
-            return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
-        }
-        let export = served.export(name, self.pool.clone(), read_only);
-        self.exports.add(&served, export);
         self.arrays.borrow_mut().push(Rc::clone(&served));
         let run = served.array.run();
         self.spawner.spawn_local(run);
@@ -118,7 +104,31 @@ impl Daemon {
         self.spawner.spawn_local(async move { listener.tell_events(daemon).await });
         let (clock, watcher) = (self.spawner.clock(), Rc::clone(&served));
         self.spawner.spawn_local(async move { watcher.watch_members(&*clock).await });
-        Ok(served)
+        served
+    }
+
+    /// Shows an array to clients, under its own name or another.
+    ///
+    /// # Errors
+    /// If there is an export of this name already.
+    pub(crate) fn export(
+        &self,
+        served: &Served,
+        name: Option<&str>,
+        read_only: bool,
+    ) -> Result<()> {
+        let name = name.unwrap_or(served.array.name());
+        if self.exports.has(name) {
+            let message = format!("there are two arrays called {name}");
+            return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
+        }
+        self.exports.add(served, served.export(name, self.pool.clone(), read_only));
+        Ok(())
+    }
+
+    /// The executor it runs on.
+    pub(crate) fn spawner(&self) -> &Spawner {
+        &self.spawner
     }
 
     /// The arrays, in the order in which they were taken in.
@@ -279,12 +289,14 @@ impl Daemon {
         })
     }
 
-    async fn close(&self) -> Result<()> {
+    /// Stops everything in order.
+    pub(crate) async fn close(&self) -> Result<()> {
         self.server.shutdown().await;
         let mut result = Ok(());
-        for served in self.arrays() {
+        // Those inside others were there first, and stop last.
+        for served in self.arrays().iter().rev() {
             let stopped = served.stop().await;
-            self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, &served));
+            self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }
         let clock = self.spawner.clock();
@@ -324,7 +336,8 @@ pub(crate) async fn first<T>(
     .await
 }
 
-/// Listens, if need be once a server that was killed has let go: the kernel takes a moment for that.
+/// Listens, if need be once a server that was killed has let go: the kernel takes a moment for
+/// that.
 async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;

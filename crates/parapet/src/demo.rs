@@ -6,8 +6,8 @@
 //!    wait for the rebuild ── bring the second one back ── read all through NBD ── compare
 //! ```
 //!
-//! Every byte is derived from its offset, so that what is read back can be judged without a copy. Acts
-//! through the same NBD socket as any client.
+//! Every byte is derived from its offset, so that what is read back can be judged without a copy.
+//! Acts through the same NBD socket as any client.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Disks by their paths: opened, told apart, and named as people know them.
 //!
-//! Never looks at what is on them. Invariant: the same disk is never opened twice for one operation,
-//! whatever paths it was named by.
+//! Never looks at what is on them. Invariant: the same disk is never opened twice for one
+//! operation, whatever paths it was named by.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use array::Array;
 use io::Disk;
 use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, Options, Spawner};
@@ -16,21 +17,39 @@ use os::{FileDisk, Options, Spawner};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
-/// How long a process that was killed may take to let go of a disk, and how often that is looked at.
+/// How long a process that was killed may take to let go of a disk, and how often that is looked
+/// at.
 const LETTING_GO: Duration = Duration::from_secs(2);
 const BLINK: Duration = Duration::from_millis(20);
+
+/// What the name of an array begins with where a path could stand.
+pub(crate) const ARRAY: &str = "array:";
 
 /// An open disk.
 pub(crate) struct Opened {
     /// As the user named it.
     pub(crate) path: PathBuf,
     /// Itself.
-    pub(crate) disk: Rc<FileDisk>,
+    pub(crate) disk: Rc<dyn Disk>,
+    /// The file or device behind it; none for an array that is a member of another.
+    pub(crate) file: Option<Rc<FileDisk>>,
     /// The serial number of the device.
     pub(crate) serial: Option<String>,
 }
 
 impl Opened {
+    /// An open file or device.
+    pub(crate) fn file(path: &Path, file: Rc<FileDisk>) -> Opened {
+        let (path, serial) = (path.to_owned(), serial(path));
+        Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial }
+    }
+
+    /// An array, to be a member of another.
+    pub(crate) fn array(array: &Array) -> Opened {
+        let path = PathBuf::from(format!("{ARRAY}{}", array.name()));
+        Opened { path, disk: Rc::new(array.clone()), file: None, serial: None }
+    }
+
     /// Its size.
     pub(crate) fn bytes(&self) -> u64 {
         self.disk.limits().bytes
@@ -53,7 +72,7 @@ fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened
     let deadline = Instant::now() + LETTING_GO;
     loop {
         let error = match FileDisk::open(path, options, on) {
-            Ok(disk) => return Ok(Opened { path: path.to_owned(), disk, serial: serial(path) }),
+            Ok(file) => return Ok(Opened::file(path, file)),
             Err(error) => error,
         };
         let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
@@ -71,8 +90,8 @@ fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened
 /// # Errors
 /// Says what is in the way.
 pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
-    let disk = FileDisk::open(path, options, on)?;
-    Ok(Opened { path: path.to_owned(), disk, serial: serial(path) })
+    let file = FileDisk::open(path, options, on)?;
+    Ok(Opened::file(path, file))
 }
 
 /// Refuses if two paths lead to the same disk.

@@ -1,7 +1,7 @@
 //! From disks to running arrays: what the engine needs of its host.
 //!
-//! Owns randomness, the choice of a parity kernel and the translation of the engine's refusals. Never
-//! looks at a superblock itself.
+//! Owns randomness, the choice of a parity kernel and the translation of the engine's refusals.
+//! Never looks at a superblock itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::flags::UNLIMITED;
 use crate::size::Size;
 
 /// Flags that say how an array is assembled.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Assembly")]
 pub(crate) struct AssemblyFlags {
     /// Start with fewer members than the array had when it was last used
@@ -65,7 +65,7 @@ impl AssemblyFlags {
 }
 
 /// Flags that say how an array runs.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RunFlags {
     /// Compute parity with this kernel instead of the fastest: scalar, avx2 …
@@ -130,7 +130,7 @@ pub(crate) fn random() -> Result<Random> {
 /// The disks as the engine takes them.
 pub(crate) fn candidates<'a>(disks: impl IntoIterator<Item = &'a Opened>) -> Vec<Candidate> {
     let candidate = |opened: &Opened| {
-        Candidate::new(Rc::clone(&opened.disk) as _, opened.path.display().to_string())
+        Candidate::new(Rc::clone(&opened.disk), opened.path.display().to_string())
     };
     disks.into_iter().map(candidate).collect()
 }
@@ -183,7 +183,8 @@ pub(crate) async fn start(assembly: Assembly, disks: &[&Opened], host: &Host) ->
             known.insert(joined.id, know(opened).await);
         }
     }
-    Served::new(Array::start(assembly, host), known)
+    let notes = assembly.notes.iter().map(ToString::to_string).collect();
+    Served::new(Array::start(assembly, host), known, notes)
 }
 
 /// A member as people know it.
@@ -197,5 +198,6 @@ pub(crate) async fn know(opened: &Opened) -> Known {
         serial: opened.serial.clone(),
         uuid: superblock.map(|found| found.device_uuid.to_string()).unwrap_or_default(),
         disk: Rc::clone(&opened.disk),
+        file: opened.file.clone(),
     }
 }

@@ -1,8 +1,8 @@
 //! Why a command did not do what it was asked, and what to do about it.
 //!
 //! Owns the list of failures: a stable id whose first digit is the exit status, so that scripts and
-//! people can tell them apart without reading prose. Every failure has two halves: what is wrong, and
-//! what to do next. Never printed from here.
+//! people can tell them apart without reading prose. Every failure has two halves: what is wrong,
+//! and what to do next. Never printed from here.
 
 use std::fmt;
 

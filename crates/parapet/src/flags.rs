@@ -1,7 +1,7 @@
 //! Flags that several verbs share, and the flags of all verbs.
 //!
-//! Each flag is defined once, and its definition gives parsing, help, manual page and completion. What
-//! belongs to one verb only stands in `cmd/<verb>.rs`.
+//! Each flag is defined once, and its definition gives parsing, help, manual page and completion.
+//! What belongs to one verb only stands in `cmd/<verb>.rs`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::size::Size;
 
 /// A redundant block device in user space.
 ///
-/// Parapet turns disks, files and network disks into one redundant block device and serves it to any
-/// machine. Its arrays are Linux md's, so that no data is ever locked in.
+/// Parapet turns disks, files and network disks into one redundant block device and serves it to
+/// any machine. Its arrays are Linux md's, so that no data is ever locked in.
 #[derive(Parser)]
 #[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
@@ -99,7 +99,7 @@ pub(crate) struct Overwrite {
 }
 
 /// Speed limits of background work.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct SpeedLimits {
     /// Background work goes at least so fast on each member, whatever clients do (per second)
     #[arg(long, value_name = "SIZE")]
@@ -122,7 +122,8 @@ pub(crate) fn unix_path(text: &str) -> Result<PathBuf, String> {
     if path.is_empty() { Err("write it as unix:PATH".into()) } else { Ok(PathBuf::from(path)) }
 }
 
-/// `unix:PATH` or `tcp:ADDRESS:PORT`; `tcp:PORT` is the loopback address, `tcp::PORT` every address.
+/// `unix:PATH` or `tcp:ADDRESS:PORT`; `tcp:PORT` is the loopback address, `tcp::PORT` every
+/// address.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(Address::Unix(PathBuf::from(path)));

@@ -1,8 +1,8 @@
 //! The part of HTTP/1.1 that the control API needs: one request, one answer, JSON both ways.
 //!
-//! Owns the bytes of requests and answers, and what is too much. Strict on purpose: no chunked bodies,
-//! no continuation lines, no keep-alive, nothing that two readers could read in two ways (RFC 9112).
-//! Never touches a socket. See `docs/decisions/0003-control-api.md`.
+//! Owns the bytes of requests and answers, and what is too much. Strict on purpose: no chunked
+//! bodies, no continuation lines, no keep-alive, nothing that two readers could read in two ways
+//! (RFC 9112). Never touches a socket. See `docs/decisions/0003-control-api.md`.
 
 /// Most bytes of a request line with its headers.
 pub(crate) const HEAD_BYTES: usize = 8 << 10;

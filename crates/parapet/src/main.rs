@@ -55,7 +55,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output; a wrong command line is an error like others, also in JSON.
+/// Help and version go to standard output; a wrong command line is an error like others, also in
+/// JSON.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = std::env::args_os().any(|argument| argument == "--json");

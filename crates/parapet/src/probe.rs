@@ -1,40 +1,32 @@
 //! What is on a disk before something else is put there.
 //!
-//! Owns the ladder's first rung: every signature found must be named by the user, one by one, before it
-//! may be overwritten. There is no flag that silences all of them. Never writes.
+//! Owns the ladder's first rung: every signature found must be named by the user, one by one,
+//! before it may be overwritten. There is no flag that silences all of them. Never writes.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::str::FromStr;
 
 use crate::api::SignatureView;
-use crate::failure::{Failure, Id, Result, of_path};
+use crate::disks::Opened;
+use crate::failure::{Failure, Id, Result};
 
-/// Everything recognizable on the disk at `path`, which has `bytes` bytes.
-pub(crate) fn signatures(path: &Path, bytes: u64) -> Result<Vec<SignatureView>> {
-    let file = File::open(path).map_err(|error| of_path(path, &error))?;
-    let mut fault = None;
-    let read = |offset, length| {
-        let mut buffer = vec![0; length];
-        match file.read_exact_at(&mut buffer, offset) {
-            Ok(()) => Some(buffer),
-            Err(error) => {
-                fault = Some(error);
-                None
-            }
-        }
-    };
-    let found = layout::md::probe(read, bytes);
-    // What cannot be read cannot be called empty.
-    if let Some(error) = fault {
-        return Err(of_path(path, &error));
+/// Everything recognizable on a disk.
+///
+/// # Errors
+/// What cannot be read cannot be called empty.
+pub(crate) async fn signatures(opened: &Opened) -> Result<Vec<SignatureView>> {
+    let found = array::examine::examine(&*opened.disk).await.map_err(|error| {
+        let message = format!("{}: {error}", opened.path.display());
+        Failure::new(Id::Input, message, "see the system's log for the disk's errors")
+    })?;
+    Ok(found.signatures.iter().map(SignatureView::of).collect())
+}
+
+impl SignatureView {
+    /// As it was found.
+    pub(crate) fn of(found: &layout::md::Signature) -> SignatureView {
+        SignatureView { name: found.name.into(), offset: found.offset }
     }
-    let view = |found: &layout::md::Signature| SignatureView {
-        name: found.name.into(),
-        offset: found.offset,
-    };
-    Ok(found.iter().map(view).collect())
 }
 
 /// What the user has said may be overwritten: `ext4@0x438`, on any of the disks.
@@ -108,17 +100,5 @@ mod tests {
         assert!(refusal.action.ends_with("--overwrite-signature=swap@0xff6"), "{}", refusal.action);
         assert!(!refusal.message.contains("ext4"));
         assert!(refuse_unnamed([(path, &[][..])], &[]).is_ok());
-    }
-
-    #[test]
-    fn what_is_on_a_file_is_found_and_what_cannot_be_read_is_no_empty_disk() {
-        let path = std::env::temp_dir().join(format!("parapet-probe-{}", std::process::id()));
-        let mut bytes = vec![0; 1 << 20];
-        bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
-        std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(signatures(&path, 1 << 20).unwrap(), [signature("swap@0xff6")]);
-        assert!(signatures(&path, 2 << 20).is_err(), "shorter than was said");
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(signatures(&path, 1 << 20).unwrap_err().id, Id::Missing);
     }
 }

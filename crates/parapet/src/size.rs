@@ -51,7 +51,7 @@ fn scaled(number: &str, factor: u64) -> Result<u64, String> {
     let tenths = 10_u128.pow(fraction.len() as u32);
     let units = u128::from(parse(whole)?) * tenths + u128::from(parse(fraction)?);
     let bytes = units * u128::from(factor);
-    if bytes % tenths != 0 {
+    if !bytes.is_multiple_of(tenths) {
         return Err(format!("{number} times {factor} is not a whole number of bytes"));
     }
     u64::try_from(bytes / tenths).map_err(|_| "more than 16 EiB".into())
@@ -118,7 +118,7 @@ mod tests {
                 _ => assert_eq!(read, Ok(Size(bytes)), "{text}"),
             }
         }
-        assert_eq!("15.9E".parse::<Size>().is_err(), true, "no whole number of bytes");
+        assert!("15.9E".parse::<Size>().is_err(), "no whole number of bytes");
     }
 
     #[test]

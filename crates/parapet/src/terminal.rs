@@ -1,8 +1,8 @@
 //! Where reports, hints and questions go.
 //!
-//! Rules: data on standard output, everything else on standard error; colour only on a terminal and not
-//! against the user's word; nothing is ever asked unless a person can answer. With `--json` standard
-//! output carries JSON and nothing but JSON, errors included.
+//! Rules: data on standard output, everything else on standard error; colour only on a terminal and
+//! not against the user's word; nothing is ever asked unless a person can answer. With `--json`
+//! standard output carries JSON and nothing but JSON, errors included.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;

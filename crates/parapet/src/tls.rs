@@ -1,7 +1,7 @@
 //! TLS for NBD connections: certificates from files, and a stream within a stream.
 //!
-//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). Never decides who may use what: it
-//! tells whom a client's certificate names. With a CA, clients must show a certificate of its.
+//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). Never decides who may use what:
+//! it tells whom a client's certificate names. With a CA, clients must show a certificate of its.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -6,20 +6,22 @@
 //!        0-0x0                              the bytes of disk 0 from offset 0 on
 //! ```
 //!
-//! Owns what is worth keeping: the head and tail of a disk, where signatures and superblocks lie, and
-//! whatever was found elsewhere. Runs of zeros are not kept. Never restores by itself: `undo.json` says
-//! what to write where, and `dd` does it.
+//! Owns what is worth keeping: the head and tail of a disk, where signatures and superblocks lie,
+//! and whatever was found elsewhere. Runs of zeros are not kept. Never restores by itself:
+//! `undo.json` says what to write where, and `dd` does it.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use io::{Op, Pool};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::api::SignatureView;
-use crate::failure::{Result, of_path};
+use crate::disks::Opened;
+use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
 /// Everything that a superblock or a partition table may occupy, at either end.
@@ -48,10 +50,8 @@ struct Piece {
 
 /// A disk about to be written to.
 pub(crate) struct Doomed<'a> {
-    /// Where it is.
-    pub(crate) path: &'a Path,
-    /// Its size.
-    pub(crate) bytes: u64,
+    /// The disk.
+    pub(crate) opened: &'a Opened,
     /// What was found on it.
     pub(crate) signatures: &'a [SignatureView],
 }
@@ -60,16 +60,13 @@ pub(crate) struct Doomed<'a> {
 ///
 /// # Errors
 /// If the copies cannot be made; then nothing may be overwritten.
-pub(crate) fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Option<PathBuf>> {
+pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Option<PathBuf>> {
     let mut copies = Vec::new();
-    for (index, disk) in disks.iter().enumerate() {
-        let file = File::open(disk.path).map_err(|error| of_path(disk.path, &error))?;
-        for (offset, bytes) in ranges(disk) {
-            let mut buffer = vec![0; bytes as usize];
-            let read = file.read_exact_at(&mut buffer, offset);
-            read.map_err(|error| of_path(disk.path, &error))?;
-            if buffer.iter().any(|&byte| byte != 0) {
-                copies.push((index, offset, buffer));
+    for (index, doomed) in disks.iter().enumerate() {
+        for (offset, len) in ranges(doomed.opened.bytes(), doomed.signatures) {
+            let bytes = read(doomed.opened, offset, len).await?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                copies.push((index, offset, bytes));
             }
         }
     }
@@ -83,7 +80,7 @@ pub(crate) fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Opti
     for (index, offset, bytes) in copies {
         let name = format!("{index}-{offset:#x}");
         write(&folder.join(&name), &bytes)?;
-        let disk = disks[index].path.display().to_string();
+        let disk = disks[index].opened.path.display().to_string();
         let from = folder.join(&name).display().to_string();
         let restore = format!(
             "dd if='{from}' of='{disk}' bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync"
@@ -94,6 +91,16 @@ pub(crate) fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Opti
     let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
     write(&folder.join("undo.json"), &text)?;
     Ok(Some(folder))
+}
+
+async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
+    let buf = Pool::new(0).take(len as usize);
+    let done = opened.disk.submit(Op::read(offset, buf)).await;
+    if let Err(error) = &done.result {
+        let message = format!("no copy can be made of what is there: {error}");
+        return Err(Failure::new(Id::Input, message, "see the system's log for the disk's errors"));
+    }
+    Ok(done.into_buf().to_vec())
 }
 
 /// A new folder that only this user can read.
@@ -122,18 +129,18 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Offset and length of what is worth keeping, in order, without overlaps.
-fn ranges(disk: &Doomed<'_>) -> Vec<(u64, u64)> {
+fn ranges(disk_bytes: u64, signatures: &[SignatureView]) -> Vec<(u64, u64)> {
     let page = |offset: u64| offset & !4095;
     let mut wanted =
-        vec![(0, HEAD_BYTES), (page(disk.bytes.saturating_sub(TAIL_BYTES)), disk.bytes)];
-    wanted.extend(disk.signatures.iter().map(|signature| {
+        vec![(0, HEAD_BYTES), (page(disk_bytes.saturating_sub(TAIL_BYTES)), disk_bytes)];
+    wanted.extend(signatures.iter().map(|signature| {
         let start = page(signature.offset.saturating_sub(AROUND_BYTES));
         (start, signature.offset.saturating_add(AROUND_BYTES))
     }));
     wanted.sort_unstable();
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for (start, end) in wanted {
-        let end = end.min(disk.bytes);
+        let end = end.min(disk_bytes);
         match ranges.last_mut() {
             Some((from, length)) if start <= *from + *length => {
                 *length = (*length).max(end.saturating_sub(*from));
@@ -151,14 +158,13 @@ mod tests {
 
     #[test]
     fn ranges_cover_both_ends_and_what_was_found_and_do_not_overlap() {
-        let path = Path::new("x");
         let of = |bytes, offsets: &[u64]| {
             let signature = |&offset: &u64| SignatureView { name: "x".into(), offset };
             let signatures: Vec<SignatureView> = offsets.iter().map(signature).collect();
-            ranges(&Doomed { path, bytes, signatures: &signatures })
+            ranges(bytes, &signatures)
         };
         assert_eq!(of(0, &[]), []);
-        assert_eq!(of(5000, &[]), [(0, 5000)]);
+        assert_eq!(of(5120, &[]), [(0, 5120)]);
         assert_eq!(of(1 << 30, &[]), [(0, 1 << 20), ((1 << 30) - (128 << 10), 128 << 10)]);
         let middle = 64 << 20;
         let found = of(1 << 30, &[0x438, middle + 0x40]);

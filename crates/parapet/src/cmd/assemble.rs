@@ -16,8 +16,8 @@ use crate::terminal::Terminal;
 
 /// Put an array together, settle what a crash has left open, and stop it clean
 ///
-/// Afterwards Linux's own md can take it over, too. With --dry-run nothing is written: it only shows
-/// what would be put together. To use the array, `parapet serve` it.
+/// Afterwards Linux's own md can take it over, too. With --dry-run nothing is written: it only
+/// shows what would be put together. To use the array, `parapet serve` it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID; with --scan, all that are found if left out
@@ -50,19 +50,13 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
         let daemon = Daemon::new(&on, None);
         let (name, members) = (args.name.as_deref(), &args.members[..]);
         let sources = Sources { name, members, scan: args.scan.as_deref() };
-        let disks = sources.open(args.assembly.read_only, &on)?;
         let mut reports = Vec::new();
-        for (name, disks) in sources.group(&disks).await? {
-            let options = args.assembly.options(name.as_deref());
-            let assembly = engine::assemble(&disks, &options, &on).await?;
-            let notes = assembly.notes.iter().map(ToString::to_string).collect();
-            let served = engine::start(assembly, &disks, &args.run.host(&on)).await;
-            args.run.limit(&served.array);
-            let served = daemon.take_in(served, None, true)?;
+        for served in sources.gather(&args.assembly, &args.run, &daemon).await? {
             if !args.assembly.read_only {
                 settle(&daemon, &served, &signals, &on, terminal).await?;
             }
             let array = daemon.view(&served);
+            let notes = served.notes().to_vec();
             reports.push(Assembled { array, notes, settled: !args.assembly.read_only });
         }
         daemon.end();

@@ -1,8 +1,8 @@
 //! `parapet create`: makes an array.
 //!
-//! The ladder: what is on the disks is looked at, then the plan is shown, then it is confirmed, then what
-//! will be overwritten is copied, and only then something is written. A failure on the way leaves the
-//! disks as they were, and files that were made for this are taken away again.
+//! The ladder: what is on the disks is looked at, then the plan is shown, then it is confirmed,
+//! then what will be overwritten is copied, and only then something is written. A failure on the
+//! way leaves the disks as they were, and files that were made for this are taken away again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,16 @@ use std::rc::Rc;
 
 use array::create::{BitmapChunk, NewArray};
 use array::ledger::Facts;
-use io::{Disk, ExtentKind, Limits, Op, Work};
+use io::{ExtentKind, Limits, Op, Work};
 use layout::md::Version;
 use layout::{Layout, Level};
 use os::{Options, Spawner};
 
 use crate::api::{Plan, PlannedDisk, SignatureView};
-use crate::disks::{self, Opened};
-use crate::engine;
+use crate::cmd::serve::Sources;
+use crate::daemon::{Daemon, Served};
+use crate::disks::{self, ARRAY, Opened};
+use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
 use crate::size::Size;
@@ -32,7 +34,7 @@ pub(crate) struct Args {
     /// The array's name: a label; its UUID is its identity
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
-    /// Members, in the order of their slots
+    /// Members, in the order of their slots: files, block devices, or array:NAME with --scan
     #[arg(value_name = "MEMBER", required = true)]
     members: Vec<PathBuf>,
     /// Level: linear, 0, 1, 10, 4, 5, 6 or 3.5
@@ -59,6 +61,9 @@ pub(crate) struct Args {
     /// Members that do not exist are made, as files of this size
     #[arg(long, value_name = "SIZE")]
     new_files: Option<Size>,
+    /// Where to look for the members of arrays that are members here, named as array:NAME
+    #[arg(long, value_name = "DIR")]
+    scan: Option<PathBuf>,
     /// Believe that all disks hold nothing but zeros: nothing is synced then
     #[arg(long)]
     assume_zeroed: bool,
@@ -111,9 +116,11 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let on = executor.spawner();
     let paths: Vec<PathBuf> = args.members.iter().chain(&args.spare).cloned().collect();
     disks::refuse_same(&paths)?;
+    let daemon = Daemon::new(&on, None);
+    let inner = executor.block_on(args.inner_arrays(&daemon))?;
     let mut prospects = Vec::new();
     for path in &paths {
-        prospects.push(prospect(path, args.new_files, &on)?);
+        prospects.push(executor.block_on(prospect(path, &args, &inner, &on))?);
     }
     let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
     probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
@@ -133,8 +140,13 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let destructive = prospects.iter().any(|disk| !disk.signatures.is_empty());
     let answer = if destructive { Answer::Name(&args.name) } else { Answer::Yes };
     terminal.confirm(args.consent.yes, "Make this array?", &answer)?;
-    plan.undo = keep(&args.name, &prospects)?.map(|folder| folder.display().to_string());
-    let made = executor.block_on(carry_out(&new, prospects, args.new_files, &on))?;
+    let kept = executor.block_on(keep(&args.name, &prospects))?;
+    plan.undo = kept.map(|folder| folder.display().to_string());
+    let made = executor.block_on(async {
+        let made = carry_out(&new, prospects, &on).await;
+        let closed = daemon.close().await;
+        made.and_then(|made| closed.map(|()| made))
+    })?;
     plan.uuid = Some(made.uuid.to_string());
     plan.done = true;
     terminal.report(&plan);
@@ -142,28 +154,46 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 /// Looks at a disk, without changing it.
-fn prospect<'a>(path: &'a Path, new_files: Option<Size>, on: &Spawner) -> Result<Prospect<'a>> {
-    if path.symlink_metadata().is_err() {
-        let Some(size) = new_files else {
-            let mut missing = of_path(path, &std::io::ErrorKind::NotFound.into());
-            missing.action = "check the path, or have files made: --new-files SIZE".into();
-            return Err(missing);
-        };
-        let bytes = size.0 - size.0 % 4096;
-        return Ok(Prospect {
-            path,
-            opened: None,
-            signatures: Vec::new(),
-            limits: Limits::plain(bytes),
-        });
-    }
-    let opened = disks::open_one(path, &Options::default(), on)?;
-    let signatures = probe::signatures(path, opened.bytes())?;
+async fn prospect<'a>(
+    path: &'a Path,
+    args: &Args,
+    inner: &[Rc<Served>],
+    on: &Spawner,
+) -> Result<Prospect<'a>> {
+    let opened = match path.to_str().and_then(|text| text.strip_prefix(ARRAY)) {
+        Some(name) => {
+            let found = inner.iter().find(|served| served.array.name() == name);
+            let found = found.ok_or_else(|| {
+                let message = format!("no array called {name} was found");
+                Failure::new(Id::NoArray, message, "say where its members are: --scan DIR")
+            })?;
+            Opened::array(&found.array)
+        }
+        None if path.symlink_metadata().is_ok() => disks::open_one(path, &Options::default(), on)?,
+        None => {
+            let Some(size) = args.new_files else {
+                let mut missing = of_path(path, &std::io::ErrorKind::NotFound.into());
+                missing.action = "check the path, or have files made: --new-files SIZE".into();
+                return Err(missing);
+            };
+            let limits = Limits::plain(size.0 - size.0 % 4096);
+            return Ok(Prospect { path, opened: None, signatures: Vec::new(), limits });
+        }
+    };
+    let signatures = probe::signatures(&opened).await?;
     let limits = opened.disk.limits();
     Ok(Prospect { path, opened: Some(opened), signatures, limits })
 }
 
 impl Args {
+    /// Starts the arrays that are to be members of this one.
+    async fn inner_arrays(&self, daemon: &Rc<Daemon>) -> Result<Vec<Rc<Served>>> {
+        let Some(folder) = &self.scan else { return Ok(Vec::new()) };
+        let sources = Sources { name: None, members: &[], scan: Some(folder) };
+        let (assembly, run) = (AssemblyFlags::default(), RunFlags::default());
+        sources.gather(&assembly, &run, daemon).await
+    }
+
     fn new_array(&self, prospects: &[Prospect<'_>]) -> Result<NewArray> {
         let of_layout = |error: &dyn std::fmt::Display| {
             let action = "see `parapet create --help`, and mdadm(8) for the names of layouts";
@@ -203,7 +233,8 @@ async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
     for disk in prospects {
         let Some(opened) = &disk.opened else { continue };
         let len = disk.limits.bytes;
-        if opened.disk.is_device() || !disk.signatures.is_empty() {
+        let is_file = opened.file.as_ref().is_some_and(|file| !file.is_device());
+        if !is_file || !disk.signatures.is_empty() {
             return false;
         }
         let asked = Op::new(0, Work::Extents { len, found: Vec::new() });
@@ -261,32 +292,25 @@ fn show(
     }
 }
 
-fn keep(name: &str, prospects: &[Prospect<'_>]) -> Result<Option<PathBuf>> {
-    let there = prospects.iter().filter(|disk| disk.opened.is_some());
-    let doomed: Vec<undo::Doomed<'_>> = there
-        .map(|disk| undo::Doomed {
-            path: disk.path,
-            bytes: disk.limits.bytes,
-            signatures: &disk.signatures,
-        })
-        .collect();
-    undo::keep("create", name, &doomed)
+async fn keep(name: &str, prospects: &[Prospect<'_>]) -> Result<Option<PathBuf>> {
+    let mut there = Vec::new();
+    for disk in prospects {
+        if let Some(opened) = &disk.opened {
+            there.push(undo::Doomed { opened, signatures: &disk.signatures });
+        }
+    }
+    undo::keep("create", name, &there).await
 }
 
 /// Makes the files that are missing, and the array; or nothing.
-async fn carry_out(
-    new: &NewArray,
-    prospects: Vec<Prospect<'_>>,
-    new_files: Option<Size>,
-    on: &Spawner,
-) -> Result<Facts> {
+async fn carry_out(new: &NewArray, prospects: Vec<Prospect<'_>>, on: &Spawner) -> Result<Facts> {
     let mut disks = Vec::new();
     let mut made = Vec::new();
     let mut outcome = Ok(());
     for disk in prospects {
-        let opened = match (disk.opened, new_files) {
-            (Some(opened), _) => Ok(opened),
-            (None, _) => make_file(disk.path, disk.limits.bytes, on).inspect(|_| {
+        let opened = match disk.opened {
+            Some(opened) => Ok(opened),
+            None => make_file(disk.path, disk.limits.bytes, on).inspect(|_| {
                 made.push(disk.path.to_owned());
             }),
         };
@@ -325,7 +349,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened>
 /// # Errors
 /// If a disk fails; then there is no array.
 pub(crate) async fn write(new: &NewArray, disks: &[Opened], on: &Spawner) -> Result<Facts> {
-    let random: Rc<dyn Fn(&mut [u8])> = engine::random()?;
+    let random = engine::random()?;
     let members = engine::candidates(disks);
     let made = array::create::create(new, members, &*on.clock(), &*random).await;
     made.map_err(|error| {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use array::examine::FoundSuperblock;
-use io::{Disk, Op, Pool};
+use io::{Op, Pool};
 use layout::md::superblock::RESERVED_BYTES;
 use layout::md::{SECTOR, Superblock, Uuid};
 
@@ -20,7 +20,8 @@ use crate::{engine, undo};
 
 /// Take an array apart for good: its members are no members any more
 ///
-/// The array must not be in use: `parapet stop` it first. What is overwritten is kept, see the answer.
+/// The array must not be in use: `parapet stop` it first. What is overwritten is kept, see the
+/// answer.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID
@@ -74,13 +75,9 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         terminal.confirm(args.consent.yes, question, &Answer::Name(&args.name))?;
         let doomed: Vec<undo::Doomed<'_>> = victims
             .iter()
-            .map(|victim| undo::Doomed {
-                path: &victim.opened.path,
-                bytes: victim.opened.bytes(),
-                signatures: &victim.places,
-            })
+            .map(|victim| undo::Doomed { opened: victim.opened, signatures: &victim.places })
             .collect();
-        let kept = undo::keep("destroy", &plan.name, &doomed)?;
+        let kept = undo::keep("destroy", &plan.name, &doomed).await?;
         plan.undo = kept.map(|folder| folder.display().to_string());
         for victim in &victims {
             wipe(victim).await?;

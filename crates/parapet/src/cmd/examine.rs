@@ -56,11 +56,7 @@ fn view(path: String, found: &Examination) -> ExaminedDisk {
     if found.superblocks.is_empty() {
         faults.push("no superblock".into());
     }
-    let signature = |found: &layout::md::Signature| SignatureView {
-        name: found.name.into(),
-        offset: found.offset,
-    };
-    let signatures = found.signatures.iter().map(signature).collect();
+    let signatures = found.signatures.iter().map(SignatureView::of).collect();
     ExaminedDisk { path, bytes: found.bytes, superblocks, faults, signatures }
 }
 

@@ -8,8 +8,8 @@ use crate::terminal::Terminal;
 
 /// Say in one line whether all is well, as a monitoring plugin
 ///
-/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches found); 2 critical (no
-/// redundancy left, or failed); 3 unknown.
+/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches found); 2 critical
+/// (no redundancy left, or failed); 3 unknown.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID; all arrays if left out

@@ -6,8 +6,8 @@
 //!    DIR/demo                          nothing but a demonstration has written here
 //! ```
 //!
-//! Invariant: what was begun and not finished is taken away again; what was there before is used as it
-//! is, never made anew.
+//! Invariant: what was begun and not finished is taken away again; what was there before is used as
+//! it is, never made anew.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -73,7 +73,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let outcome = executor.block_on(async {
         let daemon = Daemon::new(&on, None);
         let (served, fresh) = array(&args, &on).await?;
-        let served = daemon.take_in(served, None, args.assembly.read_only)?;
+        let served = daemon.take_in(served);
+        daemon.export(&served, None, args.assembly.read_only)?;
         args.run.limit(&served.array);
         let session = Session { args: &args, on: &on, terminal, signals: &signals };
         let opened = session.open(&daemon).await;

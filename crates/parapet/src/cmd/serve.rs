@@ -103,8 +103,15 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let tls = args.tls.identity()?;
     let daemon = Daemon::new(&on, tls);
     executor.block_on(async {
-        take_in_all(&args, &daemon, &on).await?;
-        open_sockets(&args, &daemon, &on).await?;
+        let opened = match take_in_all(&args, &daemon).await {
+            Ok(()) => open_sockets(&args, &daemon, &on).await,
+            failure => failure,
+        };
+        if let Err(failure) = opened {
+            // What was started is stopped in order; the failure is what there is to say.
+            let _ = daemon.close().await;
+            return Err(failure);
+        }
         let serving = serving(&daemon);
         if args.stdio {
             let stdio = Stdio::take(&on).map_err(|error| {
@@ -141,23 +148,16 @@ pub(crate) fn serving(daemon: &Daemon) -> Serving {
     }
 }
 
-async fn take_in_all(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
-    let read_only = args.assembly.read_only;
+async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
     let (name, members) = (args.name.as_deref(), &args.members[..]);
     let sources = Sources { name, members, scan: args.scan.as_deref() };
-    let disks = sources.open(read_only, on)?;
-    let groups = sources.group(&disks).await?;
-    if groups.len() > 1 && args.export_name.is_some() {
+    let arrays = sources.gather(&args.assembly, &args.run, daemon).await?;
+    if arrays.len() > 1 && args.export_name.is_some() {
         let message = "several arrays cannot have one export name";
         return Err(Failure::new(Id::Usage, message, "leave --export-name out"));
     }
-    for (name, disks) in groups {
-        let options = args.assembly.options(name.as_deref());
-        let assembly = engine::assemble(&disks, &options, on).await?;
-        engine::tell_notes(&assembly);
-        let served = engine::start(assembly, &disks, &args.run.host(on)).await;
-        args.run.limit(&served.array);
-        daemon.take_in(served, args.export_name.as_deref(), read_only)?;
+    for served in arrays {
+        daemon.export(&served, args.export_name.as_deref(), args.assembly.read_only)?;
     }
     Ok(())
 }

@@ -90,8 +90,8 @@ fn again(client: &Client, array: &Array) -> Result<Array> {
     client.array(&array.uuid)
 }
 
-/// Progress on standard error: a line drawn over and over, or one for each step; with `--json` a line
-/// of JSON for each step, on standard output.
+/// Progress on standard error: a line drawn over and over, or one for each step; with `--json` a
+/// line of JSON for each step, on standard output.
 pub(crate) struct Progress<'a> {
     terminal: &'a Terminal,
     shown: Option<(JobKind, f64)>,

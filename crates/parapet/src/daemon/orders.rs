@@ -1,7 +1,7 @@
 //! Orders of the control API, carried out on one array.
 //!
-//! Each gives a sentence about what was done. The engine decides whether it can be; here paths become
-//! disks, and what lies on a disk is looked at before the disk is given to an array.
+//! Each gives a sentence about what was done. The engine decides whether it can be; here paths
+//! become disks, and what lies on a disk is looked at before the disk is given to an array.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -57,17 +57,33 @@ impl Daemon {
                 served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
                 Ok(format!("{name}: the limits are changed"))
             }
-            "stop" => {
-                self.exports.remove(served);
-                let stopped = served.stop().await;
-                self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
-                if self.arrays.borrow().is_empty() {
-                    self.end();
-                }
-                stopped.map(|()| format!("{name}: stopped, all members are marked clean"))
-            }
+            "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),
         }
+    }
+
+    /// Stops an array and those inside it; after the last one, the server.
+    async fn stop(&self, served: &Rc<Served>) -> Result<String> {
+        let name = served.array.name();
+        if let Some(outer) = served.inside().and_then(|uuid| self.find(&uuid)) {
+            let outer = outer.array.name();
+            let message = format!("{name} is a member of {outer}");
+            return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
+        }
+        self.exports.remove(served);
+        let mut result = served.stop().await;
+        let mut gone = vec![served.uuid().to_owned()];
+        for inner in self.arrays().iter().rev() {
+            if inner.inside().is_some_and(|outer| gone.contains(&outer)) {
+                result = result.and(inner.stop().await);
+                gone.push(inner.uuid().to_owned());
+            }
+        }
+        self.arrays.borrow_mut().retain(|other| !gone.iter().any(|uuid| uuid == other.uuid()));
+        if self.arrays.borrow().is_empty() {
+            self.end();
+        }
+        result.map(|()| format!("{name}: stopped, all members are marked clean"))
     }
 
     /// What an array will do now, after its members have changed.
@@ -88,8 +104,7 @@ impl Daemon {
         let allowed = allowed.map_err(|error| usage(&error))?;
         let path = Path::new(path);
         let opened = self.open(served, path)?;
-        let bytes = opened.bytes();
-        let signatures = probe::signatures(path, bytes)?;
+        let signatures = probe::signatures(&opened).await?;
         probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
             if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
                 let name = served.array.name();
@@ -101,8 +116,8 @@ impl Daemon {
             }
             refusal
         })?;
-        let doomed = undo::Doomed { path, bytes, signatures: &signatures };
-        undo::keep("add", served.array.name(), &[doomed])?;
+        let doomed = undo::Doomed { opened: &opened, signatures: &signatures };
+        undo::keep("add", served.array.name(), &[doomed]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);
         let id = served.array.add(disk, &title).await.map_err(of_engine)?;
@@ -135,7 +150,8 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Brings a member back that has failed; gives its name, or nothing if it has no place any more.
+    /// Brings a member back that has failed; gives its name, or nothing if it has no place any
+    /// more.
     pub(crate) async fn bring_back(&self, served: &Served, id: MemberId) -> Option<String> {
         let title = served.title(id);
         let back = self.readmit(served, &title).await;

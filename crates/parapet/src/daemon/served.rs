@@ -1,7 +1,7 @@
 //! One array that is being served, and its members as people know them.
 //!
-//! The engine knows members by number; here are their paths, serial numbers and open disks. A member
-//! that has failed is remembered, with its disk, until it is removed.
+//! The engine knows members by number; here are their paths, serial numbers and open disks. A
+//! member that has failed is remembered, with its disk, until it is removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use array::status::{Event, EventKind};
 use array::{Array, MemberId};
-use io::{Clock, Pool, Signal};
+use io::{Clock, Disk, Pool, Signal};
 use net::nbd::Export;
 use os::FileDisk;
 
@@ -32,7 +32,9 @@ pub(crate) struct Known {
     /// Its identity in the superblock; empty if it is not known.
     pub(crate) uuid: String,
     /// Itself.
-    pub(crate) disk: Rc<FileDisk>,
+    pub(crate) disk: Rc<dyn Disk>,
+    /// The file or device behind it; none for an array inside this one.
+    pub(crate) file: Option<Rc<FileDisk>>,
 }
 
 /// See the module.
@@ -41,24 +43,48 @@ pub(crate) struct Served {
     pub(crate) array: Array,
     uuid: String,
     known: RefCell<BTreeMap<MemberId, Known>>,
+    /// What a person should know about how it was put together.
+    notes: Vec<String>,
     /// Disks that were let go of, as long as requests under way still hold them.
     leaving: RefCell<Vec<(PathBuf, std::rc::Weak<FileDisk>)>>,
+    /// The UUID of the array that this one is a member of.
+    inside: RefCell<Option<String>>,
     gone: Signal,
     stopped: Cell<bool>,
 }
 
 impl Served {
     /// An array that has just been started, with its members.
-    pub(crate) fn new(array: Array, known: BTreeMap<MemberId, Known>) -> Served {
+    pub(crate) fn new(
+        array: Array,
+        known: BTreeMap<MemberId, Known>,
+        notes: Vec<String>,
+    ) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let known = RefCell::new(known);
-        let (leaving, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
-        Served { array, uuid, known, leaving, gone, stopped }
+        let (leaving, inside) = (RefCell::default(), RefCell::default());
+        let (gone, stopped) = (Signal::new(), Cell::new(false));
+        Served { array, uuid, known, notes, leaving, inside, gone, stopped }
     }
 
     /// Its identity, as md writes it.
     pub(crate) fn uuid(&self) -> &str {
         &self.uuid
+    }
+
+    /// What a person should know about how it was put together.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The UUID of the array that this one is a member of.
+    pub(crate) fn inside(&self) -> Option<String> {
+        self.inside.borrow().clone()
+    }
+
+    /// Says that it is a member of `outer`.
+    pub(crate) fn put_inside(&self, outer: &Served) {
+        *self.inside.borrow_mut() = Some(outer.uuid.clone());
     }
 
     /// Its export.
@@ -85,7 +111,7 @@ impl Served {
         if let Some(known) = self.known.borrow_mut().remove(&id) {
             let mut leaving = self.leaving.borrow_mut();
             leaving.retain(|(_, disk)| disk.strong_count() > 0);
-            leaving.push((known.path, Rc::downgrade(&known.disk)));
+            leaving.extend(known.file.map(|file| (known.path, Rc::downgrade(&file))));
         }
     }
 
@@ -96,8 +122,8 @@ impl Served {
         let same = |(left, _): &&(PathBuf, std::rc::Weak<FileDisk>)| {
             disks::identity(left) == Some(identity)
         };
-        let disk = leaving.iter().find(same)?.1.upgrade()?;
-        Some(Opened { path: path.to_owned(), disk, serial: disks::serial(path) })
+        let file = leaving.iter().find(same)?.1.upgrade()?;
+        Some(Opened::file(path, file))
     }
 
     /// Members that hold no place: they have failed and were not removed.
@@ -187,7 +213,8 @@ impl Served {
                 self.known.borrow().iter().map(|(&id, member)| (id, member.clone())).collect();
             let faulty = self.faulty();
             for (id, member) in known {
-                if faulty.contains(&id) || !member.disk.is_gone() {
+                let is_gone = member.file.as_ref().is_some_and(|file| file.is_gone());
+                if faulty.contains(&id) || !is_gone {
                     continue;
                 }
                 let (array, path) = (self.array.name(), member.path.display().to_string());

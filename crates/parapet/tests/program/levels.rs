@@ -1,7 +1,7 @@
 //! Every level with real NBD clients: healthy, degraded, while it is rebuilt, and whole again.
 //!
-//! nbdcopy fills the array and reads it back, qemu-io writes what is not aligned, fio checks what it
-//! wrote, all over the same bytes.
+//! nbdcopy fills the array and reads it back, qemu-io writes what is not aligned, fio checks what
+//! it wrote, all over the same bytes.
 
 use crate::world::{World, pattern};
 
@@ -76,7 +76,7 @@ fn odd_writes(world: &World, expected: &mut [u8], byte: u8) {
     let commands: Vec<String> = places
         .iter()
         .map(|(offset, len)| format!("write -P {byte} {offset} {len}"))
-        .chain([format!("write -z 2097152 65536"), "flush".into()])
+        .chain(["write -z 2097152 65536".into(), "flush".into()])
         .collect();
     world.qemu_io(&commands.iter().map(String::as_str).collect::<Vec<_>>());
     for (offset, len) in places {

@@ -1,5 +1,5 @@
-//! Ways to serve: several arrays, several addresses, standard input, systemd's sockets, read-only; and
-//! clients that behave badly.
+//! Ways to serve: several arrays, several addresses, standard input, systemd's sockets, read-only;
+//! and clients that behave badly.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -270,4 +270,53 @@ fn a_tcp_port_that_is_taken_is_said_to_be() {
     let message = world.refused(&serve, 3, "PPT-3008");
     assert!(message.contains(&port.to_string()), "{message}");
     drop(TcpStream::connect(("127.0.0.1", port)));
+}
+
+#[test]
+fn an_array_of_arrays_survives_what_its_parts_survive() {
+    let world = World::new();
+    for name in ["left", "right"] {
+        let start =
+            ["create", name, "--level", "5", "--chunk", "16K", "--new-files", "16M", "--yes"];
+        let members: Vec<String> = (0..3).map(|index| format!("{name}{index}")).collect();
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        world.ok(&[&start[..], &members].concat());
+    }
+    let start = ["create", "tank", "--level", "0", "--chunk", "32K", "--scan", ".", "--yes"];
+    world.refused(&[&start[..], &["array:left", "array:middle"]].concat(), 5, "PPT-5001");
+    let plan = world.json(&[&start[..], &["array:left", "array:right"]].concat());
+    assert_eq!(plan["level"], "raid0");
+    let again = [&start[..], &["array:left", "array:right"]].concat();
+    let message = world.refused(&again, 3, "PPT-3001");
+    assert!(message.contains("array:left"), "{message}");
+
+    let server = world.serve(&["tank", "--scan", "."]);
+    let arrays = server.ready["arrays"].as_array().unwrap();
+    assert_eq!(arrays.len(), 3, "{}", server.ready);
+    let exports = world.tool("libnbd-bin", &["nbdinfo", "--list", &world.uri()]);
+    assert_eq!(exports.matches("export=").count(), 1, "only the outer one: {exports}");
+    let data = pattern(40 << 20, 11);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.order(&["fail", "left", "1"]);
+    world.order(&["fail", "right", "0"]);
+    world.order_refused(&["fail", "tank", "0"], 3, "PPT-3006");
+    world.order_refused(&["stop", "left"], 3, "PPT-3006");
+    assert!(world.content()[..data.len()] == data);
+    world.fio("4M");
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.file("new", 16 << 20);
+    world.order(&["add", "left", "new"]);
+    world.order(&["wait", "left", "--for", "whole", "--timeout", "60", "--quiet"]);
+    assert!(world.content()[..data.len()] == data);
+    world.order(&["stop", "tank"]);
+    assert_eq!(server.wait(), 0);
+    let examined = world.json(&["examine", "left0", "right1", "new"]);
+    for disk in examined["disks"].as_array().unwrap() {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+    }
+    let server = world.serve(&["tank", "--scan", ".", "--degraded"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0);
 }

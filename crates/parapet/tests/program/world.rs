@@ -1,8 +1,8 @@
 //! A folder of one's own, the program, servers that end with their test, and other people's tools.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -118,7 +118,7 @@ impl World {
             std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
         let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut out: Box<dyn BufRead> = Box::new(BufReader::new(child.stdout.take().unwrap()));
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
@@ -219,7 +219,7 @@ impl Drop for World {
 /// A server; killed with its test.
 pub struct Server {
     child: Child,
-    out: BufReader<ChildStdout>,
+    out: Box<dyn BufRead>,
     pub ready: Value,
 }
 

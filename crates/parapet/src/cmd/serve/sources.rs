@@ -3,12 +3,15 @@
 //! Opens disks, and sorts what a scan finds by array. Never decides whether an array can start.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use array::assemble::survey;
+use layout::md::Uuid;
 use os::{Options, Spawner};
 
+use crate::daemon::{Daemon, Served};
 use crate::disks::{self, Opened};
-use crate::engine;
+use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result, of_path};
 
 /// What the user named.
@@ -21,6 +24,9 @@ pub(crate) struct Sources<'a> {
     pub(crate) scan: Option<&'a Path>,
 }
 
+/// Arrays of arrays of arrays: more is a mistake.
+const DEPTH: usize = 4;
+
 /// The array wanted, and the disks that may be its members.
 type Group<'a> = (Option<String>, Vec<&'a Opened>);
 
@@ -28,8 +34,8 @@ impl Sources<'_> {
     /// Opens the disks.
     ///
     /// # Errors
-    /// If one of those named cannot be opened. That one is missing is only said: whether the array can
-    /// do without it is seen later.
+    /// If one of those named cannot be opened. That one is missing is only said: whether the array
+    /// can do without it is seen later.
     pub(crate) fn open(&self, read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
         let Some(folder) = self.scan else {
             return disks::open(&self.present()?, read_only, on);
@@ -61,7 +67,75 @@ impl Sources<'_> {
         Ok(there)
     }
 
-    /// Sorts the disks by array: one group if they were named, else one for each array that is wanted.
+    /// Starts the arrays that are wanted, and first those inside them; gives the ones wanted.
+    ///
+    /// An array that is made of arrays is only found by its name: what lies inside an array may as
+    /// well belong to whoever uses it.
+    ///
+    /// # Errors
+    /// If one cannot be started.
+    pub(crate) async fn gather(
+        &self,
+        assembly: &AssemblyFlags,
+        run: &RunFlags,
+        daemon: &Rc<Daemon>,
+    ) -> Result<Vec<Rc<Served>>> {
+        let disks = self.open(assembly.read_only, daemon.spawner())?;
+        let mut layer = Vec::new();
+        let inside = match self.name {
+            Some(name) => !is_among(&disks, name).await && self.is_inside(&disks).await,
+            None => false,
+        };
+        let groups = match inside {
+            false => self.group(&disks).await?,
+            true => every_group(&disks).await,
+        };
+        for (name, disks) in groups {
+            layer.push(start(name.as_deref(), &disks, assembly, run, daemon).await?);
+        }
+        if !inside {
+            return Ok(layer);
+        }
+        for _ in 0..DEPTH {
+            let wanted = |served: &&Rc<Served>| self.is_wanted(served.uuid(), served.array.name());
+            if let Some(found) = layer.iter().find(wanted) {
+                return Ok(vec![Rc::clone(found)]);
+            }
+            let disks: Vec<Opened> =
+                layer.iter().map(|inner| Opened::array(&inner.array)).collect();
+            let mut outer = Vec::new();
+            for (name, members) in every_group(&disks).await {
+                let served = start(name.as_deref(), &members, assembly, run, daemon).await?;
+                for inner in &layer {
+                    let path = Opened::array(&inner.array).path;
+                    if members.iter().any(|member| member.path == path) {
+                        inner.put_inside(&served);
+                    }
+                }
+                outer.push(served);
+            }
+            if outer.is_empty() {
+                break;
+            }
+            layer = outer;
+        }
+        let message = format!("no member of an array called {} was found", self.name.unwrap_or(""));
+        Err(Failure::new(Id::NoArray, message, "parapet examine shows what each disk says"))
+    }
+
+    fn is_wanted(&self, uuid: &str, name: &str) -> bool {
+        let same = |wanted: &str| Uuid::parse(wanted).is_some_and(|u| u.to_string() == uuid);
+        self.name.is_some_and(|wanted| wanted == name || same(wanted))
+    }
+
+    /// True if there are arrays among these disks at all, and the wanted one may be made of them.
+    async fn is_inside(&self, disks: &[Opened]) -> bool {
+        let survey = survey(engine::candidates(disks)).await;
+        survey.arrays.len() > 1
+    }
+
+    /// Sorts the disks by array: one group if they were named, else one for each array that is
+    /// wanted.
     ///
     /// # Errors
     /// If a scan found none, or several where one was meant.
@@ -70,7 +144,7 @@ impl Sources<'_> {
             return Ok(vec![(self.name.map(str::to_owned), disks.iter().collect())]);
         }
         let survey = survey(engine::candidates(disks)).await;
-        let uuid = self.name.and_then(layout::md::Uuid::parse);
+        let uuid = self.name.and_then(Uuid::parse);
         let mut groups = Vec::new();
         for (identity, group) in survey.arrays {
             if self.name.is_some_and(|name| uuid != Some(identity) && group.name != name) {
@@ -98,4 +172,41 @@ impl Sources<'_> {
             _ => Ok(groups),
         }
     }
+}
+
+/// True if a disk says it is a member of this array.
+async fn is_among(disks: &[Opened], wanted: &str) -> bool {
+    let survey = survey(engine::candidates(disks)).await;
+    let uuid = Uuid::parse(wanted);
+    survey.arrays.iter().any(|(found, group)| uuid == Some(*found) || group.name == wanted)
+}
+
+/// The members of each array among these disks.
+async fn every_group(disks: &[Opened]) -> Vec<Group<'_>> {
+    let survey = survey(engine::candidates(disks)).await;
+    let members = |candidates: &[array::assemble::Candidate]| {
+        let named = |opened: &&Opened| {
+            let path = opened.path.display().to_string();
+            candidates.iter().any(|candidate| candidate.name == path)
+        };
+        disks.iter().filter(named).collect()
+    };
+    let groups = survey.arrays.into_iter();
+    groups.map(|(uuid, group)| (Some(uuid.to_string()), members(&group.candidates))).collect()
+}
+
+/// Assembles and starts one array.
+async fn start(
+    name: Option<&str>,
+    disks: &[&Opened],
+    assembly: &AssemblyFlags,
+    run: &RunFlags,
+    daemon: &Rc<Daemon>,
+) -> Result<Rc<Served>> {
+    let on = daemon.spawner();
+    let found = engine::assemble(disks, &assembly.options(name), on).await?;
+    engine::tell_notes(&found);
+    let served = engine::start(found, disks, &run.host(on)).await;
+    run.limit(&served.array);
+    Ok(daemon.take_in(served))
 }
