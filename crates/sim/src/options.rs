@@ -94,8 +94,6 @@ pub struct Options {
     pub dangers: Dangers,
     /// How often something happens.
     pub incidents: usize,
-    /// In the end more members are lost than the level can bear.
-    pub overload: bool,
 }
 
 /// What the command line fixes; the rest is drawn.
@@ -131,7 +129,7 @@ impl Options {
             outer.shards = shards;
         }
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
-        let usual = rng.within(2, 12) * (64 << 10);
+        let usual = rng.within(4, 12) * (64 << 10);
         let unequal = rng.percent(30);
         let data_bytes = (0..disks)
             .map(|_| if unequal { usual + rng.below(4) * (32 << 10) } else { usual })
@@ -154,7 +152,6 @@ impl Options {
             hot_percent: rng.pick(&[0, 20, 60]),
             dangers: draw_dangers(&mut rng),
             incidents: rng.within(0, 12) as usize,
-            overload: rng.percent(10),
         }
     }
 }
@@ -281,12 +278,15 @@ impl fmt::Display for Options {
             writeln!(f, "each member: {inner}")?;
         }
         let Limits { volatile, zero, discard, discard_zeroes, .. } = self.build.limits;
-        write!(f, "disks: data bytes {:?}, {:?}, alike {}", self.data_bytes, self.build.fill, self.alike)?;
+        write!(
+            f,
+            "disks: data bytes {:?}, {:?}, alike {}",
+            self.data_bytes, self.build.fill, self.alike
+        )?;
         write!(f, ", latency {} us, volatile {volatile}, zero {zero:?}", self.build.latency_us)?;
         writeln!(f, ", discard {discard}, discard zeroes {discard_zeroes}")?;
         write!(f, "load: {} clients × {} requests", self.clients, self.requests)?;
         writeln!(f, ", mix {:?}, hot {} %", self.mix, self.hot_percent)?;
-        write!(f, "{} incidents: {:?}", self.incidents, self.dangers)?;
-        write!(f, "{}", if self.overload { ", overload" } else { "" })
+        write!(f, "{} incidents: {:?}", self.incidents, self.dangers)
     }
 }

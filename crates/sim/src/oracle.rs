@@ -30,12 +30,11 @@ const OPEN: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     value: Held,
-    begun: u64,
     /// When its effect was over; [`OPEN`] while it is under way.
     ended: u64,
     /// When it was superseded; [`OPEN`] while it may still be there.
     superseded: u64,
-    /// The write it belongs to.
+    /// The write it belongs to, named by when it began.
     write: u64,
 }
 
@@ -100,7 +99,7 @@ impl Oracle {
     /// An array of `bytes` that holds zeros, or something that nobody knows.
     pub fn new(bytes: u64, zeros: bool) -> Oracle {
         let value = if zeros { Held::Known(Value::ZERO) } else { Held::Unknown };
-        let first = Candidate { value, begun: 0, ended: 0, superseded: OPEN, write: 0 };
+        let first = Candidate { value, ended: 0, superseded: OPEN, write: 0 };
         let sectors = vec![vec![first]; (bytes / SECTOR) as usize];
         Oracle { sectors, now: 1, writes: BTreeMap::new(), reads: BTreeMap::new() }
     }
@@ -121,7 +120,7 @@ impl Oracle {
                 Put::Zeros => Held::Known(Value::ZERO),
                 Put::Anything => Held::Unknown,
             };
-            let new = Candidate { value, begun, ended: OPEN, superseded: OPEN, write: begun };
+            let new = Candidate { value, ended: OPEN, superseded: OPEN, write: begun };
             self.sectors[at as usize].push(new);
         }
         self.writes.insert(request, Under { sector, count, begun });
@@ -130,9 +129,13 @@ impl Oracle {
 
     /// The bytes of a write.
     pub fn fill(&self, request: Request, bytes: &mut [u8]) {
-        let under = &self.writes[&request];
+        self.fill_again(request, self.writes[&request].sector, bytes);
+    }
+
+    /// The bytes of a write that began at this sector, also after it has ended.
+    pub fn fill_again(&self, request: Request, first: u64, bytes: &mut [u8]) {
         for (at, sector) in bytes.chunks_exact_mut(SECTOR as usize).enumerate() {
-            Value::of(request.0, under.sector + at as u64).fill(sector);
+            Value::of(request.0, first + at as u64).fill(sector);
         }
     }
 

@@ -80,7 +80,7 @@ async fn live(world: World, options: Options) {
 }
 
 /// Makes disks, arrays of disks, and the clients' array of either.
-async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
+pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
     let mut sizes = options.data_bytes.iter();
     let mut disks = |count: usize, extra: u64| -> Vec<(String, Rc<dyn Disk>)> {
         (0..count)
@@ -166,11 +166,14 @@ async fn load(
 }
 
 /// Faults stop; people bring disks; the array must become whole.
-async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
+pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let world = &stage.world;
     world.tell(|| "HEAL".into());
     let until = world.clock.now().0 + HEAL_MICROS * 1000;
     world.disks().iter().for_each(|disk| disk.heal());
+    // What went wrong just now is noticed by then.
+    let deadlines = nodes.iter().map(|node| node.shape.bounds.deadline.as_micros() as u64);
+    world.pause(2 * deadlines.max().unwrap_or(0)).await;
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
     let build = sized(options.build, most + extra, lowest(options));
@@ -199,7 +202,7 @@ async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
 }
 
 /// A whole array has nothing to find, and reads as it should. Gives what it reads as.
-async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
+pub async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
     let world = &stage.world;
     for node in nodes {
         if node.geometry().redundancy() == 0 {
@@ -252,7 +255,7 @@ async fn read_all(stage: &Rc<Stage>) -> Vec<u8> {
 }
 
 /// The array stops, is looked at from behind, and starts again from its disks.
-async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
+pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
     let outer = &nodes[0];
     let geometry = outer.geometry();
     let seated = outer.seated();

@@ -1,0 +1,379 @@
+//! Disasters with a name each: what happens is scripted, how its parts interleave is not.
+//!
+//! Each story runs under several seeds, on the same parts as `cargo sim`: real create and assemble
+//! bytes, an oracle, and in the end an array that must be whole, clean and right.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::Mode;
+use array::status::SlotState;
+use io::{Completion, Disk, Done, Op, ZeroSupport};
+use layout::{Layout, Level, Slot};
+use sim::disk::SimDisk;
+use sim::medium::{Fill, SECTOR};
+use sim::node::Node;
+use sim::options::{Dangers, Options, Wish};
+use sim::oracle::{Oracle, Put, Request as Asked};
+use sim::scenario;
+use sim::trace::{Telling, Trace};
+use sim::workload::{Kind, Outcome, Request, Stage};
+use sim::world::World;
+
+/// An array, and whoever uses it.
+#[derive(Clone)]
+struct Play {
+    world: World,
+    options: Options,
+    nodes: Vec<Rc<Node>>,
+    stage: Rc<Stage>,
+}
+
+/// An ordinary array of this level: 8 KiB chunks, quick disks that start as zeros.
+fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
+    let mut options = Options::draw(seed, Wish { level: Some(Level::Raid5), shards: Some(1) });
+    options.inner = None;
+    let shape = &mut options.outer;
+    (shape.layout, shape.members) = (layout, members);
+    shape.version = layout::md::Version::V1_2;
+    shape.chunk_bytes = if layout == Layout::Raid1 { 0 } else { 8192 };
+    (shape.bitmap_chunk, shape.check_reads, shape.region_bytes) = (Some(16 << 10), false, 64 << 10);
+    shape.bounds = array::Bounds {
+        deadline: Duration::from_millis(50),
+        clean_delay: Duration::from_millis(2),
+        region_linger: Duration::from_millis(5),
+        unit_bytes: 64 << 10,
+        checkpoint_bytes: 16 << 10,
+        job_units: 1,
+        ..array::Bounds::default()
+    };
+    options.data_bytes = vec![256 << 10; members];
+    options.build.fill = Fill::Zeros;
+    options.build.latency_us = 50;
+    options.build.limits.zero = ZeroSupport::Fast;
+    options.dangers = Dangers::default();
+    options
+}
+
+/// Plays a story under some seeds; ends with an array that must be whole and right.
+fn play<F>(options: impl Fn(u64) -> Options, script: impl Fn(Play) -> F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    for seed in 0..8 {
+        let world = World::new(seed, Trace::new(Telling::Nothing));
+        let options = options(seed);
+        let (stage_world, drawn) = (world.clone(), options.clone());
+        let made = world.run(async move {
+            let nodes = scenario::make(&stage_world, &drawn).await;
+            let capacity = nodes[0].geometry().capacity();
+            let stage = Stage::new(&stage_world, &nodes[0], Oracle::new(capacity, true));
+            (nodes, stage)
+        });
+        let (nodes, stage) = made.expect("an array is made");
+        let play = Play { world: world.clone(), options, nodes, stage };
+        let script = script(play.clone());
+        let told = world.run(async move {
+            script.await;
+            scenario::heal(&play.stage, &play.nodes, &play.options).await;
+            let content = scenario::converged(&play.stage, &play.nodes).await;
+            scenario::rest(&play.stage, &play.nodes, &content).await;
+        });
+        if let Err(stall) = told {
+            panic!("seed {seed}: {stall}");
+        }
+        world.executor.abort_all();
+    }
+}
+
+impl Play {
+    fn node(&self) -> &Rc<Node> {
+        &self.nodes[0]
+    }
+
+    fn disk(&self, slot: usize) -> Rc<SimDisk> {
+        self.node().disk_in(Slot::new(slot)).expect("a simulated disk holds the slot")
+    }
+
+    fn capacity(&self) -> u64 {
+        self.node().geometry().capacity()
+    }
+
+    async fn perform(&self, kind: Kind, offset: u64, len: u64) {
+        let (sector, count) = (offset / SECTOR, len / SECTOR);
+        let request = Request { kind, sector, count, fua: false, pause: 0 };
+        assert_eq!(self.stage.perform((0, 0), request).await, Outcome::Answered);
+    }
+
+    async fn write(&self, offset: u64, len: u64) {
+        self.perform(Kind::Write(1), offset, len).await;
+    }
+
+    async fn read(&self, offset: u64, len: u64) {
+        self.perform(Kind::Read(1), offset, len).await;
+    }
+
+    async fn fill(&self) {
+        let step = 32 << 10;
+        for at in (0..self.capacity()).step_by(step as usize) {
+            self.write(at, step.min(self.capacity() - at)).await;
+        }
+    }
+
+    /// Sends a write and does not wait.
+    fn send(&self, offset: u64, len: u64) -> (Asked, Completion<Done>) {
+        let asked = self.stage.oracle.borrow_mut().write(offset, len, Put::Pattern);
+        let mut bytes = self.world.pool.take(len as usize);
+        self.stage.oracle.borrow().fill(asked, &mut bytes);
+        (asked, self.node().array().submit(Op::write(offset, bytes.freeze())))
+    }
+
+    async fn settle(&self, (asked, completion): (Asked, Completion<Done>)) {
+        completion.await.result.expect("within the budget of the level");
+        self.stage.oracle.borrow_mut().acknowledge(asked);
+    }
+
+    async fn spare(&self) -> array::MemberId {
+        let most = *self.options.data_bytes.iter().max().expect("there are disks");
+        let mut build = self.options.build;
+        build.limits.bytes = scenario::RESERVED + most;
+        let disk = self.world.disk(build);
+        let name = disk.name.clone();
+        self.node().add(disk, &name).await.expect("a disk that is large enough")
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        for _ in 0..100_000 {
+            if holds() {
+                return;
+            }
+            self.world.pause(100).await;
+        }
+        panic!("never: {what}: {:#?}", self.node().status());
+    }
+
+    fn state(&self, slot: usize) -> SlotState {
+        self.node().status().slots[slot].state
+    }
+}
+
+fn raid5(seed: u64) -> Options {
+    ordinary(seed, Layout::default_for(Level::Raid5, 5), 5)
+}
+
+fn raid6(seed: u64) -> Options {
+    ordinary(seed, Layout::default_for(Level::Raid6, 6), 6)
+}
+
+#[test]
+fn two_members_of_a_raid6_vanish_under_writes() {
+    play(raid6, |play| async move {
+        play.fill().await;
+        let sent: Vec<_> = (0..24).map(|at| play.send(at * 20_480, 16 << 10)).collect();
+        play.world.pause(60).await;
+        play.disk(1).set_gone(true);
+        play.disk(4).set_gone(true);
+        for one in sent {
+            play.settle(one).await;
+        }
+        assert_eq!(play.state(1), SlotState::Missing);
+        assert_eq!(play.state(4), SlotState::Missing);
+        play.read(0, play.capacity()).await;
+    });
+}
+
+#[test]
+fn the_spare_fails_during_its_rebuild() {
+    play(raid5, |play| async move {
+        play.fill().await;
+        play.disk(2).set_gone(true);
+        play.write(0, 64 << 10).await;
+        play.spare().await;
+        let begun =
+            |play: &Play| matches!(play.state(2), SlotState::Rebuilding { below } if below > 0);
+        play.until("rebuild", || begun(&play)).await;
+        play.disk(2).set_write_error(true);
+        play.until("the spare is out", || play.state(2) == SlotState::Missing).await;
+        play.read(0, play.capacity()).await;
+        play.spare().await;
+        play.until("whole", || play.state(2) == SlotState::InSync).await;
+    });
+}
+
+#[test]
+fn a_hung_member_is_lost_and_its_writes_land_late() {
+    play(raid5, |play| async move {
+        play.fill().await;
+        let hung = play.disk(0);
+        hung.set_hung(true);
+        let sent: Vec<_> = (0..8).map(|at| play.send(at * 32_768, 32 << 10)).collect();
+        for one in sent {
+            play.settle(one).await;
+        }
+        assert_eq!(play.state(0), SlotState::Missing);
+        assert!(hung.in_flight() > 0, "its operations are still under way");
+        play.spare().await;
+        play.until("whole", || play.state(0) == SlotState::InSync).await;
+        play.write(0, 64 << 10).await;
+        hung.set_hung(false);
+        play.until("late answers", || hung.in_flight() == 0).await;
+        assert!(hung.counts().late > 0);
+        play.read(0, play.capacity()).await;
+    });
+}
+
+#[test]
+fn writes_to_different_rows_of_one_stripe_run_in_parallel() {
+    play(
+        |seed| ordinary(seed, Layout::default_for(Level::Raid5, 9), 9),
+        |play| async move {
+            play.fill().await;
+            // Left-symmetric, stripe 0: chunk 0 is on slot 0, chunk 1 on slot 1, parity on slot 8.
+            // Written just before, the stripe is marked: marks go to every member.
+            play.write(0, 512).await;
+            play.disk(0).set_hung(true);
+            let first = play.send(0, 512);
+            let other_row = play.send(8192 + 4096, 512);
+            let same_row = play.send(8192, 512);
+            play.settle(other_row).await;
+            assert_eq!(play.state(0), SlotState::InSync, "the first still waits for its member");
+            let mut same_row = same_row;
+            assert!(same_row.1.take_ready().is_none(), "one row, one after the other");
+            play.disk(0).set_hung(false);
+            play.settle(first).await;
+            play.settle(same_row).await;
+            assert_eq!(play.state(0), SlotState::InSync);
+        },
+    );
+}
+
+#[test]
+fn overlapping_writes_land_in_order_of_arrival() {
+    for layout in [Layout::default_for(Level::Raid6, 6), Layout::Raid1] {
+        play(
+            |seed| ordinary(seed, layout, 6),
+            |play| async move {
+                let sent: Vec<_> = (0..12).map(|at| play.send(at * 512, 24 << 10)).collect();
+                let last = sent.last().expect("twelve").0;
+                for one in sent {
+                    play.settle(one).await;
+                }
+                let mut expected = vec![0; 24 << 10];
+                play.stage.oracle.borrow().fill_again(last, 11, &mut expected);
+                let buf = play.world.pool.take(24 << 10);
+                let done = play.node().array().submit(Op::read(11 * 512, buf)).await;
+                assert!(done.into_buf()[..] == expected[..], "the last that came is what is there");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_read_error_is_repaired_in_place() {
+    play(raid6, |play| async move {
+        play.fill().await;
+        let disk = play.disk(3);
+        let start = disk.limits().bytes - play.node().geometry().member_bytes(Slot::new(3));
+        disk.set_unreadable(start + (16 << 10), 24 << 10, false);
+        play.read(0, play.capacity()).await;
+        assert!(disk.unreadable() < 48, "data is rewritten when it is read");
+        play.node().array().scrub(true).expect("nothing else is under way");
+        play.until("repaired", || disk.unreadable() == 0).await;
+        assert_eq!(play.state(3), SlotState::InSync, "and not failed for it");
+        let repaired = |play: &Play| {
+            play.node().status().slots[3].member.as_ref().map_or(0, |member| member.repaired_bytes)
+        };
+        play.until("counted", || repaired(&play) >= 24 << 10).await;
+    });
+}
+
+#[test]
+fn the_source_of_a_replacement_dies_half_way() {
+    play(raid5, |play| async move {
+        play.fill().await;
+        let spare = play.spare().await;
+        play.node().array().replace(Slot::new(1), spare).await.expect("a whole slot and a spare");
+        let copying =
+            |play: &Play| matches!(play.state(1), SlotState::Replacing { below } if below > 0);
+        play.until("copying", || copying(&play)).await;
+        play.disk(1).set_gone(true);
+        play.write(0, 64 << 10).await;
+        let taken = |play: &Play| {
+            matches!(play.state(1), SlotState::Rebuilding { below } if below > 0)
+                || play.state(1) == SlotState::InSync
+        };
+        play.until("the copy goes on as a rebuild", || taken(&play)).await;
+        play.until("whole", || play.state(1) == SlotState::InSync).await;
+    });
+}
+
+#[test]
+fn a_rebuild_goes_on_after_a_stop() {
+    play(raid5, |play| async move {
+        play.fill().await;
+        play.disk(1).set_gone(true);
+        play.write(0, 64 << 10).await;
+        play.spare().await;
+        let half = play.capacity() / 3;
+        let begun =
+            |play: &Play| matches!(play.state(1), SlotState::Rebuilding { below } if below > half);
+        play.until("a third is rebuilt", || begun(&play)).await;
+        play.node().stop().await.expect("stops");
+        play.node().assemble().await.expect("assembles");
+        let SlotState::Rebuilding { below } = play.state(1) else { panic!("rebuilt already") };
+        assert!(below >= half, "it goes on where it was, not from the start: {below} of {half}");
+        play.until("whole", || play.state(1) == SlotState::InSync).await;
+    });
+}
+
+#[test]
+fn a_raid50_loses_one_member_in_each_half() {
+    let nested = |seed| {
+        let mut options = ordinary(seed, Layout::default_for(Level::Raid0, 2), 2);
+        let mut inner = ordinary(seed, Layout::default_for(Level::Raid5, 4), 4).outer;
+        inner.bounds.deadline = Duration::from_millis(20);
+        options.outer.bounds.deadline = Duration::from_millis(1000);
+        options.inner = Some(inner);
+        options.data_bytes = vec![256 << 10; 8];
+        options
+    };
+    play(nested, |play| async move {
+        play.fill().await;
+        let sent: Vec<_> = (0..8).map(|at| play.send(at * 65_536, 60 << 10)).collect();
+        play.world.pause(50).await;
+        for half in &play.nodes[1..] {
+            half.disk_in(Slot::new(2)).expect("a disk").set_gone(true);
+        }
+        for one in sent {
+            play.settle(one).await;
+        }
+        play.read(0, play.capacity()).await;
+        assert_eq!(play.state(0), SlotState::InSync, "above nothing is noticed");
+        for half in &play.nodes[1..] {
+            assert_eq!(half.unwell().count(), 1);
+        }
+    });
+}
+
+#[test]
+fn more_is_lost_than_a_raid5_can_bear() {
+    play(raid5, |play| async move {
+        play.fill().await;
+        play.world.pause(100_000).await;
+        play.stage.overloaded.set(true);
+        let (a, b) = (play.disk(0), play.disk(1));
+        a.set_gone(true);
+        b.set_gone(true);
+        play.read(0, 64 << 10).await;
+        play.until("broken", || play.node().status().mode == Mode::Broken).await;
+        play.write(128 << 10, 4096).await;
+        // The cause is repaired: nothing that was acknowledged is missing.
+        let _ = play.node().stop().await;
+        a.set_gone(false);
+        b.set_gone(false);
+        play.stage.overloaded.set(false);
+        play.node().assemble().await.expect("its members are as they were");
+        play.read(0, play.capacity()).await;
+    });
+}
