@@ -258,8 +258,8 @@ impl Shard {
         .await
     }
 
-    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a stripe
-    /// is far more than a unit.
+    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a
+    /// stripe is far more than a unit.
     pub(crate) fn unit_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;

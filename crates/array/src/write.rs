@@ -1,12 +1,12 @@
 //! Writing: the plan of each row, carried out.
 //!
 //! ```text
-//!          ┌─ plan ─┐   ┌── read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌─ write d′ P′ Q′ ─┐
-//!  rows ──▶│ table  │──▶│ (nothing if full)  │──▶│ absolute bytes  │──▶│ all at once      │──▶ done
-//!          └───▲────┘   └─────────┬──────────┘   └─────────────────┘   └────────┬─────────┘
-//!              └── plan anew ◀────┘ a read failed                               │ a write failed
-//!                                         the member is lost; wait for the new epoch;
-//!                                         send the same bytes again where they still belong
+//!         ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
+//!  rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
+//!         └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
+//!             └── plan anew ◀────┘ a read failed                             │ a write failed
+//!                                       the member is lost; wait for the new epoch;
+//!                                       send the same bytes again where they still belong
 //! ```
 //!
 //! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on

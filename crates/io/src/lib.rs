@@ -3,7 +3,7 @@
 //! ```text
 //!    array   net          speak only this
 //!       \    /
-//!         io              Disk · Stream · Clock · Mailbox, and the buffers that travel through them
+//!         io              Disk · Stream · Clock · Mailbox, and the buffers that travel there
 //!       /    \
 //!     os      sim         the real world, the pretend world
 //! ```

@@ -1,8 +1,8 @@
-//! numbers → numbers: where every byte of an array lives, what to do to read or write it, and the bytes
-//! that describe an array on its members.
+//! numbers → numbers: where every byte of an array lives, what to do to read or write it, and the
+//! bytes that describe an array on its members.
 //!
-//! Owns geometry, plans and on-disk formats. Never does I/O, never looks at a clock, never allocates on
-//! the data path.
+//! Owns geometry, plans and on-disk formats. Never does I/O, never looks at a clock, never
+//! allocates on the data path.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]

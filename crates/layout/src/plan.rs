@@ -26,14 +26,20 @@
 //! First line that holds wins; *touched* slots get new bytes, *kept* slots are the other data
 //! slots.
 //!
-//! | a parity is writable | holds                                            | method            | reads |
-//! |----------------------|--------------------------------------------------|-------------------|-------|
-//! | no                   |                                                  | `DataOnly`        | nothing |
-//! | yes                  | everything is touched                            | `Full`            | nothing |
-//! | yes                  | synced; touched and writable parity all readable, and fewer than kept, or kept not all readable | `ReadModifyWrite` | touched + parity |
-//! | yes                  | kept all readable                                | `Reconstruct`     | kept |
-//! | yes                  | what is unreadable can be recovered              | `Recover`         | all readable data + parity as needed |
-//! | yes                  | otherwise                                        | data is lost      | |
+//! ```text
+//!   parity  what holds                                        method           reads
+//!   ──────  ────────────────────────────────────────────────  ───────────────  ────────────────────
+//!   none                                                      DataOnly         nothing
+//!   some    everything is touched                             Full             nothing
+//!   some    synced; touched and parity readable; they are     ReadModifyWrite  touched + parity
+//!           fewer than kept, or kept is not all readable
+//!   some    kept is all readable                              Reconstruct      kept
+//!   some    what cannot be read can be recovered              Recover          all data that can be
+//!                                                                              read + parity needed
+//!   some    otherwise                                         data is lost
+//! ```
+//!
+//! *Parity* is what parity slots are writable.
 //!
 //! A row that is not synced is never updated by `ReadModifyWrite`: wrong parity would stay wrong.
 

@@ -1,7 +1,7 @@
 //! Slots and sets of slots, and the few numbers that must not be mixed up.
 //!
-//! Offsets and lengths are plain `u64` bytes everywhere outside the on-disk formats; a name says which
-//! space they live in (`array_offset`, `member_offset`). An index is a type of its own.
+//! Offsets and lengths are plain `u64` bytes everywhere outside the on-disk formats; a name says
+//! which space they live in (`array_offset`, `member_offset`). An index is a type of its own.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! Every small row, every state, every request: the plan is carried out on numbers and must leave a row
-//! from which everything can be had back.
+//! Every small row, every state, every request: the plan is carried out on numbers and must leave a
+//! row from which everything can be had back.
 
 use super::*;
 use std::vec::Vec;
@@ -170,7 +170,8 @@ fn every_write_leaves_a_row_that_holds_the_data() {
             }] += 1;
             assert!(state.synced || plan.method != Method::ReadModifyWrite);
 
-            // What was not touched is unchanged, on the members and as far as it could be recovered.
+            // What was not touched is unchanged, on the members and as far as it could be
+            // recovered.
             for slot in roles.data.difference(touched).iter() {
                 assert_eq!(row.bytes[slot.index()], before[slot.index()], "kept data changed");
                 if matches!(plan.method, Method::Recover(_)) {
