@@ -33,7 +33,7 @@ const STEPS: &[Step] = &[
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 10),
     step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 25),
-    step("simulator", "a minute of fresh seeds", "cargo sim --seconds 60", 10),
+    step("simulator", "a minute of fresh seeds", "cargo sim --seconds 60", 3),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 5),
     step(
         "manual",

@@ -522,8 +522,8 @@ impl Ledger {
         failures
     }
 
-    /// Gives a spare the very size of the member that it will replace: where members are not all of a
-    /// size (linear, RAID 0) the sizes decide where every byte lives.
+    /// Gives a spare the very size of the member that it will replace: where members are not all of
+    /// a size (linear, RAID 0) the sizes decide where every byte lives.
     ///
     /// # Errors
     /// Refused if the spare has less room.

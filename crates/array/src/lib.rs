@@ -3,9 +3,9 @@
 //! ```text
 //!            Array            requests in, units out; the verbs of an array's life
 //!           /     \
-//!      Shard …   Keeper       rows and data                 membership, superblocks, marks, jobs
+//!      Shard …   Keeper       rows and data              membership, superblocks, marks, jobs
 //!        |          |
-//!   layout::plan  Ledger      what to do, as a value        the members' bytes that describe the array
+//!   layout::plan  Ledger      what to do, as a value     the members' bytes about the array
 //!        |
 //!     Batch ──▶ io::Disk      member operations
 //! ```

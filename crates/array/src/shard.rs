@@ -1,8 +1,8 @@
 //! A shard: the part of an array that one thread works on.
 //!
 //! ```text
-//!   units ──▶ queue ──▶ workers ──▶ lock rows ──▶ mark regions ──▶ gate ──▶ plan, read, compute, write
-//!                                                                   │
+//!   units ─▶ queue ─▶ workers ─▶ lock rows ─▶ mark regions ─▶ gate ─▶ plan, read, compute, write
+//!                                                              │
 //!   keeper ◀── lost, still, mark, quiet ── messages ── close, open, marked, recovered ──▶
 //! ```
 //!

@@ -27,16 +27,16 @@
 //! slots.
 //!
 //! ```text
-//!   parity  what holds                                        method           reads
-//!   ──────  ────────────────────────────────────────────────  ───────────────  ────────────────────
-//!   none                                                      DataOnly         nothing
-//!   some    everything is touched                             Full             nothing
-//!   some    synced; touched and parity readable; they are     ReadModifyWrite  touched + parity
+//!   parity  what holds                                       method           reads
+//!   ──────  ───────────────────────────────────────────────  ───────────────  ──────────────────
+//!   none                                                     DataOnly         nothing
+//!   some    everything is touched                            Full             nothing
+//!   some    synced; touched and parity readable; they are    ReadModifyWrite  touched + parity
 //!           fewer than kept, or kept is not all readable
-//!   some    kept is all readable                              Reconstruct      kept
-//!   some    what cannot be read can be recovered              Recover          all data that can be
-//!                                                                              read + parity needed
-//!   some    otherwise                                         data is lost
+//!   some    kept is all readable                             Reconstruct      kept
+//!   some    what cannot be read can be recovered             Recover          readable data, and
+//!                                                                             parity as needed
+//!   some    otherwise                                        data is lost
 //! ```
 //!
 //! *Parity* is what parity slots are writable.
