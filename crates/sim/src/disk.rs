@@ -286,7 +286,8 @@ impl SimDisk {
         Duration::from_nanos(spread * tail)
     }
 
-    // ---- damage ----------------------------------------------------------------------------------
+    // ---- damage
+    // ----------------------------------------------------------------------------------
 
     /// From now on nothing is answered but with `Gone`; or the disk is back.
     pub fn set_gone(&self, gone: bool) {
@@ -350,8 +351,8 @@ impl SimDisk {
         self.damage.unreadable.borrow().len()
     }
 
-    /// The process that uses the disk dies: each operation under way has landed, partly or wholly, or
-    /// never will. The disk itself goes on, its cache too.
+    /// The process that uses the disk dies: each operation under way has landed, partly or wholly,
+    /// or never will. The disk itself goes on, its cache too.
     pub fn abandon(&self) {
         let flights = std::mem::take(&mut *self.flights.borrow_mut());
         for mut flight in flights.into_values() {
@@ -375,7 +376,8 @@ impl SimDisk {
         self.medium.borrow_mut().cut(&mut self.rng.borrow_mut());
     }
 
-    // ---- looking from behind ---------------------------------------------------------------------
+    // ---- looking from behind
+    // ---------------------------------------------------------------------
 
     /// Copies bytes out, past all damage.
     pub fn peek(&self, offset: u64, into: &mut [u8]) {

@@ -1,8 +1,8 @@
 //! Tasks under a seed: among those that are ready, chance decides who goes next.
 //!
 //! Owns the tasks and the order in which they are polled. Never touches time but through the clock;
-//! never sleeps. When nobody is ready, time leaps; when time has nowhere to go either, the run hangs,
-//! and says who waits.
+//! never sleeps. When nobody is ready, time leaps; when time has nowhere to go either, the run
+//! hangs, and says who waits.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -121,8 +121,8 @@ impl Executor {
         drop(all);
     }
 
-    /// Polls ready tasks until `main` has ended. `leap` moves time when nobody is ready; it gives false
-    /// when nothing is due.
+    /// Polls ready tasks until `main` has ended. `leap` moves time when nobody is ready; it gives
+    /// false when nothing is due.
     ///
     /// # Errors
     /// If the run hangs or spins.

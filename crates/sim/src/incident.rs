@@ -1,8 +1,8 @@
 //! What goes wrong, and what the people in charge do: drawn before the run, decided at its moment.
 //!
-//! An incident names its victim by numbers, not by names: whoever sits there when it comes. What the
-//! level could not survive is not done (see the budget in `node.rs`), or, where a person may ask for it,
-//! must be refused.
+//! An incident names its victim by numbers, not by names: whoever sits there when it comes. What
+//! the level could not survive is not done (see the budget in `node.rs`), or, where a person may
+//! ask for it, must be refused.
 
 use std::rc::Rc;
 
@@ -250,11 +250,8 @@ impl Director {
     }
 
     async fn spare(&self, node: &Node) {
-        if self.nodes.len() > 1
-            && Rc::ptr_eq(&self.nodes[0], &self.stage.node)
-            && node.name == self.nodes[0].name
-        {
-            // A spare of arrays would be an array: they come back instead.
+        if self.nodes.len() > 1 && node.name == self.stage.node.name {
+            // Its spares would be arrays: those that were lost come back instead.
             return;
         }
         let disk = self.stage.world.disk(self.build);
@@ -276,7 +273,8 @@ impl Director {
         assert!(plain, "{}: {what} was refused: {}", node.name, chain(error));
     }
 
-    /// A disk that was lost is repaired and comes back, by bitmap if it may, otherwise as a new one.
+    /// A disk that was lost is repaired and comes back, by bitmap if it may, otherwise as a new
+    /// one.
     pub async fn readd(&self, node: &Node, choice: u64) {
         let lost = node.lost();
         if lost.is_empty() {
@@ -351,8 +349,8 @@ impl Director {
         stage.stirred.raise();
     }
 
-    /// The process dies, if the array is whole: what it was doing can then be put right. Where parity
-    /// or a copy is missing that takes the log of a later day.
+    /// The process dies, if the array is whole: what it was doing can then be put right. Where
+    /// parity or a copy is missing that takes the log of a later day.
     async fn kill(&self) {
         let (stage, node) = (&self.stage, &self.stage.node);
         let whole =

@@ -1,18 +1,19 @@
-//! The pretend world in which Parapet is tested: disks, time, faults and an oracle, all from one seed.
+//! The pretend world in which Parapet is tested: disks, time, faults and an oracle, all from one
+//! seed.
 //!
 //! ```text
-//!   seed ──▶ options ──▶ requests, incidents          drawn before the run, each from its own stream
+//!   seed ──▶ options ──▶ requests, incidents      drawn before the run, each from its own stream
 //!                            │
-//!            executor ◀──▶ array ◀──▶ disks           one thread, virtual time, seeded order
+//!            executor ◀──▶ array ◀──▶ disks       one thread, virtual time, seeded order
 //!                            │          │
-//!                          oracle     check           what a read may return; what lies on members
+//!                          oracle     check       what a read may return; what lies on members
 //! ```
 //!
-//! The engine under test is the real one, over disks that reorder, hang, vanish and lie broken. Nothing
-//! here knows how it works inside: what it promises is enough.
+//! The engine under test is the real one, over disks that reorder, hang, vanish and lie broken.
+//! Nothing here knows how it works inside: what it promises is enough.
 //!
-//! Invariant: a run depends on its seed and on the code alone. The same seed twice gives the same hash
-//! of every event.
+//! Invariant: a run depends on its seed and on the code alone. The same seed twice gives the same
+//! hash of every event.
 #![forbid(unsafe_code)]
 
 pub mod check;

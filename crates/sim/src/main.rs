@@ -1,4 +1,5 @@
 //! `cargo sim`: runs seeds, and tells the story of those that fail.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

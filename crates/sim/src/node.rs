@@ -1,9 +1,9 @@
 //! An array in the world: its members, its life, and what it can lose.
 //!
 //! A node is what a host with one array does: makes it out of disks, starts it, stops it, puts it
-//! together again from whatever disks there are. Also here is the *damage budget*: a member may only be
-//! harmed if the level survives it together with everyone who is not well. So in every run but the
-//! overloaded ones, an error that reaches a client is a bug.
+//! together again from whatever disks there are. Also here is the *damage budget*: a member may
+//! only be harmed if the level survives it together with everyone who is not well. So in every run
+//! but the overloaded ones, an error that reaches a client is a bug.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -199,8 +199,8 @@ impl Node {
         result
     }
 
-    /// The process dies: the array is gone, in whatever it was doing. What its disks had under way has
-    /// landed or not.
+    /// The process dies: the array is gone, in whatever it was doing. What its disks had under way
+    /// has landed or not.
     pub fn kill(&self) {
         self.array.take();
         if let Some((run, log)) = self.tasks.take() {

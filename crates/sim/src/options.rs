@@ -1,7 +1,7 @@
 //! What a run is like: drawn from its seed, printed before it starts.
 //!
-//! Each run has only some of the abilities and dangers there are (swarm testing: Groce et al., ISSTA
-//! 2012): a feature that is always on hides what happens without it.
+//! Each run has only some of the abilities and dangers there are (swarm testing: Groce et al.,
+//! ISSTA 2012): a feature that is always on hides what happens without it.
 
 use std::fmt;
 use std::time::Duration;

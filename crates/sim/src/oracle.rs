@@ -1,7 +1,7 @@
 //! What a read may return.
 //!
-//! The array is a register per 512-byte sector. The oracle keeps for each sector the *candidates*: the
-//! values that it may hold, each with the time in which its write took effect.
+//! The array is a register per 512-byte sector. The oracle keeps for each sector the *candidates*:
+//! the values that it may hold, each with the time in which its write took effect.
 //!
 //! ```text
 //!   write A  ├────────┤                         A and B overlap: either may be last
@@ -13,7 +13,8 @@
 //! ```
 //!
 //! - A write that was acknowledged supersedes every candidate that had ended before it began.
-//! - A write that failed, or was under way when its host died, is a candidate and supersedes nothing.
+//! - A write that failed, or was under way when its host died, is a candidate and supersedes
+//!   nothing.
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!

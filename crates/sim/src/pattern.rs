@@ -1,8 +1,8 @@
 //! What sectors hold, as one number each.
 //!
-//! Every sector that a test writes is filled with a pattern grown from its *value*: the number of the
-//! write and the address of the sector. So a sector from another place, or from another time, or half
-//! of one, is told from the right one; and an oracle needs eight bytes for each sector.
+//! Every sector that a test writes is filled with a pattern grown from its *value*: the number of
+//! the write and the address of the sector. So a sector from another place, or from another time,
+//! or half of one, is told from the right one; and an oracle needs eight bytes for each sector.
 
 use crate::medium::SECTOR;
 use crate::rng::mix;

@@ -1,7 +1,7 @@
 //! One run: an array is made, used while things go wrong, healed, and held against the oracle.
 //!
 //! ```text
-//!   make ── load, incidents ── heal ── scrub, read all ── stop ── look from behind ── assemble, read all
+//!   make ── load, incidents ── heal ── scrub, read all ── stop ── look ── assemble, read all
 //!           │                  │
 //!           safety: no wrong   liveness: once faults stop, the array
 //!           byte, no needless  becomes whole by itself and by those

@@ -1,8 +1,8 @@
 //! What happened: a running hash of everything, and, when asked for, a story that can be read.
 //!
-//! Two runs of one seed must end on the same hash, bit for bit; a difference means that something from
-//! outside (an address, a hash order, a real clock) has got in. The story is told only on the second
-//! run of a seed that failed: telling it costs time, and does not change what happens.
+//! Two runs of one seed must end on the same hash, bit for bit; a difference means that something
+//! from outside (an address, a hash order, a real clock) has got in. The story is told only on the
+//! second run of a seed that failed: telling it costs time, and does not change what happens.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Clients: many requests under way at once, each answer held against the oracle.
 //!
-//! The requests are drawn before the run, each client's from a stream of its own, so that one can be
-//! taken away without changing the others. Offsets are fractions of the array: a request means the
-//! same on an array of another size.
+//! The requests are drawn before the run, each client's from a stream of its own, so that one can
+//! be taken away without changing the others. Offsets are fractions of the array: a request means
+//! the same on an array of another size.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -171,7 +171,8 @@ impl Stage {
                 self.stirred.raise();
                 match outcome {
                     Outcome::Answered => break,
-                    // What was under way when the array died may have been done: it is not repeated.
+                    // What was under way when the array died may have been done: it is not
+                    // repeated.
                     Outcome::Died => break,
                     Outcome::Stopping => self.world.pause(500).await,
                 }
