@@ -16,6 +16,7 @@ use parity::Kernel;
 use crate::assemble::{Assembly, Joined};
 use crate::bounds::Bounds;
 use crate::decisions::{Decisions, Local};
+use crate::durable::CacheMode;
 use crate::error::{Error, Result};
 use crate::keeper::{Command, Keeper, Start};
 use crate::marks::Intent;
@@ -38,6 +39,8 @@ pub struct Host {
     pub bounds: Bounds,
     /// Shards; all on this thread.
     pub shards: usize,
+    /// When writes are acknowledged.
+    pub cache: CacheMode,
     /// Compare parity on every read.
     pub check_reads: bool,
     /// Who makes write intents durable, if it is not the members' bitmap.
@@ -58,6 +61,7 @@ impl Host {
             kernel,
             bounds,
             shards: 1,
+            cache: CacheMode::None,
             check_reads: false,
             intent: None,
             decisions: None,
@@ -108,7 +112,8 @@ impl Array {
         let geometry = Rc::new(geometry);
         let name = ledger.facts().name.clone();
         let mark_bytes = ledger.facts().mark_bytes.unwrap_or(geometry.region_bytes());
-        let limits = limits(&geometry, &members, configuration.mode);
+        let mut limits = limits(&geometry, &members, configuration.mode);
+        limits.volatile &= host.cache == CacheMode::None;
         let setup = || Setup {
             discard_zeroes: limits.discard_zeroes,
             name: name.clone(),
@@ -117,6 +122,7 @@ impl Array {
             kernel: host.kernel,
             clock: Rc::clone(&host.clock),
             mark_bytes,
+            cache: host.cache,
             check_reads: host.check_reads,
             parity: host.parity,
         };

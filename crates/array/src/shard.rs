@@ -27,6 +27,7 @@ use parity::Kernel;
 use crate::balance::Balancer;
 use crate::batch::{Batch, Failure, Manner};
 use crate::bounds::Bounds;
+use crate::durable::{CacheMode, Flushes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::{Gate, Inside};
 use crate::locks::{Claim, Locks, Rows};
@@ -52,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) mark_bytes: u64,
     /// The array promises that discarded bytes read as zeros.
     pub(crate) discard_zeroes: bool,
+    /// When writes are acknowledged.
+    pub(crate) cache: CacheMode,
     /// Compare parity on each read.
     pub(crate) check_reads: bool,
     /// Compute parity at all: off only to measure what it costs.
@@ -70,6 +73,7 @@ pub(crate) struct Shard {
     pub(crate) watch: Watch,
     pub(crate) balancer: Balancer,
     pub(crate) requests: Requests,
+    pub(crate) flushes: Flushes,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
@@ -162,6 +166,7 @@ impl Shard {
             watch: Watch::default(),
             balancer: Balancer::default(),
             requests: Requests::new(),
+            flushes: Flushes::default(),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
             marks: Marks::new(intent),
@@ -325,13 +330,22 @@ impl Shard {
             self.stirred.raise();
         }
         drop(claim);
+        let result = match result {
+            Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
+                self.make_durable(work).await
+            }
+            other => other,
+        };
         self.finish(unit, gain, result);
     }
 
+    /// True if a client's bytes change.
+    fn writes(&self, unit: &Unit) -> bool {
+        matches!(unit.action, Action::Write(_) | Action::Zero { .. } | Action::Discard)
+    }
+
     fn needs_marks(&self, unit: &Unit) -> bool {
-        let writes =
-            matches!(unit.action, Action::Write(_) | Action::Zero { .. } | Action::Discard);
-        writes && self.setup.geometry.family() != Family::Plain
+        self.writes(unit) && self.setup.geometry.family() != Family::Plain
     }
 
     async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
@@ -498,7 +512,7 @@ impl Shard {
     }
 
     /// Flushes every member written since its last flush.
-    async fn flush(&self, work: &mut Scratch) -> Result<()> {
+    pub(crate) async fn flush(&self, work: &mut Scratch) -> Result<()> {
         let inside = self.gate.enter().await;
         loop {
             let view = self.view();

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use array::create::NewArray;
 use array::status::SlotState;
-use array::{Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
+use array::{CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
 use io::{Disk, ErrorKind, Op};
 use layout::{Epoch, Layout, Level, Raid6Layout};
 use world::{Fault, World, pattern};
@@ -229,6 +229,28 @@ fn scrub_says_which_member_is_wrong_and_repairs_it() {
     array.scrub(false).expect("nothing else runs");
     world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| !scrub.repair));
     assert!(array.status().last_scrub.expect("waited for").report.findings.is_empty());
+}
+
+#[test]
+fn in_cache_mode_sync_a_write_is_answered_after_a_flush_that_others_share() {
+    let mut world = world(Level::Raid5, 4, 0);
+    world.host.cache = CacheMode::Sync;
+    let array = world.start();
+    world.write(&array, 0, &[1; 512]).expect("healthy");
+    let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();
+    let before = flushes();
+    world.write(&array, 0, &[2; 512]).expect("healthy");
+    assert!(flushes() > before, "what is acknowledged is durable");
+    // Answers to writes wait for flushes; those that end meanwhile share the next one.
+    let answers: Vec<_> = (0..16u64)
+        .map(|i| array.submit(Op::write(i << 17, world.pool.copy_of(&[3; 512]).freeze())))
+        .collect();
+    let before = flushes();
+    for answer in answers {
+        world.run(&array, answer).result.expect("healthy");
+    }
+    let each = 16 * world.disks.len() as u64;
+    assert!((1..each).contains(&(flushes() - before)), "{} flushes", flushes() - before);
 }
 
 /// Says no to everything after the first few decisions, as a store does where another host was

@@ -64,6 +64,7 @@ pub struct FaultyDisk {
     held: RefCell<Vec<(Ticket, Op)>>,
     answers: Completions<Done>,
     pub writes: Cell<u64>,
+    pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
 }
 
@@ -75,6 +76,7 @@ impl FaultyDisk {
             held: RefCell::default(),
             answers: Completions::new(),
             writes: Cell::new(0),
+            flushes: Cell::new(0),
             reads: Cell::new(0),
         })
     }
@@ -101,6 +103,9 @@ impl FaultyDisk {
 impl Disk for FaultyDisk {
     fn submit(&self, op: Op) -> Completion<Done> {
         let (start, end) = (op.offset, op.offset + op.work.len());
+        if matches!(op.work, Work::Flush) {
+            self.flushes.set(self.flushes.get() + 1);
+        }
         let counter = if op.work.is_write() { &self.writes } else { &self.reads };
         counter.set(counter.get() + 1);
         if op.work.is_write() {
