@@ -1,0 +1,216 @@
+//! What the life of an array costs: reads while a member is missing, rebuild, scrub, and what a
+//! client feels of the last two.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use array::Array;
+use array::status::EventKind;
+use io::Disk;
+use os::Executor;
+
+use crate::ROUNDS;
+use crate::client::{Client, Load};
+use crate::matrix::rate;
+use crate::medium::{Folder, Medium};
+use crate::row::Row;
+use crate::stage::{RAID5, RAID5_WIDE, RAID6, RAID6_WIDE, RAID10, Shape};
+
+const DEGRADED_BYTES: u64 = 128 << 20;
+/// Bytes of data on each member that is rebuilt or scrubbed.
+const MEMBER_BYTES: u64 = 192 << 20;
+
+/// Healthy arrays beside such with a member missing.
+pub(crate) async fn degraded(medium: Medium, on: &Executor) {
+    let folder = Folder::new(medium);
+    let loads = [Load::read(1 << 20, 8), Load::read(16 << 10, 16).random()];
+    for shape in [RAID5, RAID6, RAID10] {
+        let healthy = shape.members(DEGRADED_BYTES, &folder, on).await;
+        let healthy = shape.start(&healthy, true, on).await;
+        let degraded = shape.members(DEGRADED_BYTES, &folder, on).await;
+        let degraded = shape.start(&degraded, true, on).await;
+        let lost = first_member(&degraded);
+        degraded.fail(lost).await.expect("the level can spare one");
+        for load in loads {
+            let (mut client, mut ours, mut whole) = (Client::new(load), Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                whole.push(rate(&mut client, &healthy, load).await);
+                ours.push(rate(&mut client, &degraded, load).await);
+            }
+            let name = format!("{}: {} degraded, {}", medium.name(), shape.name, load.name());
+            let row = Row::new(name, if load.in_bytes() { "MB/s" } else { "k/s" });
+            let least = if load.in_bytes() { 0.7 } else { 0.5 };
+            row.ours(&ours).peer("healthy", &whole).target(Some(least)).print();
+        }
+        healthy.stop().await.expect("sound members");
+        degraded.stop().await.expect("sound members");
+    }
+}
+
+fn first_member(array: &Array) -> array::MemberId {
+    let status = array.status();
+    status.slots[0].member.as_ref().expect("slot 0 is held").id
+}
+
+/// Waits for the next event of this kind, after the first `from`.
+async fn event(array: &Array, kind: EventKind, mut from: u64) {
+    loop {
+        array.log().wait(from).await;
+        let found = array.log().since(from);
+        if found.iter().any(|event| event.kind == kind) {
+            return;
+        }
+        from = array.log().count();
+    }
+}
+
+/// An array with a disk more than it needs.
+struct Yard {
+    array: Array,
+    shape: Shape,
+    spare: Rc<dyn Disk>,
+    members: Vec<Rc<dyn Disk>>,
+}
+
+async fn yard(shape: Shape, folder: &Folder, on: &Executor) -> Yard {
+    let data_bytes = MEMBER_BYTES * shape.data;
+    let members = shape.members(data_bytes, folder, on).await;
+    let spare = folder.disk(shape.member_bytes(data_bytes), on).await;
+    let array = shape.start(&members, true, on).await;
+    let mut client = Client::new(Load::write(1 << 20, 8));
+    let writes = Cell::new(0);
+    let capacity = array.geometry().capacity() >> 20;
+    // One look at the requests under way can begin as many as there are places: near enough.
+    let go = |_| writes.replace(writes.get() + 1) < capacity;
+    client.run(&array, go).await;
+    Yard { array, shape, spare, members }
+}
+
+impl Yard {
+    /// Bytes of a member that hold data or redundancy.
+    fn used_bytes(&self) -> f64 {
+        (self.array.geometry().capacity() / self.shape.data) as f64
+    }
+
+    /// Takes out the holder of slot 0 and gives its place to the disk that is free.
+    async fn exchange(&mut self) {
+        let lost = first_member(&self.array);
+        self.array.fail(lost).await.expect("the level can spare one");
+        self.array.remove(lost).await.expect("it has failed");
+        std::mem::swap(&mut self.members[0], &mut self.spare);
+        self.array.add(Rc::clone(&self.members[0]), "new").await.expect("it is large enough");
+    }
+
+    async fn rebuilt(&mut self) -> f64 {
+        let (from, begun) = (self.array.log().count(), Instant::now());
+        self.exchange().await;
+        event(&self.array, EventKind::SpareActive, from).await;
+        self.used_bytes() / begun.elapsed().as_secs_f64() / 1e6
+    }
+
+    async fn scrubbed(&self) -> f64 {
+        let (from, begun) = (self.array.log().count(), Instant::now());
+        self.array.scrub(false).expect("an idle, whole array");
+        event(&self.array, EventKind::JobFinished, from).await;
+        let result = self.array.status().last_scrub.expect("one has just ended");
+        assert!(result.complete && result.report.findings.is_empty(), "{result:?}");
+        self.used_bytes() * self.members.len() as f64 / begun.elapsed().as_secs_f64() / 1e6
+    }
+
+    /// A client's p99 in µs while background work goes on, for `duration` at most.
+    async fn felt(&self, client: &mut Client, duration: Duration) -> f64 {
+        let busy = |array: &Array| array.status().job.is_some();
+        let asked = Cell::new(0_u32);
+        let goes_on = |elapsed: Duration| {
+            asked.set(asked.get().wrapping_add(1));
+            elapsed < duration && (!asked.get().is_multiple_of(256) || busy(&self.array))
+        };
+        client.run(&self.array, goes_on).await.p99_us()
+    }
+}
+
+/// Rebuild of RAID 5 5+1, scrub of RAID 5 and 6, and what a client feels of them.
+pub(crate) async fn background(medium: Medium, on: &Executor) {
+    let folder = Folder::new(medium);
+    let mut five = yard(RAID5_WIDE, &folder, on).await;
+    rebuild(medium, &mut five).await;
+    scrub(medium, &five).await;
+    foreground(medium, &mut five).await;
+    five.array.stop().await.expect("sound members");
+    drop(five);
+    let six = yard(RAID6_WIDE, &folder, on).await;
+    scrub(medium, &six).await;
+    six.array.stop().await.expect("sound members");
+}
+
+async fn rebuild(medium: Medium, yard: &mut Yard) {
+    let load = Load::read(1 << 20, 8);
+    let mut client = Client::new(load);
+    let (mut ours, mut share) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        // The free disk: what a survivor could be read at, alone.
+        let raw = client.run_for(&*yard.spare, Duration::from_millis(100)).await.rate(load);
+        share.push(raw / (yard.members.len() - 1) as f64);
+        ours.push(yard.rebuilt().await);
+    }
+    let name = format!("{}: {} rebuild", medium.name(), yard.shape.name);
+    let least = (medium == Medium::Disk).then_some(0.85);
+    let row = Row::new(&*name, "MB/s of member").ours(&ours);
+    row.peer("raw read / (n - 1)", &share).target(least).print();
+    if medium == Medium::Tmpfs {
+        let row = Row::new(format!("{name}, beside 0.8 GB/s"), "MB/s of member").ours(&ours);
+        row.fixed("wanted", 800.0).target(Some(1.0)).print();
+    }
+}
+
+async fn scrub(medium: Medium, yard: &Yard) {
+    let load = Load::read(1 << 20, 8);
+    let mut client = Client::new(load);
+    let (mut ours, mut raw) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let spare = &*yard.spare;
+        raw.push(client.run_for(spare, Duration::from_millis(100)).await.rate(load));
+        ours.push(yard.scrubbed().await);
+    }
+    let name = format!("{}: {} scrub", medium.name(), yard.shape.name);
+    let unit = "MB/s of members";
+    Row::new(&*name, unit).ours(&ours).peer("raw read", &raw).print();
+    // btrfs on loop devices, as measured elsewhere: RAID 5 and 6, tmpfs and disk.
+    let six = yard.shape.level == layout::Level::Raid6;
+    let figure = match (medium, six) {
+        (Medium::Disk, false) => 585.0,
+        (Medium::Disk, true) => 290.0,
+        (_, false) => 2000.0,
+        (_, true) => 1300.0,
+    };
+    let row = Row::new(format!("{name}, beside btrfs"), unit).ours(&ours);
+    row.fixed("btrfs (quoted)", figure).target(Some(2.0)).print();
+}
+
+/// The p99 of 16 KiB random requests at depth 4 at rest, during a rebuild and during a scrub.
+async fn foreground(medium: Medium, yard: &mut Yard) {
+    for load in [Load::read(16 << 10, 4).random(), Load::write(16 << 10, 4).random()] {
+        let mut client = Client::new(load);
+        let (mut rest, mut rebuild, mut scrub) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            client.run_for(&yard.array, Duration::from_millis(20)).await;
+            let quiet = client.run_for(&yard.array, Duration::from_millis(100)).await;
+            rest.push({ quiet }.p99_us());
+            let from = yard.array.log().count();
+            yard.exchange().await;
+            event(&yard.array, EventKind::RebuildStarted, from).await;
+            rebuild.push(yard.felt(&mut client, Duration::from_millis(300)).await);
+            event(&yard.array, EventKind::SpareActive, from).await;
+            let from = yard.array.log().count();
+            yard.array.scrub(false).expect("an idle, whole array");
+            scrub.push(yard.felt(&mut client, Duration::from_millis(300)).await);
+            event(&yard.array, EventKind::JobFinished, from).await;
+        }
+        let (medium, shape) = (medium.name(), yard.shape.name);
+        for (job, ours) in [("rebuild", rebuild), ("scrub", scrub)] {
+            let name = format!("{medium}: {shape} p99 during {job}, {}", load.name());
+            Row::new(name, "µs").less_is_better().ours(&ours).peer("at rest", &rest).print();
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Every level under every load on every medium, beside one raw member file: all of them in turn in
+//! each round.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::Array;
+use io::Disk;
+use layout::Level;
+use os::Executor;
+
+use crate::ROUNDS;
+use crate::client::{Client, Load};
+use crate::medium::{Folder, Medium};
+use crate::row::Row;
+use crate::stage::{RAID0, RAID1, RAID5, RAID6, RAID10, RAID35, Shape};
+
+const SHAPES: [Shape; 6] = [RAID0, RAID1, RAID5, RAID6, RAID10, RAID35];
+
+const KIB: usize = 1 << 10;
+
+const STRIPES: Load = Load::write(256 * KIB, 8);
+const WRITE: Load = Load::write(1024 * KIB, 8);
+const READ: Load = Load::read(1024 * KIB, 8);
+const READ_4K: Load = Load::read(4 * KIB, 32).random();
+const WRITE_16K: Load = Load::write(16 * KIB, 32).random();
+
+const LOADS: [Load; 10] = [
+    STRIPES,
+    WRITE,
+    READ,
+    READ_4K,
+    Load::read(4 * KIB, 1).random(),
+    Load::write(4 * KIB, 32).random(),
+    Load::write(4 * KIB, 1).random(),
+    Load::read(16 * KIB, 16).random(),
+    WRITE_16K,
+    Load::write(16 * KIB, 1).random(),
+];
+
+/// Bytes of each array, and of the raw file: several times the CPU's caches.
+const DATA_BYTES: u64 = 128 << 20;
+const WARM: Duration = Duration::from_millis(10);
+const SLICE: Duration = Duration::from_millis(60);
+
+/// The least ratio to a raw member file that is wanted.
+fn target(shape: Shape, load: Load, medium: Medium) -> Option<f64> {
+    match (shape.level, load) {
+        _ if medium == Medium::Memory => None,
+        (Level::Raid5, WRITE) => Some(0.55),
+        (Level::Raid6 | Level::Raid10, WRITE) => Some(0.45),
+        (Level::Raid5, WRITE_16K) if medium == Medium::Disk => Some(0.10),
+        _ => None,
+    }
+}
+
+/// What SPDK 24.01 was measured at over aio on tmpfs, one core (GB/s as MB/s; thousands a second).
+/// It is not packaged, so it does not run here; the target is a share of it.
+fn spdk(shape: Shape, load: Load, medium: Medium) -> Option<(f64, f64)> {
+    match (shape.level, load) {
+        _ if medium != Medium::Tmpfs => None,
+        (Level::Raid5, STRIPES) => Some((2894.0, 1.0)),
+        (Level::Raid0 | Level::Raid5, READ) => Some((5000.0, 0.95)),
+        (Level::Raid0 | Level::Raid5, READ_4K) => Some((400.0, 0.95)),
+        _ => None,
+    }
+}
+
+/// An array with its bitmap, and its like without.
+struct Pair {
+    shape: Shape,
+    usual: Array,
+    unmarked: Option<Array>,
+}
+
+async fn pair(shape: Shape, folder: &Folder, medium: Medium, on: &Executor) -> Pair {
+    let members = shape.members(DATA_BYTES, folder, on).await;
+    let usual = shape.start(&members, true, on).await;
+    let unmarked = match shape.level {
+        Level::Raid0 => None,
+        _ if medium == Medium::Memory => None,
+        _ => {
+            let members = shape.members(DATA_BYTES, folder, on).await;
+            Some(shape.start(&members, false, on).await)
+        }
+    };
+    Pair { shape, usual, unmarked }
+}
+
+/// Measures all levels on this medium.
+pub(crate) async fn measure(medium: Medium, on: &Executor) {
+    let folder = Folder::new(medium);
+    let raw = folder.disk(DATA_BYTES, on).await;
+    let mut pairs = Vec::new();
+    for shape in SHAPES {
+        pairs.push(pair(shape, &folder, medium, on).await);
+    }
+    let loads = LOADS.into_iter().filter(|load| medium != Medium::Memory || load.depth > 1);
+    for load in loads {
+        beside_raw(load, medium, &raw, &pairs).await;
+    }
+    for Pair { usual, unmarked, .. } in pairs {
+        for array in [Some(usual), unmarked].into_iter().flatten() {
+            array.stop().await.expect("sound members");
+        }
+    }
+}
+
+async fn beside_raw(load: Load, medium: Medium, raw: &Rc<dyn Disk>, pairs: &[Pair]) {
+    let mut client = Client::new(load);
+    let mut peers = Vec::new();
+    let mut figures = vec![(Vec::new(), Vec::new()); pairs.len()];
+    for _ in 0..ROUNDS {
+        peers.push(rate(&mut client, &**raw, load).await);
+        for (pair, (ours, unmarked)) in pairs.iter().zip(&mut figures) {
+            ours.push(rate(&mut client, &pair.usual, load).await);
+            if let Some(array) = pair.unmarked.as_ref().filter(|_| load.write) {
+                unmarked.push(rate(&mut client, array, load).await);
+            }
+        }
+    }
+    let unit = if load.in_bytes() { "MB/s" } else { "k/s" };
+    for (pair, (ours, unmarked)) in pairs.iter().zip(&figures) {
+        let shape = pair.shape;
+        let name = format!("{}: {}, {}", medium.name(), shape.name, load.name());
+        let row = Row::new(&*name, unit).ours(ours).peer("raw", &peers);
+        let row = if unmarked.is_empty() { row } else { row.peer("without bitmap", unmarked) };
+        row.target(target(shape, load, medium)).print();
+        if let Some((figure, least)) = spdk(shape, load, medium) {
+            let row = Row::new(format!("{name}, beside SPDK"), unit).ours(ours);
+            row.fixed("spdk (quoted)", figure).target(Some(least)).print();
+        }
+    }
+}
+
+/// The rate of one slice, after a short warming.
+pub(crate) async fn rate(client: &mut Client, disk: &dyn Disk, load: Load) -> f64 {
+    client.run_for(disk, WARM).await;
+    client.run_for(disk, SLICE).await.rate(load)
+}
