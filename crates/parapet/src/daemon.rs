@@ -47,6 +47,8 @@ const BREATH: Duration = Duration::from_millis(200);
 /// at.
 const LETTING_GO: Duration = Duration::from_secs(5);
 const BLINK: Duration = Duration::from_millis(20);
+/// How long clients may take at the end to take the answers to what they have asked.
+const CLIENTS: Duration = Duration::from_secs(10);
 /// How long control commands under way may still take at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -291,7 +293,13 @@ impl Daemon {
 
     /// Stops everything in order.
     pub(crate) async fn close(&self) -> Result<()> {
-        self.server.shutdown().await;
+        let clock = self.spawner.clock();
+        let patience = clock.sleep_until(clock.now() + CLIENTS);
+        if first(self.server.shutdown(), patience).await.is_none() {
+            // Members come first: they are marked clean although somebody does not take his answer.
+            let clients = self.server.connections();
+            tracing::warn!(clients, "NBD clients that do not read their answers are left behind");
+        }
         let mut result = Ok(());
         // Those inside others were there first, and stop last.
         for served in self.arrays().iter().rev() {
@@ -299,7 +307,6 @@ impl Daemon {
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }
-        let clock = self.spawner.clock();
         let deadline = clock.sleep_until(clock.now() + LAST_WORDS);
         let silence = async {
             while self.conversations.get() > 0 {

@@ -68,9 +68,10 @@ impl AssemblyFlags {
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RunFlags {
-    /// Compute parity with this kernel instead of the fastest: scalar, avx2 …
+    /// Compute parity with this kernel instead of the fastest: scalar, avx2 …; or `off`, only to
+    /// measure what parity costs: what is written then is not protected
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
-    pub(crate) parity: Option<parity::Kernel>,
+    pub(crate) parity: Option<Parity>,
     /// Compare data with its parity at every read
     #[arg(long)]
     pub(crate) check_reads: bool,
@@ -78,8 +79,18 @@ pub(crate) struct RunFlags {
     pub(crate) speed: crate::flags::SpeedLimits,
 }
 
-fn kernel(text: &str) -> std::result::Result<parity::Kernel, String> {
-    parity::by_name(text).ok_or_else(|| {
+/// How parity is computed.
+#[derive(Clone, Copy)]
+pub(crate) enum Parity {
+    By(parity::Kernel),
+    Off,
+}
+
+fn kernel(text: &str) -> std::result::Result<Parity, String> {
+    if text == "off" {
+        return Ok(Parity::Off);
+    }
+    parity::by_name(text).map(Parity::By).ok_or_else(|| {
         let names: Vec<&str> = parity::kernels().map(|kernel| kernel.name()).collect();
         format!("this machine can run: {}", names.join(", "))
     })
@@ -89,7 +100,11 @@ impl RunFlags {
     /// The host of an array that runs on this executor.
     pub(crate) fn host(&self, on: &Spawner) -> Host {
         let mut host = Host::new(on.clock());
-        host.kernel = self.parity.unwrap_or(host.kernel);
+        match self.parity {
+            Some(Parity::By(kernel)) => host.kernel = kernel,
+            Some(Parity::Off) => host.parity = false,
+            None => {}
+        }
         host.check_reads = self.check_reads;
         host
     }

@@ -29,7 +29,6 @@ mod terminal;
 mod tls;
 mod undo;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -90,7 +89,7 @@ fn log(global: &Global) -> failure::Result<()> {
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_ansi(false)
         .with_target(false);
     // Under systemd the journal has the time already.
     if std::env::var_os("JOURNAL_STREAM").is_some() {

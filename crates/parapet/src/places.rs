@@ -18,6 +18,11 @@ pub(crate) fn user() -> Option<u32> {
     std::fs::metadata("/proc/self").ok().map(|stat| stat.uid())
 }
 
+/// A path as it can be used from any folder.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// True if there is a process of this number that has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
     // 42 (a name) S 1 …

@@ -243,7 +243,8 @@ impl Session<'_> {
     /// Lines to copy and paste.
     fn hints(&self, daemon: &Daemon, fresh: bool) {
         let program = std::env::args().next().unwrap_or_else(|| "parapet".into());
-        let control = format!("--control unix:{}", self.args.dir.join("control.sock").display());
+        let control = places::absolute(&self.args.dir.join("control.sock"));
+        let control = format!("--control unix:{}", control.display());
         let uri = daemon.views().first().and_then(|array| array.exports.first().cloned());
         let uri = uri.unwrap_or_default();
         let verb = if fresh { "made" } else { "found" };

@@ -69,6 +69,7 @@ impl Daemon {
         let scheme = if self.secure { "nbds" } else { "nbd" };
         let uri = |address: &Address| match address {
             Address::Unix(path) => {
+                let path = crate::places::absolute(path);
                 format!("{scheme}+unix:///{name}?socket={}", escaped(&path.display().to_string()))
             }
             Address::Tcp(address) => format!("{scheme}://{address}/{name}"),
@@ -79,7 +80,9 @@ impl Daemon {
     /// ` --control unix:PATH`, where the usual place is not enough.
     fn control_flag(&self) -> String {
         match self.control.borrow().first() {
-            Some(address) if !self.usual_control.get() => format!(" --control {address}"),
+            Some(Address::Unix(path)) if !self.usual_control.get() => {
+                format!(" --control unix:{}", crate::places::absolute(path).display())
+            }
             _ => String::new(),
         }
     }

@@ -105,3 +105,24 @@ fn a_crashed_array_is_settled_without_being_served() {
     let clean = &world.json(&["examine", "m0"])["disks"][0]["superblocks"][0]["clean"];
     assert_eq!(*clean, true);
 }
+
+#[test]
+fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
+    use std::io::{Read, Write};
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    let mut client = std::os::unix::net::UnixStream::connect(world.path("nbd.sock")).unwrap();
+    client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();
+    client.read_exact(&mut [0; 28]).unwrap();
+    // READ of 8 MiB, and nobody reads.
+    client.write_all(b"\x25\x60\x95\x13\0\0\0\0AAAAAAAA\0\0\0\0\0\0\0\0\0\x80\0\0").unwrap();
+    client.read_exact(&mut [0; 16]).unwrap();
+    server.signal("TERM");
+    until(|| world.log().contains("asked to stop"));
+    server.signal("TERM");
+    until(|| world.log().contains("still waiting for"));
+    assert!(world.log().contains("1 NBD clients"), "{}", world.log());
+    server.signal("TERM");
+    assert_eq!(server.wait(), 1, "given up");
+}

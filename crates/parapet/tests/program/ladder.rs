@@ -135,3 +135,32 @@ fn destroy_takes_only_what_belongs_to_the_array_and_keeps_a_copy() {
     // As blank as before: no flag is needed to use them again.
     world.ok(&["create", "again", "--level", "5", "--yes", "m0", "m1", "m2"]);
 }
+
+/// Runs the program on a terminal, with somebody who types this.
+fn typed(world: &World, text: &str, arguments: &str) -> crate::world::Ran {
+    let program = env!("CARGO_BIN_EXE_parapet");
+    let line = format!(
+        "export PARAPET_STATE=$PWD/state; printf '{text}\\n' | script -qec '{program} {arguments}' \
+         /dev/null"
+    );
+    world.try_tool("bsdutils", &["sh", "-c", &line])
+}
+
+#[test]
+fn somebody_is_asked_on_a_terminal_and_what_is_lost_needs_the_name() {
+    let world = World::new();
+    let create = "create tank --level 1 a b --new-files 16M";
+    let ran = typed(&world, "n", create);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.out.contains("Make this array? [y/N]"), "{ran:?}");
+    assert!(!world.path("a").exists());
+    assert_eq!(typed(&world, "y", create).code, 0);
+    let destroy = "destroy tank a b";
+    for wrong in ["y", "yes", "tan", ""] {
+        assert_eq!(typed(&world, wrong, destroy).code, 3, "{wrong}");
+    }
+    assert_eq!(world.run(&["examine", "a", "b"]).code, 0);
+    let ran = typed(&world, "tank", destroy);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(world.run(&["examine", "a"]).code, 5);
+}

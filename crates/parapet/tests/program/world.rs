@@ -193,8 +193,8 @@ impl World {
     /// Random writes of all sizes over `bytes`, and what was written is read back.
     pub fn fio(&self, bytes: &str) {
         let (uri, size) = (format!("--uri={}", self.uri()), format!("--size={bytes}"));
-        let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k --blockalign=512 \
-                     --iodepth=16 --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5";
+        let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k \
+                     --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5";
         let words: Vec<&str> =
             fixed.split_whitespace().chain([uri.as_str(), size.as_str()]).collect();
         self.tool("fio", &words);
