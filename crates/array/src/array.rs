@@ -406,8 +406,7 @@ impl Array {
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and
     /// `min` while clients are at work. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
-        self.inner.keeper.pace.min.set(min);
-        self.inner.keeper.pace.max.set(max);
+        self.inner.keeper.pace.set(min, max, self.inner.clock.now());
     }
 
     /// The speed limits: see [`Array::set_speed`].

@@ -24,8 +24,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use io::{Clock, Completion, Completions, Mailbox, Signal, TaskSet};
+use io::{Clock, Completion, Completions, Mailbox, Signal, TaskSet, Time};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
 use crate::bounds::Bounds;
@@ -48,6 +49,8 @@ pub(crate) use jobs::{Job, describe};
 pub use jobs::{JobKind, ScrubResult};
 pub(crate) use pace::Pace;
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 /// See the module's description.
 pub(crate) struct Keeper {
     pub(crate) geometry: Rc<Geometry>,
@@ -68,6 +71,8 @@ pub(crate) struct Keeper {
     unsynced: RefCell<RangeSet>,
     /// No write is under way: what the superblocks say.
     clean: Cell<bool>,
+    /// Read errors of each member, and since when they are counted.
+    read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     /// What arrived and was not acted upon.
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     marking: RefCell<VecDeque<marks::Asked>>,
@@ -141,6 +146,7 @@ impl Keeper {
             names: RefCell::new(start.names),
             unsynced: RefCell::new(start.unsynced),
             clean: Cell::new(start.clean),
+            read_errors: RefCell::default(),
             lost: RefCell::default(),
             marking: RefCell::default(),
             holders: RefCell::default(),
@@ -188,8 +194,12 @@ impl Keeper {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
             }
             ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
+            ToKeeper::Good { member, start, len } => {
+                self.ledger.clear_bad_block(member, start..start + len);
+            }
             ToKeeper::Repaired { member, bytes } => {
                 self.ledger.add_corrected(member, bytes / 512);
+                self.count_read_error(member);
                 self.note(EventKind::Repaired, Some(member), format!("{bytes} bytes rewritten"));
             }
         }
@@ -205,6 +215,30 @@ impl Keeper {
             let kind = io::ErrorKind::Medium { offset: start, len };
             let full = io::Error::new(kind, "its list of bad blocks is full");
             self.lost.borrow_mut().push_back((member, full));
+        }
+    }
+
+    /// A member with too many read errors is given up, if the array can bear it. The count halves
+    /// every hour, as md's does.
+    fn count_read_error(&self, member: MemberId) {
+        let now = self.clock.now();
+        let mut errors = self.read_errors.borrow_mut();
+        let (since, count) = errors.entry(member).or_insert((now, 0));
+        while now - *since >= HOUR {
+            *since = *since + HOUR;
+            *count /= 2;
+        }
+        *count += 1;
+        if *count <= self.bounds.read_errors {
+            return;
+        }
+        let configuration = self.configuration.borrow();
+        let Some((slot, false)) = configuration.seat_of(member) else { return };
+        if self.geometry.survives(Keeper::unwell(&configuration).with(slot)) {
+            let what = format!("{count} read errors, though each was repaired");
+            let error = io::Error::new(io::ErrorKind::Medium { offset: 0, len: 0 }, what);
+            self.lost.borrow_mut().push_back((member, error));
+            *count = 0;
         }
     }
 

@@ -522,6 +522,16 @@ impl Ledger {
         failures
     }
 
+    /// Takes bytes of a member's data off its bad-block log, from the next commit on.
+    pub(crate) fn clear_bad_block(&self, id: MemberId, range: Range<u64>) {
+        let mut state = self.state.borrow_mut();
+        let Some(record) = state.records.get_mut(&id) else { return };
+        let start = (record.map.data.start + range.start).div_ceil(SECTOR);
+        let end = (record.map.data.start + range.end) / SECTOR;
+        record.bad.remove(start..end);
+        record.bad_changed = true;
+    }
+
     /// Gives a spare the very size of the member that it will replace: where members are not all of
     /// a size (linear, RAID 0) the sizes decide where every byte lives.
     ///

@@ -92,6 +92,15 @@ pub enum ToKeeper {
         /// How many.
         len: u64,
     },
+    /// These bytes of a member were on its bad-block list, and have been written anew.
+    Good {
+        /// The member.
+        member: MemberId,
+        /// First byte, from the start of its data.
+        start: u64,
+        /// How many.
+        len: u64,
+    },
     /// Bytes of a member were rewritten after a read error.
     Repaired {
         /// The member.

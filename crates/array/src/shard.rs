@@ -511,6 +511,13 @@ impl Shard {
         }
     }
 
+    /// These bytes of a member were bad, and have been written anew.
+    pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
+        member.bad.borrow_mut().remove(start..start + len);
+        let good = ToKeeper::Good { member: member.id, start, len };
+        post(&*self.mailbox, KEEPER, Message::Keeper(good));
+    }
+
     /// Flushes every member written since its last flush.
     pub(crate) async fn flush(&self, work: &mut Scratch) -> Result<()> {
         let inside = self.gate.enter().await;

@@ -298,6 +298,18 @@ impl Shard {
         (p, q)
     }
 
+    /// Takes what was written off the members' bad-block lists.
+    fn heal(&self, view: &View, outgoing: &[Outgoing]) {
+        for out in outgoing {
+            for member in view.targets(out.slot) {
+                let len = out.bytes.len() as u64;
+                if !member.is_good(out.at, len) {
+                    self.recovered_bad(member, out.at, len);
+                }
+            }
+        }
+    }
+
     /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
     /// its own.
     pub(crate) async fn send(
@@ -323,6 +335,7 @@ impl Shard {
             self.run(&mut work.batch, manner).await;
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             if work.failures.is_empty() {
+                self.heal(&view, &work.outgoing);
                 return Ok(());
             }
             again = Some(work.failures.iter().map(|failure| failure.slot).collect());

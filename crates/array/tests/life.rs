@@ -253,6 +253,48 @@ fn in_cache_mode_sync_a_write_is_answered_after_a_flush_that_others_share() {
     assert!((1..each).contains(&(flushes() - before)), "{} flushes", flushes() - before);
 }
 
+#[test]
+fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
+    let world = world(Level::Raid5, 4, 1);
+    let array = world.start();
+    let bytes = pattern(0, 1 << 20, 12);
+    world.write(&array, 0, &bytes).expect("healthy");
+    let (_, at) = find(&world, 0, &bytes[..4096]).expect("the first chunk is on disk 0");
+    world.disks[0].break_with(Fault::Unreadable { offset: at, len: 512 });
+    world.disks[3].break_with(Fault::Gone);
+    world.until(&array, |status| status.slots[3].state == SlotState::Missing || !whole(status));
+    world.read(&array, 1 << 19, 512).ok();
+    world.until(&array, |status| status.spares.is_empty() && whole(status));
+    let lost = world.read(&array, 0, 4096).expect_err("its row has lost two");
+    assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
+    let rest = world.read(&array, 1 << 17, 1 << 19).expect("all else was rebuilt");
+    assert_eq!(rest, bytes[1 << 17..(1 << 17) + (1 << 19)]);
+    // Whole stripes written anew are good again, on every member, also after a restart.
+    world.write(&array, 0, &bytes).expect("nothing need be read");
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("written anew"), bytes);
+    world.run(&array, array.stop()).expect("clean");
+    let array = world.start();
+    world.disks[1].break_with(Fault::Gone);
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("degraded"), bytes);
+}
+
+#[test]
+fn a_member_with_too_many_read_errors_is_given_up() {
+    let mut world = world(Level::Raid6, 5, 0);
+    world.host.bounds.read_errors = 3;
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 1 << 20, 13)).expect("healthy");
+    for round in 0..8u64 {
+        world.disks[2]
+            .break_with(Fault::Unreadable { offset: (4 << 20) + (round << 14), len: 512 });
+    }
+    for at in (0..array.limits().bytes).step_by(1 << 19) {
+        let len = (array.limits().bytes - at).min(1 << 19) as usize;
+        world.read(&array, at, len).expect("every error is made good");
+    }
+    assert_eq!(array.status().slots[2].state, SlotState::Missing);
+}
+
 /// Says no to everything after the first few decisions, as a store does where another host was
 /// faster.
 struct Rival(std::cell::Cell<u32>);

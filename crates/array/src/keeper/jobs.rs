@@ -19,6 +19,9 @@ use crate::status::EventKind;
 use crate::upkeep::{Report, Task};
 use crate::view::Mode;
 
+/// How long background work that is held back sleeps at a time.
+const NAP: Duration = Duration::from_millis(100);
+
 /// How many findings of a scrub are kept.
 pub(crate) const FINDINGS_MAX: usize = 1000;
 
@@ -358,9 +361,13 @@ impl Keeper {
         let busy = self.shards.iter().any(|shard| shard.requests.in_flight() > 0);
         let now = self.clock.now();
         if let Some(until) = self.pace.next(now, share.max(1), busy) {
-            self.clock.sleep_until(until).await;
+            // In small steps: a stop, or another limit, is not kept waiting.
+            while self.clock.now() < until && !self.is_stopping() && !self.pace.is_newer(now) {
+                let nap = self.clock.now() + NAP;
+                self.clock.sleep_until(until.min(nap)).await;
+            }
             if let Some(job) = self.job.borrow_mut().as_mut() {
-                job.throttled += until - now;
+                job.throttled += self.clock.now() - now;
             }
         }
     }

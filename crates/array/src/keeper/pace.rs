@@ -11,16 +11,32 @@ pub(crate) struct Pace {
     pub(crate) max: Cell<u64>,
     /// Work up to here is paid for.
     paid_until: Cell<Time>,
+    /// When the limits were changed last.
+    changed: Cell<Time>,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
         let (min, max) = (Cell::new(64 << 20), Cell::new(u64::MAX));
-        Pace { min, max, paid_until: Cell::new(Time(0)) }
+        let (paid_until, changed) = (Cell::new(Time(0)), Cell::new(Time(0)));
+        Pace { min, max, paid_until, changed }
     }
 }
 
 impl Pace {
+    /// Changes the limits; what is owed under the old ones is forgotten.
+    pub(crate) fn set(&self, min: u64, max: u64, now: Time) {
+        self.min.set(min);
+        self.max.set(max);
+        self.paid_until.set(now);
+        self.changed.set(now);
+    }
+
+    /// True if the limits were changed after `since`.
+    pub(crate) fn is_newer(&self, since: Time) -> bool {
+        self.changed.get() > since
+    }
+
     /// When the next piece may begin, if `bytes` were done just now.
     pub(crate) fn next(&self, now: Time, bytes: u64, busy: bool) -> Option<Time> {
         let rate = if busy { self.min.get().min(self.max.get()) } else { self.max.get() };
