@@ -25,8 +25,8 @@ pub struct Bounds {
     pub job_units: usize,
     /// Background work is made durable and its progress recorded after so many bytes of a member.
     pub checkpoint_bytes: u64,
-    /// Read errors that a member may have within an hour before it is failed: md's
-    /// `max_read_errors`.
+    /// Read errors that a member may have, halved every hour, before a spare replaces it: md's
+    /// `max_read_errors`, without failing the member.
     pub read_errors: u32,
 }
 

@@ -218,8 +218,9 @@ impl Keeper {
         }
     }
 
-    /// A member with too many read errors is given up, if the array can bear it. The count halves
-    /// every hour, as md's does.
+    /// A member with too many read errors is replaced by a spare, if there is one, while it stays in
+    /// service; it is not failed: each of its errors was made good, and it may be needed. The count
+    /// halves every hour, as md's does.
     fn count_read_error(&self, member: MemberId) {
         let now = self.clock.now();
         let mut errors = self.read_errors.borrow_mut();
@@ -234,11 +235,11 @@ impl Keeper {
         }
         let configuration = self.configuration.borrow();
         let Some((slot, false)) = configuration.seat_of(member) else { return };
-        if self.geometry.survives(Keeper::unwell(&configuration).with(slot)) {
-            let what = format!("{count} read errors, though each was repaired");
-            let error = io::Error::new(io::ErrorKind::Medium { offset: 0, len: 0 }, what);
-            self.lost.borrow_mut().push_back((member, error));
+        let whole = Keeper::unwell(&configuration).is_empty();
+        if let Some(&spare) = configuration.spares.first().filter(|_| whole) {
             *count = 0;
+            // Whether it can be done is decided when its turn comes; nobody waits for the answer.
+            drop(self.command(Command::Replace(slot, spare)));
         }
     }
 

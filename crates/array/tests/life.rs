@@ -279,20 +279,22 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
 }
 
 #[test]
-fn a_member_with_too_many_read_errors_is_given_up() {
-    let mut world = world(Level::Raid6, 5, 0);
+fn a_member_with_too_many_read_errors_is_replaced_by_a_spare() {
+    let mut world = world(Level::Raid6, 5, 1);
     world.host.bounds.read_errors = 3;
     let array = world.start();
     world.write(&array, 0, &pattern(0, 1 << 20, 13)).expect("healthy");
+    let spare = array.status().spares[0].id;
     for round in 0..8u64 {
-        world.disks[2]
-            .break_with(Fault::Unreadable { offset: (4 << 20) + (round << 14), len: 512 });
+        let offset = (4 << 20) + (round << 14);
+        world.disks[2].break_with(Fault::Unreadable { offset, len: 512 });
     }
     for at in (0..array.limits().bytes).step_by(1 << 19) {
         let len = (array.limits().bytes - at).min(1 << 19) as usize;
         world.read(&array, at, len).expect("every error is made good");
     }
-    assert_eq!(array.status().slots[2].state, SlotState::Missing);
+    let member = |status: &array::Status| status.slots[2].member.as_ref().map(|m| m.id);
+    world.until(&array, |status| whole(status) && member(status) == Some(spare));
 }
 
 /// Says no to everything after the first few decisions, as a store does where another host was
