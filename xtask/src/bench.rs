@@ -6,7 +6,9 @@
 //! run; here figures are only collected, kept in `docs/bench/VERSION.json`, and printed. Nothing
 //! fails for being slow.
 
+mod nbd;
 mod report;
+mod row;
 
 use crate::failure::Failure;
 use crate::shell;
@@ -14,18 +16,47 @@ use crate::tools::{self, Purpose};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// One benchmark program. No command has a word with a space in it.
+/// One benchmark. No command has a word with a space in it.
 struct Bench {
     name: &'static str,
     what: &'static str,
+    /// What to type to run it.
     command: &'static str,
+    /// Who measures.
+    by: By,
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "parity",
-    what: "parity kernels in memory and in cache, beside ISA-L",
-    command: "taskset --cpu-list 0 cargo bench -q -p parapet-parity --features isal --bench isal",
-}];
+enum By {
+    /// The command itself.
+    Command,
+    /// This program: the checkout, and whether there is time to be thorough.
+    Xtask(fn(&Path, bool) -> Result<Vec<Value>, Failure>),
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "parity",
+        what: "parity kernels in memory and in cache, beside ISA-L",
+        command: "taskset --cpu-list 0 cargo bench -q -p parapet-parity --features isal \
+                  --bench isal",
+        by: By::Command,
+    },
+    Bench {
+        name: "engine",
+        what: "the engine in process on one core, beside one raw member file",
+        command: "cargo bench -q -p parapet --bench engine",
+        by: By::Command,
+    },
+    Bench {
+        name: "nbd",
+        what: "NBD over a unix socket, members in memory, beside nbdkit and qemu-nbd with one file",
+        command: "cargo xtask bench nbd",
+        by: By::Xtask(nbd::measure),
+    },
+];
+
+/// Asks for more and longer rounds, where a benchmark has a choice.
+const FULL: &str = "--full";
 
 /// The page that people read.
 const REPORT: &str = "README.md";
@@ -39,7 +70,7 @@ const VERSIONS: &[(&str, &str)] = &[
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];
 
-/// Measures the benchmarks named, or all; `--list` prints them.
+/// Measures the benchmarks named, or all; `--list` prints them, `--full` takes more rounds.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if arguments.iter().any(|argument| argument == "--list") {
         for bench in BENCHES {
@@ -47,8 +78,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         }
         return Ok(());
     }
+    let full = arguments.iter().any(|argument| argument == FULL);
+    let names: Vec<&String> = arguments.iter().filter(|argument| *argument != FULL).collect();
     let known = |name: &String| BENCHES.iter().any(|bench| bench.name == *name);
-    if let Some(stranger) = arguments.iter().find(|name| !known(name)) {
+    if let Some(stranger) = names.iter().find(|name| !known(name)) {
         let remedy = "`cargo xtask bench --list` shows them";
         return Err(Failure::new(format!("no benchmark {stranger:?}"), remedy));
     }
@@ -59,9 +92,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let mut release = report::read(&folder, env!("CARGO_PKG_VERSION")).unwrap_or_else(|| json!({}));
     release["version"] = json!(env!("CARGO_PKG_VERSION"));
     for bench in BENCHES {
-        if arguments.is_empty() || arguments.iter().any(|name| name == bench.name) {
+        if names.is_empty() || names.iter().any(|name| *name == bench.name) {
             println!("\n==> {}: {}", bench.name, bench.command);
-            release["benches"][bench.name] = measure(bench, &root)?;
+            release["benches"][bench.name] = measure(bench, &root, full)?;
             // At once: the next benchmark may not come to its end.
             keep(&folder, &release)?;
         }
@@ -70,11 +103,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// The rows that a benchmark prints, with its command and what it ran on.
-fn measure(bench: &Bench, root: &Path) -> Result<Value, Failure> {
+fn measure(bench: &Bench, root: &Path, full: bool) -> Result<Value, Failure> {
     let machine = machine(root);
-    let words: Vec<_> = bench.command.split(' ').collect();
-    let rows: Vec<Value> =
-        shell::output(root, &words)?.lines().filter_map(row).map(Value::Object).collect();
+    let rows: Vec<Value> = match bench.by {
+        By::Xtask(measure) => measure(root, full)?,
+        By::Command => {
+            let words: Vec<_> = bench.command.split(' ').collect();
+            shell::output(root, &words)?.lines().filter_map(whole).map(Value::Object).collect()
+        }
+    };
     if rows.is_empty() {
         let what = format!("{} printed no row", bench.name);
         return Err(Failure::new(what, format!("run `{}` and see", bench.command)));
@@ -88,7 +125,7 @@ fn measure(bench: &Bench, root: &Path) -> Result<Value, Failure> {
 }
 
 /// A line that is a row: an object with `name`, `ours` and `ratio`.
-fn row(line: &str) -> Option<Map<String, Value>> {
+fn whole(line: &str) -> Option<Map<String, Value>> {
     let Ok(Value::Object(row)) = serde_json::from_str(line.trim()) else { return None };
     let whole = row.get("name").is_some_and(Value::is_string)
         && ["ours", "ratio"].iter().all(|key| row.get(*key).is_some_and(Value::is_number));
@@ -156,8 +193,8 @@ mod tests {
 
     #[test]
     fn only_whole_rows_count() {
-        assert!(row(r#"{"name":"p 4+1","ours":9.5,"isal":10,"ratio":0.95}"#).is_some());
-        assert!(row(r#"{"name":"p 4+1","ours":9.5}"#).is_none());
-        assert!(row("running 3 kernels").is_none());
+        assert!(whole(r#"{"name":"p 4+1","ours":9.5,"isal":10,"ratio":0.95}"#).is_some());
+        assert!(whole(r#"{"name":"p 4+1","ours":9.5}"#).is_none());
+        assert!(whole("running 3 kernels").is_none());
     }
 }

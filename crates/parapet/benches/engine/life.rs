@@ -15,36 +15,38 @@ use crate::client::{Client, Load};
 use crate::matrix::rate;
 use crate::medium::{Folder, Medium};
 use crate::row::Row;
-use crate::stage::{RAID5, RAID5_WIDE, RAID6, RAID6_WIDE, RAID10, Shape};
+use crate::stage::{RAID5, RAID5_WIDE, RAID6, RAID10, Shape};
 
 const DEGRADED_BYTES: u64 = 128 << 20;
 /// Bytes of data on each member that is rebuilt or scrubbed.
 const MEMBER_BYTES: u64 = 192 << 20;
 
-/// Healthy arrays beside such with a member missing.
+/// Reads of an array that is whole and of the same one with a member missing, in turn.
 pub(crate) async fn degraded(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
     let loads = [Load::read(1 << 20, 8), Load::read(16 << 10, 16).random()];
     for shape in [RAID5, RAID6, RAID10] {
-        let healthy = shape.members(DEGRADED_BYTES, &folder, on).await;
-        let healthy = shape.start(&healthy, true, on).await;
-        let degraded = shape.members(DEGRADED_BYTES, &folder, on).await;
-        let degraded = shape.start(&degraded, true, on).await;
-        let lost = first_member(&degraded);
-        degraded.fail(lost).await.expect("the level can spare one");
-        for load in loads {
-            let (mut client, mut ours, mut whole) = (Client::new(load), Vec::new(), Vec::new());
-            for _ in 0..ROUNDS {
-                whole.push(rate(&mut client, &healthy, load).await);
-                ours.push(rate(&mut client, &degraded, load).await);
+        let mut yard = yard(shape, DEGRADED_BYTES, &folder, on).await;
+        let mut figures = loads.map(|load| (Client::new(load), Vec::new(), Vec::new()));
+        for _ in 0..ROUNDS {
+            for (load, (client, _, whole)) in loads.into_iter().zip(&mut figures) {
+                whole.push(rate(client, &yard.array, load).await);
             }
+            yard.lose().await;
+            for (load, (client, ours, _)) in loads.into_iter().zip(&mut figures) {
+                ours.push(rate(client, &yard.array, load).await);
+            }
+            let from = yard.array.log().count();
+            yard.refill().await;
+            event(&yard.array, EventKind::SpareActive, from).await;
+        }
+        for (load, (_, ours, whole)) in loads.into_iter().zip(&figures) {
             let name = format!("{}: {} degraded, {}", medium.name(), shape.name, load.name());
             let row = Row::new(name, if load.in_bytes() { "MB/s" } else { "k/s" });
             let least = if load.in_bytes() { 0.7 } else { 0.5 };
-            row.ours(&ours).peer("healthy", &whole).target(Some(least)).print();
+            row.ours(ours).peer("healthy", whole).target(Some(least)).print();
         }
-        healthy.stop().await.expect("sound members");
-        degraded.stop().await.expect("sound members");
+        yard.array.stop().await.expect("sound members");
     }
 }
 
@@ -73,8 +75,8 @@ struct Yard {
     members: Vec<Rc<dyn Disk>>,
 }
 
-async fn yard(shape: Shape, folder: &Folder, on: &Executor) -> Yard {
-    let data_bytes = MEMBER_BYTES * shape.data;
+/// A new one, all of its data written.
+async fn yard(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> Yard {
     let members = shape.members(data_bytes, folder, on).await;
     let spare = folder.disk(shape.member_bytes(data_bytes), on).await;
     let array = shape.start(&members, true, on).await;
@@ -93,18 +95,23 @@ impl Yard {
         (self.array.geometry().capacity() / self.shape.data) as f64
     }
 
-    /// Takes out the holder of slot 0 and gives its place to the disk that is free.
-    async fn exchange(&mut self) {
+    /// Takes out the holder of slot 0.
+    async fn lose(&mut self) {
         let lost = first_member(&self.array);
         self.array.fail(lost).await.expect("the level can spare one");
         self.array.remove(lost).await.expect("it has failed");
         std::mem::swap(&mut self.members[0], &mut self.spare);
+    }
+
+    /// Gives the place of who was lost to the disk that was free.
+    async fn refill(&mut self) {
         self.array.add(Rc::clone(&self.members[0]), "new").await.expect("it is large enough");
     }
 
     async fn rebuilt(&mut self) -> f64 {
+        self.lose().await;
         let (from, begun) = (self.array.log().count(), Instant::now());
-        self.exchange().await;
+        self.refill().await;
         event(&self.array, EventKind::SpareActive, from).await;
         self.used_bytes() / begun.elapsed().as_secs_f64() / 1e6
     }
@@ -133,13 +140,13 @@ impl Yard {
 /// Rebuild of RAID 5 5+1, scrub of RAID 5 and 6, and what a client feels of them.
 pub(crate) async fn background(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
-    let mut five = yard(RAID5_WIDE, &folder, on).await;
+    let mut five = yard(RAID5_WIDE, MEMBER_BYTES * RAID5_WIDE.data, &folder, on).await;
     rebuild(medium, &mut five).await;
     scrub(medium, &five).await;
     foreground(medium, &mut five).await;
     five.array.stop().await.expect("sound members");
     drop(five);
-    let six = yard(RAID6_WIDE, &folder, on).await;
+    let six = yard(RAID6, MEMBER_BYTES * RAID6.data, &folder, on).await;
     scrub(medium, &six).await;
     six.array.stop().await.expect("sound members");
 }
@@ -198,7 +205,8 @@ async fn foreground(medium: Medium, yard: &mut Yard) {
             let quiet = client.run_for(&yard.array, Duration::from_millis(100)).await;
             rest.push({ quiet }.p99_us());
             let from = yard.array.log().count();
-            yard.exchange().await;
+            yard.lose().await;
+            yard.refill().await;
             event(&yard.array, EventKind::RebuildStarted, from).await;
             rebuild.push(yard.felt(&mut client, Duration::from_millis(300)).await);
             event(&yard.array, EventKind::SpareActive, from).await;

@@ -34,7 +34,6 @@ pub(crate) const RAID6: Shape = shape("RAID 6 4+2", Level::Raid6, 6, 4);
 pub(crate) const RAID10: Shape = shape("RAID 10 ×4", Level::Raid10, 4, 2);
 pub(crate) const RAID35: Shape = shape("RAID 3.5 4+1", Level::Raid35, 5, 4);
 pub(crate) const RAID5_WIDE: Shape = shape("RAID 5 5+1", Level::Raid5, 6, 5);
-pub(crate) const RAID6_WIDE: Shape = shape("RAID 6 4+2", Level::Raid6, 6, 4);
 
 /// Room on each member for superblock, bitmap, logs and checksums.
 const OVERHEAD_BYTES: u64 = 16 << 20;

@@ -1,0 +1,145 @@
+//! fio's NBD client, and what it says.
+
+use super::stand::Server;
+use crate::failure::Failure;
+use crate::shell;
+use serde_json::Value;
+use std::path::Path;
+
+/// The core that fio runs on.
+const CORE: &str = "0";
+
+/// What fio does.
+#[derive(Clone)]
+pub(super) struct Load {
+    way: &'static str,
+    kibibytes: u32,
+    depth: u32,
+}
+
+/// What it saw.
+pub(super) struct Seen {
+    requests: f64,
+    bytes: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    /// CPU time that the server took for a request, of all its threads and of the kernel for it.
+    pub(super) cpu_us: f64,
+}
+
+impl Load {
+    /// `way` as fio's `rw` names it.
+    pub(super) const fn new(way: &'static str, kibibytes: u32, depth: u32) -> Load {
+        Load { way, kibibytes, depth }
+    }
+
+    pub(super) fn is(&self, way: &str, depth: u32) -> bool {
+        self.way == way && self.depth == depth
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        self.way.ends_with("write")
+    }
+
+    /// Rates are told in bytes.
+    pub(super) fn is_large(&self) -> bool {
+        self.kibibytes >= 128
+    }
+
+    pub(super) fn name(&self) -> String {
+        let way = match self.way {
+            "write" => "sequential write",
+            "read" => "sequential read",
+            "randwrite" => "random write",
+            _ => "random read",
+        };
+        format!("{way} {} KiB, depth {}", self.kibibytes, self.depth)
+    }
+}
+
+impl Seen {
+    /// MB/s or thousands of requests a second.
+    pub(super) fn rate(&self, load: &Load) -> f64 {
+        if load.is_large() { self.bytes / 1e6 } else { self.requests / 1e3 }
+    }
+
+    pub(super) fn told(&self, load: &Load) -> String {
+        let unit = if load.is_large() { "MB/s" } else { "k/s" };
+        let Seen { p50_us, p99_us, cpu_us, .. } = self;
+        let rate = self.rate(load);
+        format!("{rate:.1} {unit}, p50 {p50_us:.0} µs, p99 {p99_us:.0} µs, CPU {cpu_us:.1} µs")
+    }
+}
+
+/// Writes all of the export once.
+pub(super) fn fill(server: &Server) -> Result<(), Failure> {
+    fio(server, &["--rw=write", "--bs=1M", "--iodepth=8", "--size=100%"]).map(drop)
+}
+
+/// Loads the server for so long.
+pub(super) fn run(load: &Load, millis: u32, server: &Server) -> Result<Seen, Failure> {
+    let before = server.cpu_seconds()?;
+    let report = fio(
+        server,
+        &[
+            &format!("--rw={}", load.way),
+            &format!("--bs={}k", load.kibibytes),
+            &format!("--iodepth={}", load.depth),
+            "--time_based",
+            &format!("--runtime={millis}ms"),
+        ],
+    )?;
+    let cpu = server.cpu_seconds()? - before;
+    let side = if load.writes() { "write" } else { "read" };
+    seen(&report, side, cpu)
+        .ok_or_else(|| Failure::new("fio's report lacks a figure", "is it version 3.33 or later?"))
+}
+
+fn seen(report: &Value, side: &str, cpu_seconds: f64) -> Option<Seen> {
+    let side = &report["jobs"][0][side];
+    let percentile = |name: &str| Some(side["clat_ns"]["percentile"][name].as_f64()? / 1e3);
+    Some(Seen {
+        requests: side["iops"].as_f64()?,
+        bytes: side["bw_bytes"].as_f64()?,
+        p50_us: percentile("50.000000")?,
+        p99_us: percentile("99.000000")?,
+        cpu_us: cpu_seconds * 1e6 / side["total_ios"].as_f64()?,
+    })
+}
+
+fn fio(server: &Server, arguments: &[&str]) -> Result<Value, Failure> {
+    let uri = format!("--uri={}", server.uri());
+    let mut words = vec!["taskset", "--cpu-list", CORE, "fio", "--name=bench", "--ioengine=nbd"];
+    words.extend([uri.as_str(), "--output-format=json", "--thread", "--randrepeat=0"]);
+    words.extend(arguments);
+    let text = shell::output(Path::new("/"), &words)?;
+    // Remarks may stand before the report.
+    let start = text.find('{').unwrap_or(0);
+    let report: Value = serde_json::from_str(&text[start..])
+        .map_err(|error| Failure::new(format!("fio's report: {error}"), "run fio by hand"))?;
+    match report["jobs"][0]["error"].as_i64() {
+        Some(0) => Ok(report),
+        error => {
+            let what = format!("fio at {uri} ended with error {error:?}");
+            Err(Failure::new(what, "the server's messages stand above"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_report_is_read() {
+        let report = json!({ "jobs": [ { "error": 0, "read": {
+            "iops": 2000.0, "bw_bytes": 8_192_000, "total_ios": 4000,
+            "clat_ns": { "percentile": { "50.000000": 21_000, "99.000000": 40_500 } },
+        } } ] });
+        let seen = seen(&report, "read", 0.02).expect("all figures are there");
+        let load = Load::new("randread", 4, 32);
+        assert_eq!(seen.told(&load), "2.0 k/s, p50 21 µs, p99 40 µs, CPU 5.0 µs");
+        assert!(super::seen(&report, "write", 0.0).is_none());
+    }
+}

@@ -1,0 +1,216 @@
+//! Where servers stand while they are measured: a folder in memory, their sockets and files in it,
+//! and one core for all of them, of which only one is at work at a time.
+//!
+//! Servers end and the folder goes with their values, also when a measurement fails.
+
+use crate::failure::Failure;
+use crate::shell;
+use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The core that servers run on.
+const CORE: &str = "1";
+/// Bytes of what a server exports: RAID 0, two RAID 5, two RAID 6 and two files take 2 GiB.
+const EXPORT_MEBIBYTES: usize = 224;
+/// Room on each member for what is not data.
+const OVERHEAD_MEBIBYTES: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Clock ticks of `/proc/PID/stat`: the same on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// See the module.
+pub(super) struct Stand {
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+/// A running server. Ends when it is dropped.
+pub(super) struct Server {
+    child: Child,
+    socket: PathBuf,
+    /// The export's name.
+    export: String,
+}
+
+impl Stand {
+    /// Builds the program, and makes the folder.
+    pub(super) fn new(root: &Path) -> Result<Stand, Failure> {
+        let program = build(root)?;
+        let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
+            let what = format!("{}: {error}", folder.display());
+            Failure::new(what, "the benchmark needs 2 GiB of /dev/shm")
+        })?;
+        Ok(Stand { folder, program })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// An array of new members on which nothing need be synced, served.
+    pub(super) fn parapet(
+        &self,
+        level: &str,
+        members: usize,
+        bitmap: bool,
+    ) -> Result<Server, Failure> {
+        let name = format!("raid{level}{}", if bitmap { "" } else { "-unmarked" });
+        let size = format!("{}M", EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES);
+        let members: Vec<String> = (0..members)
+            .map(|index| self.path(&format!("{name}-{index}")).display().to_string())
+            .collect();
+        let bitmap = if bitmap { "auto" } else { "off" };
+        let mut create = self.command(&self.program);
+        create.args(["create", &name, "--level", level, "--chunk", "64K", "--yes"]);
+        create.args(["--bitmap", bitmap, "--new-files", &size]).args(&members);
+        let made = create.stdout(Stdio::null()).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return Err(Failure::new(format!("{name} could not be made"), "see above"));
+        }
+        let (socket, control) = (self.path(&format!("{name}.s")), self.path(&format!("{name}.c")));
+        let mut serve = self.command("taskset");
+        serve.args(["--cpu-list", CORE]).arg(&self.program).args(["serve", &name]).args(&members);
+        serve.args(["--nbd", &format!("unix:{}", socket.display())]);
+        serve.args(["--control", &format!("unix:{}", control.display())]);
+        start(serve, socket, &name)
+    }
+
+    /// The fastest server of a file.
+    pub(super) fn nbdkit(&self) -> Result<Server, Failure> {
+        let (file, socket) = (self.file("nbdkit.file")?, self.path("nbdkit.s"));
+        let mut serve = self.command("taskset");
+        serve.args(["--cpu-list", CORE, "nbdkit", "--foreground", "--unix"]).arg(&socket);
+        serve.arg("file").arg(file);
+        start(serve, socket, "")
+    }
+
+    /// The usual server, as it is when it is told nothing.
+    pub(super) fn qemu_nbd(&self) -> Result<Server, Failure> {
+        let (file, socket) = (self.file("qemu.file")?, self.path("qemu.s"));
+        let mut serve = self.command("taskset");
+        serve.args(["--cpu-list", CORE, "qemu-nbd", "--persistent", "--shared=4"]);
+        serve.args(["--format=raw", "--export-name=", "--socket"]).arg(&socket).arg(file);
+        start(serve, socket, "")
+    }
+
+    /// A file for a peer; it is filled through the server.
+    fn file(&self, name: &str) -> Result<PathBuf, Failure> {
+        let path = self.path(name);
+        let made = std::fs::File::create(&path)
+            .and_then(|file| file.set_len((EXPORT_MEBIBYTES as u64) << 20));
+        made.map_err(|error| {
+            Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?")
+        })?;
+        Ok(path)
+    }
+
+    /// A command that finds nothing of the user's own, and does not chatter.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.env("PARAPET_STATE", self.path("state")).env("XDG_RUNTIME_DIR", self.path("run"));
+        command
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("{} is left behind: {error}", self.folder.display());
+        }
+    }
+}
+
+/// The program as it is shipped, where cargo says that it has put it.
+fn build(root: &Path) -> Result<PathBuf, Failure> {
+    let words = ["cargo", "build", "-q", "--release", "-p", "parapet", "--message-format=json"];
+    let messages = shell::output(root, &words)?;
+    let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs =
+        values.filter_map(|value| Some(PathBuf::from(value["executable"].as_str()?)));
+    programs
+        .find(|path| path.file_name().is_some_and(|name| name == "parapet"))
+        .ok_or_else(|| Failure::new("cargo built no parapet", "run `cargo build --release`"))
+}
+
+/// Starts a server and waits until it takes connections.
+fn start(mut command: Command, socket: PathBuf, export: &str) -> Result<Server, Failure> {
+    let line = format!("{command:?}");
+    let child = command
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| Failure::new(format!("{line}: {error}"), "is it installed?"))?;
+    let mut server = Server { child, socket, export: String::from(export) };
+    let begun = Instant::now();
+    while UnixStream::connect(&server.socket).is_err() {
+        let gone = !matches!(server.child.try_wait(), Ok(None));
+        if gone || begun.elapsed() > PATIENCE {
+            return Err(Failure::new(format!("{line} does not serve"), "see its messages above"));
+        }
+        sleep(Duration::from_millis(10));
+    }
+    Ok(server)
+}
+
+impl Server {
+    pub(super) fn uri(&self) -> String {
+        format!("nbd+unix:///{}?socket={}", self.export, self.socket.display())
+    }
+
+    fn proc(&self, file: &str) -> Result<String, Failure> {
+        let path = format!("/proc/{}/{file}", self.child.id());
+        std::fs::read_to_string(&path)
+            .map_err(|error| Failure::new(format!("{path}: {error}"), "has the server died?"))
+    }
+
+    /// CPU time since its start, its own and the kernel's for it.
+    pub(super) fn cpu_seconds(&self) -> Result<f64, Failure> {
+        let stat = self.proc("stat")?;
+        ticks(&stat)
+            .map(|ticks| ticks / TICKS_PER_SECOND)
+            .ok_or_else(|| Failure::new("/proc/PID/stat has no CPU time", "is this Linux?"))
+    }
+
+    /// Memory that it holds now.
+    pub(super) fn resident_mebibytes(&self) -> Result<f64, Failure> {
+        let status = self.proc("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.trim().split(' ').next()?.parse::<f64>().ok());
+        kibibytes
+            .map(|kibibytes| kibibytes / 1024.0)
+            .ok_or_else(|| Failure::new("/proc/PID/status has no VmRSS", "is this Linux?"))
+    }
+}
+
+/// utime and stime: the 14th and 15th field. The second, the name, may have spaces in it.
+fn ticks(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ').skip(11);
+    let mut next = || fields.next()?.parse::<f64>().ok();
+    Some(next()? + next()?)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have gone by itself; there is nothing to lose: its files go too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_a_name_with_spaces() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 5 1 1";
+        assert_eq!(ticks(stat), Some(300.0));
+        assert_eq!(ticks("7"), None);
+    }
+}
