@@ -217,6 +217,8 @@ fn draw_bounds(rng: &mut Rng) -> Bounds {
         region_linger: Duration::from_millis(rng.within(2, 40)),
         clean_delay: Duration::from_millis(rng.within(1, 10)),
         job_units: rng.within(1, 4) as usize,
+        // To be failed for errors that were repaired is nothing that the budget could foresee.
+        read_errors: u32::MAX,
         checkpoint_bytes: rng.pick(&[16 << 10, 128 << 10, 256 << 20]),
         ..Bounds::default()
     }
