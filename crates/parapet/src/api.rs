@@ -52,6 +52,8 @@ pub(crate) struct Array {
     pub(crate) writable: bool,
     /// True while parity or copies may disagree after writes under way.
     pub(crate) dirty: bool,
+    /// Bytes of the array whose parity or copies may disagree until they are synced.
+    pub(crate) unsynced_bytes: u64,
     /// How many members may be lost without losing data, when all are there.
     pub(crate) redundancy: usize,
     /// How many more members may be lost, now.

@@ -142,6 +142,13 @@ impl Array {
     }
 }
 
+impl Slot {
+    /// True if its member, or the one that will replace it, does not hold all yet.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.state == SlotState::Rebuilding || self.replacement.is_some()
+    }
+}
+
 impl State {
     pub(crate) fn word(self) -> &'static str {
         match self {

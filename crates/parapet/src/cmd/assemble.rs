@@ -6,7 +6,7 @@ use std::time::Duration;
 use io::Clock;
 use os::{Signals, Spawner};
 
-use crate::api::{Assembled, SlotState};
+use crate::api::{Assembled, Slot};
 use crate::cmd::serve::{self, Sources};
 use crate::cmd::wait::Progress;
 use crate::daemon::{Daemon, Served, first};
@@ -40,6 +40,8 @@ pub(crate) struct Args {
 
 /// How often it is looked whether all is settled.
 const GLANCE: Duration = Duration::from_millis(100);
+/// Nothing begins any more if nothing has begun for so long.
+const IDLE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
     let executor = engine::executor()?;
@@ -77,13 +79,18 @@ async fn settle(
     let clock = on.clock();
     let mut progress = Progress::new(terminal);
     let settled = async {
+        let mut busy = clock.now();
         loop {
             // Once at least: what there is to do is found in the first turn.
             clock.sleep_until(clock.now() + GLANCE).await;
             let array = daemon.view(served);
-            let filling = array.slots.iter().any(|slot| slot.state == SlotState::Rebuilding);
-            if array.job.is_none() && !filling {
+            let idle = array.job.is_none() && !array.slots.iter().any(Slot::is_filling);
+            // What cannot be synced, as in an array without redundancy left, is not waited for.
+            if idle && (array.unsynced_bytes == 0 || clock.now() - busy >= IDLE) {
                 return;
+            }
+            if !idle {
+                busy = clock.now();
             }
             progress.show(&array);
         }

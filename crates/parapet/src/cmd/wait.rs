@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use crate::api::{Array, Job, JobKind, SlotState, Waited, When};
+use crate::api::{Array, Job, JobKind, Slot, SlotState, Waited, When};
 use crate::client::{self, Client};
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Control;
@@ -51,13 +51,10 @@ enum What {
 impl What {
     fn is_reached(self, array: &Array) -> bool {
         let kind = array.job.as_ref().map(|job| job.kind);
-        let slots = |state| array.slots.iter().any(|slot| slot.state == state);
+        let filling = array.slots.iter().any(Slot::is_filling);
         match self {
-            What::Idle => kind.is_none() && !slots(SlotState::Rebuilding),
-            What::Rebuild => {
-                !matches!(kind, Some(JobKind::Rebuild | JobKind::Replace))
-                    && !slots(SlotState::Rebuilding)
-            }
+            What::Idle => kind.is_none() && !filling,
+            What::Rebuild => !matches!(kind, Some(JobKind::Rebuild | JobKind::Replace)) && !filling,
             What::Resync => kind != Some(JobKind::Resync),
             What::Scrub => !matches!(kind, Some(JobKind::Check | JobKind::Repair)),
             What::Whole => array.slots.iter().all(|slot| slot.state == SlotState::InSync),

@@ -5,8 +5,10 @@
 
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::{Error, ErrorKind, MemberId};
+use io::Clock;
 use layout::Slot;
 use os::Options;
 
@@ -15,6 +17,10 @@ use crate::api::{Order, SignatureView};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
 use crate::{engine, probe, undo};
+
+/// How long a scrub may take to begin, and how often that is looked at.
+const BEGINNING: Duration = Duration::from_secs(5);
+const BEAT: Duration = Duration::from_millis(1);
 
 impl Daemon {
     /// Does what the order says.
@@ -51,7 +57,7 @@ impl Daemon {
                 Ok(format!("{name}: {} is back{}", served.title(id), self.outlook(served)))
             }
             "replace" => self.replace(served, order).await,
-            "scrub" => scrub(served, order.scrub.as_deref().unwrap_or("check")),
+            "scrub" => self.scrub(served, order.scrub.as_deref().unwrap_or("check")).await,
             "speed" => {
                 let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
                 served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
@@ -161,6 +167,30 @@ impl Daemon {
         back.ok().map(|_| title)
     }
 
+    async fn scrub(&self, served: &Served, what: &str) -> Result<String> {
+        let name = served.array.name();
+        let ended = || served.array.status().last_scrub.map(|scrub| scrub.unix_micros);
+        match what {
+            "check" | "repair" => {
+                let before = ended();
+                served.array.scrub(what == "repair").map_err(of_engine)?;
+                // Whoever waits for its end must not come before its beginning.
+                let clock = self.spawner.clock();
+                let deadline = clock.now() + BEGINNING;
+                let begun = || served.array.status().job.is_some() || ended() != before;
+                while !begun() && clock.now() < deadline {
+                    clock.sleep_until(clock.now() + BEAT).await;
+                }
+                Ok(format!("{name}: the {what} has begun; parapet when {name} shows how far it is"))
+            }
+            "stop" => {
+                served.array.stop_scrub().map_err(of_engine)?;
+                Ok(format!("{name}: the scrub is being stopped"))
+            }
+            _ => Err(usage("a scrub is `check`, `repair` or `stop`")),
+        }
+    }
+
     async fn replace(&self, served: &Served, order: &Order) -> Result<String> {
         let who = member_of(order)?;
         let old = served.resolve(who)?;
@@ -192,21 +222,6 @@ impl Served {
     /// A member's name for people.
     pub(crate) fn title(&self, id: MemberId) -> String {
         self.known(id).map_or_else(|| format!("member {}", id.0), |k| k.path.display().to_string())
-    }
-}
-
-fn scrub(served: &Served, what: &str) -> Result<String> {
-    let name = served.array.name();
-    match what {
-        "check" | "repair" => {
-            served.array.scrub(what == "repair").map_err(of_engine)?;
-            Ok(format!("{name}: the {what} has begun; parapet when {name} shows how far it is"))
-        }
-        "stop" => {
-            served.array.stop_scrub().map_err(of_engine)?;
-            Ok(format!("{name}: the scrub is being stopped"))
-        }
-        _ => Err(usage("a scrub is `check`, `repair` or `stop`")),
     }
 }
 

@@ -44,6 +44,7 @@ impl Daemon {
             state,
             writable: status.mode == Mode::ReadWrite,
             dirty: !status.clean,
+            unsynced_bytes: status.unsynced_bytes,
             redundancy,
             redundancy_left: status.redundancy_left,
             slots,

@@ -11,6 +11,7 @@ mod hygiene;
 mod ladder;
 mod levels;
 mod quickstart;
+mod schema;
 mod serving;
 mod tls;
 mod words;

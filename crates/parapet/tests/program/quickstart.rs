@@ -32,7 +32,9 @@ fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
     assert_eq!(server.wait(), 0, "{}", world.log());
     assert!(!world.path("parapet-data/nbd.sock").exists());
 
-    let server = world.start(&[&QUICK[..], &["--json"]].concat());
+    let server = world.start(&[&QUICK[..], &["--json", "--tcp", "127.0.0.1:0"]].concat());
+    let tcp = server.ready["nbd"][1].as_str().unwrap().strip_prefix("tcp:").unwrap();
+    world.tool("libnbd-bin", &["nbdinfo", &format!("nbd://{tcp}/quickstart")]);
     let array = &server.ready["arrays"][0];
     assert_eq!(array["state"], "healthy", "{array}");
     let read = ["qemu-io", "-f", "raw", "-c", "read -P 0x5a 0 1M", &uri];

@@ -78,7 +78,7 @@ impl World {
     pub fn json(&self, arguments: &[&str]) -> Value {
         let out = self.ok(&[arguments, &["--json"]].concat());
         let value: Value = serde_json::from_str(&out).unwrap();
-        assert!(value["schema"].as_str().unwrap().starts_with("parapet/"), "{value}");
+        crate::schema::check(&value);
         value["data"].clone()
     }
 
@@ -87,6 +87,7 @@ impl World {
         let ran = self.run(&[arguments, &["--json"]].concat());
         assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
         let value: Value = serde_json::from_str(&ran.out).expect(&ran.out);
+        crate::schema::check(&value);
         let error = &value["error"];
         assert_eq!(error["exit_code"], code, "{error}");
         assert_eq!(error["id"], id, "{error}");
@@ -125,6 +126,7 @@ impl World {
             panic!("{arguments:?} said {line:?}; {}", self.log());
         };
         assert!(ready["error"].is_null(), "{arguments:?}: {ready}; {}", self.log());
+        crate::schema::check(&ready);
         Server { child, out, ready: ready["data"].clone() }
     }
 
@@ -194,7 +196,8 @@ impl World {
     pub fn fio(&self, bytes: &str) {
         let (uri, size) = (format!("--uri={}", self.uri()), format!("--size={bytes}"));
         let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k \
-                     --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 --verify_fatal=1 --randseed=5";
+                     --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 \
+                     --verify_fatal=1 --randseed=5";
         let words: Vec<&str> =
             fixed.split_whitespace().chain([uri.as_str(), size.as_str()]).collect();
         self.tool("fio", &words);

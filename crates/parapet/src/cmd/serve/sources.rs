@@ -27,8 +27,12 @@ pub(crate) struct Sources<'a> {
 /// Arrays of arrays of arrays: more is a mistake.
 const DEPTH: usize = 4;
 
-/// The array wanted, and the disks that may be its members.
-type Group<'a> = (Option<String>, Vec<&'a Opened>);
+/// An array, and the disks that say they are its members.
+struct Group<'a> {
+    uuid: String,
+    name: String,
+    disks: Vec<&'a Opened>,
+}
 
 impl Sources<'_> {
     /// Opens the disks.
@@ -81,57 +85,73 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let disks = self.open(assembly.read_only, daemon.spawner())?;
-        let mut layer = Vec::new();
-        let inside = match self.name {
-            Some(name) => !is_among(&disks, name).await && self.is_inside(&disks).await,
-            None => false,
-        };
-        let groups = match inside {
-            false => self.group(&disks).await?,
-            true => every_group(&disks).await,
-        };
-        for (name, disks) in groups {
-            layer.push(start(name.as_deref(), &disks, assembly, run, daemon).await?);
+        let groups = sorted(&disks).await;
+        let direct = self.name.is_none() || groups.iter().any(|group| self.is_wanted(group));
+        // With one array or none there is nothing that another one could be made of.
+        if direct || groups.len() < 2 {
+            let mut arrays = Vec::new();
+            for (name, disks) in self.group(&disks).await? {
+                let name = name.as_deref();
+                arrays.push(start(name, &disks, assembly, run, daemon).await?);
+            }
+            return Ok(arrays);
         }
-        if !inside {
-            return Ok(layer);
+        self.dig(groups, assembly, run, daemon).await
+    }
+
+    /// Starts arrays, and arrays made of them, until the one that is wanted appears.
+    async fn dig(
+        &self,
+        groups: Vec<Group<'_>>,
+        assembly: &AssemblyFlags,
+        run: &RunFlags,
+        daemon: &Rc<Daemon>,
+    ) -> Result<Vec<Rc<Served>>> {
+        let mut layer = Vec::new();
+        for group in groups {
+            let uuid = Some(group.uuid.as_str());
+            layer.push(start(uuid, &group.disks, assembly, run, daemon).await?);
         }
         for _ in 0..DEPTH {
-            let wanted = |served: &&Rc<Served>| self.is_wanted(served.uuid(), served.array.name());
-            if let Some(found) = layer.iter().find(wanted) {
-                return Ok(vec![Rc::clone(found)]);
-            }
             let disks: Vec<Opened> =
                 layer.iter().map(|inner| Opened::array(&inner.array)).collect();
             let mut outer = Vec::new();
-            for (name, members) in every_group(&disks).await {
-                let served = start(name.as_deref(), &members, assembly, run, daemon).await?;
+            for group in sorted(&disks).await {
+                let uuid = Some(group.uuid.as_str());
+                let served = start(uuid, &group.disks, assembly, run, daemon).await?;
                 for inner in &layer {
                     let path = Opened::array(&inner.array).path;
-                    if members.iter().any(|member| member.path == path) {
+                    if group.disks.iter().any(|member| member.path == path) {
                         inner.put_inside(&served);
                     }
                 }
+                if self.is_wanted(&group) {
+                    return Ok(vec![served]);
+                }
                 outer.push(served);
-            }
-            if outer.is_empty() {
-                break;
             }
             layer = outer;
         }
-        let message = format!("no member of an array called {} was found", self.name.unwrap_or(""));
-        Err(Failure::new(Id::NoArray, message, "parapet examine shows what each disk says"))
+        Err(self.nothing())
     }
 
-    fn is_wanted(&self, uuid: &str, name: &str) -> bool {
-        let same = |wanted: &str| Uuid::parse(wanted).is_some_and(|u| u.to_string() == uuid);
-        self.name.is_some_and(|wanted| wanted == name || same(wanted))
+    fn is_wanted(&self, group: &Group<'_>) -> bool {
+        self.name.is_some_and(|wanted| {
+            group.name == wanted || Uuid::parse(wanted).is_some_and(|u| u.to_string() == group.uuid)
+        })
     }
 
-    /// True if there are arrays among these disks at all, and the wanted one may be made of them.
-    async fn is_inside(&self, disks: &[Opened]) -> bool {
-        let survey = survey(engine::candidates(disks)).await;
-        survey.arrays.len() > 1
+    fn nothing(&self) -> Failure {
+        match self.name {
+            Some(name) => {
+                let message = format!("no member of an array called {name} was found");
+                Failure::new(Id::NoArray, message, "parapet examine shows what each disk says")
+            }
+            None => {
+                let message = "no member of an array was found";
+                Failure::new(Id::NoArray, message, "parapet create makes one")
+            }
+        }
     }
 
     /// Sorts the disks by array: one group if they were named, else one for each array that is
@@ -139,50 +159,28 @@ impl Sources<'_> {
     ///
     /// # Errors
     /// If a scan found none, or several where one was meant.
-    pub(crate) async fn group<'a>(&self, disks: &'a [Opened]) -> Result<Vec<Group<'a>>> {
+    pub(crate) async fn group<'a>(
+        &self,
+        disks: &'a [Opened],
+    ) -> Result<Vec<(Option<String>, Vec<&'a Opened>)>> {
         if self.scan.is_none() {
             return Ok(vec![(self.name.map(str::to_owned), disks.iter().collect())]);
         }
-        let survey = survey(engine::candidates(disks)).await;
-        let uuid = self.name.and_then(Uuid::parse);
-        let mut groups = Vec::new();
-        for (identity, group) in survey.arrays {
-            if self.name.is_some_and(|name| uuid != Some(identity) && group.name != name) {
-                continue;
-            }
-            let named = |opened: &&Opened| {
-                let path = opened.path.display().to_string();
-                group.candidates.iter().any(|candidate| candidate.name == path)
-            };
-            groups.push((Some(identity.to_string()), disks.iter().filter(named).collect()));
-        }
+        let mut groups = sorted(disks).await;
+        groups.retain(|group| self.name.is_none() || self.is_wanted(group));
         match (groups.len(), self.name) {
-            (0, Some(name)) => {
-                let message = format!("no member of an array called {name} was found");
-                Err(Failure::new(Id::NoArray, message, "parapet examine shows what each disk says"))
-            }
-            (0, None) => {
-                let message = "no member of an array was found";
-                Err(Failure::new(Id::NoArray, message, "parapet create makes one"))
-            }
-            (2.., Some(name)) if uuid.is_none() => {
+            (0, _) => Err(self.nothing()),
+            (2.., Some(name)) => {
                 let message = format!("there are {} arrays called {name}", groups.len());
                 Err(Failure::new(Id::Foreign, message, "name the UUID; parapet examine shows it"))
             }
-            _ => Ok(groups),
+            _ => Ok(groups.into_iter().map(|group| (Some(group.uuid), group.disks)).collect()),
         }
     }
 }
 
-/// True if a disk says it is a member of this array.
-async fn is_among(disks: &[Opened], wanted: &str) -> bool {
-    let survey = survey(engine::candidates(disks)).await;
-    let uuid = Uuid::parse(wanted);
-    survey.arrays.iter().any(|(found, group)| uuid == Some(*found) || group.name == wanted)
-}
-
 /// The members of each array among these disks.
-async fn every_group(disks: &[Opened]) -> Vec<Group<'_>> {
+async fn sorted(disks: &[Opened]) -> Vec<Group<'_>> {
     let survey = survey(engine::candidates(disks)).await;
     let members = |candidates: &[array::assemble::Candidate]| {
         let named = |opened: &&Opened| {
@@ -192,7 +190,12 @@ async fn every_group(disks: &[Opened]) -> Vec<Group<'_>> {
         disks.iter().filter(named).collect()
     };
     let groups = survey.arrays.into_iter();
-    groups.map(|(uuid, group)| (Some(uuid.to_string()), members(&group.candidates))).collect()
+    groups
+        .map(|(uuid, found)| {
+            let (uuid, disks) = (uuid.to_string(), members(&found.candidates));
+            Group { uuid, name: found.name, disks }
+        })
+        .collect()
 }
 
 /// Assembles and starts one array.
