@@ -70,8 +70,17 @@ impl Ledger {
             size => size * SECTOR,
         };
         let (template, features) = self.template();
+        // Members of other sizes have other distances: what a new array would give it is as good.
+        let own = || {
+            let chunk_bytes = self.geometry.chunk_bytes();
+            let map = ByteMap::for_new_member(limits.bytes, chunk_bytes, template.version).ok()?;
+            let room =
+                |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
+            (map.data_bytes() >= needed && room(&map) >= room(&template)).then_some(map)
+        };
         let map = template
             .for_joining_member(limits.bytes, needed)
+            .or_else(|small| own().ok_or(small))
             .map_err(|small| Error::refused(format!("{name}: {small}; use a larger disk")))?;
         let mut superblock = superblock;
         superblock.features = features;
