@@ -181,9 +181,7 @@ impl Keeper {
             }
             Command::Replace(slot, id) => {
                 let old = self.configuration.borrow().seats[slot.index()].member;
-                if let Some(old) = old.filter(|_| self.geometry.family() == Family::Plain) {
-                    self.ledger.fit(id, old)?;
-                }
+                self.fit(id, old).await?;
                 self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
                 self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
@@ -194,6 +192,18 @@ impl Keeper {
             Command::SetMode(mode) => self.change_now(|next| next.mode = mode).await,
         }
         Ok(())
+    }
+
+    /// Where members need not be of a size, a spare takes the very size of the member it replaces.
+    async fn fit(&self, spare: MemberId, old: Option<MemberId>) -> Result<()> {
+        let Some(old) = old.filter(|_| self.geometry.family() == Family::Plain) else {
+            return Ok(());
+        };
+        // Not while superblocks are being written: they would be taken for what was written last.
+        self.take_turn().await;
+        let result = self.ledger.fit(spare, old);
+        self.end_turn();
+        result
     }
 
     /// Refuses what would lose data or makes no sense now.
@@ -280,7 +290,10 @@ impl Keeper {
 
     /// The twin of a slot is a whole copy: it takes the slot, the old member is released.
     pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
-        let mut old = None;
+        let mut old = self.configuration.borrow().seats[slot.index()].member;
+        if self.fit(id, old.take()).await.is_err() {
+            return;
+        }
         self.change(|next| {
             let seat = &mut next.seats[slot.index()];
             if seat.twin.is_some_and(|(twin, _)| twin == id) {
