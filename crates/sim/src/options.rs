@@ -220,7 +220,6 @@ fn draw_bounds(rng: &mut Rng) -> Bounds {
         // To be failed for errors that were repaired is nothing that the budget could foresee.
         read_errors: u32::MAX,
         checkpoint_bytes: rng.pick(&[16 << 10, 128 << 10, 256 << 20]),
-        ..Bounds::default()
     }
 }
 
