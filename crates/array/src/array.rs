@@ -23,10 +23,12 @@ use crate::marks::Intent;
 use crate::member::{Member, MemberId};
 use crate::message::Message;
 use crate::shard::{Setup, Shard};
-use crate::status::{EventLog, JobStatus, MemberStatus, SlotState, SlotStatus, Status};
+use crate::status::{EventLog, Status};
 use crate::unit::{Action, Origin, Unit};
 use crate::upkeep::Task;
-use crate::view::{Mode, Seat};
+use crate::view::Mode;
+
+mod snapshot;
 
 /// What the host gives an array.
 #[derive(Clone)]
@@ -467,92 +469,6 @@ impl Array {
             last_scrub: keeper.last_scrub.borrow().clone(),
             requests_in_flight: inner.shards.iter().map(|shard| shard.requests.in_flight()).sum(),
         }
-    }
-}
-
-impl Inner {
-    /// How many more members may be lost, whichever they are.
-    fn redundancy_left(&self, in_sync: layout::SlotSet) -> usize {
-        let geometry = &self.geometry;
-        let lost = geometry.all_slots().difference(in_sync);
-        if !geometry.survives(lost) {
-            return 0;
-        }
-        match geometry.family() {
-            Family::Plain => 0,
-            Family::Parity => geometry.redundancy() - lost.count(),
-            Family::Mirror => {
-                let any = |slot| geometry.survives(lost.with(slot));
-                let one = in_sync.iter().all(any);
-                let left = geometry.redundancy().saturating_sub(lost.count());
-                left.max(usize::from(one))
-            }
-        }
-    }
-
-    fn slot_status(&self, slot: Slot, seat: &Seat) -> SlotStatus {
-        let state = match (seat.member, seat.recovered, seat.twin) {
-            (None, ..) => SlotState::Missing,
-            (_, Some(below), _) => SlotState::Rebuilding { below },
-            (_, None, Some((_, below))) => SlotState::Replacing { below },
-            (_, None, None) => SlotState::InSync,
-        };
-        SlotStatus {
-            slot,
-            state,
-            member: seat.member.map(|id| self.member_status(id)),
-            twin: seat.twin.map(|(id, _)| self.member_status(id)),
-        }
-    }
-
-    fn member_status(&self, id: MemberId) -> MemberStatus {
-        let name = self.keeper.name_of(id);
-        let mut status = MemberStatus {
-            id,
-            name,
-            read_bytes: 0,
-            written_bytes: 0,
-            read_errors: 0,
-            write_errors: 0,
-            timeouts: 0,
-            repaired_bytes: 0,
-        };
-        for member in self.shards.iter().filter_map(|shard| shard.member(id)) {
-            let counters = &member.counters;
-            status.read_bytes += counters.read_bytes.get();
-            status.written_bytes += counters.written_bytes.get();
-            status.read_errors += counters.read_errors.get();
-            status.write_errors += counters.write_errors.get();
-            status.timeouts += counters.timeouts.get();
-            status.repaired_bytes += counters.repaired_bytes.get();
-        }
-        status
-    }
-
-    fn job_status(&self) -> Option<JobStatus> {
-        let job = self.keeper.job.borrow();
-        let job = job.as_ref()?;
-        let now = self.clock.now();
-        let rate = |pick: fn(&(io::Time, u64, u64)) -> u64| {
-            let (first, last) = (job.recent.front()?, job.recent.back()?);
-            let span = (last.0 - first.0).as_secs_f64();
-            (span > 0.05).then(|| ((pick(last) - pick(first)) as f64 / span) as u64)
-        };
-        let array_rate = rate(|&(_, done, _)| done);
-        let left = job.total.saturating_sub(job.done);
-        let seconds = array_rate.filter(|&rate| rate > 0).map(|rate| left as f64 / rate as f64);
-        Some(JobStatus {
-            kind: job.kind,
-            total_bytes: job.total,
-            done_bytes: job.done,
-            elapsed: now - job.started,
-            array_rate,
-            member_rate: rate(|&(_, _, bytes)| bytes),
-            remaining: seconds.map(Duration::from_secs_f64),
-            throttled: job.throttled > (now - job.started) / 10,
-            findings: job.report.findings.clone(),
-            lost_bytes: job.report.lost.iter().map(|&(_, len)| len).sum(),
-        })
     }
 }
 

@@ -98,6 +98,8 @@ impl Node {
             bitmap: chunk,
             spares: candidates.len() - shape.members,
             zeroed,
+            // Noise may look like anything.
+            overwrite: true,
             ..NewArray::new(&self.name, shape.layout, shape.chunk_bytes)
         };
         let facts = create(&new, candidates, &*clock, &*self.random()).await?;
