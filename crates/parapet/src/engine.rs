@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Note, Options};
 use array::ledger::Random;
-use array::{Array, Host};
+use array::{Array, CacheMode, Host};
 use os::{Executor, Spawner};
 
 use crate::daemon::{Known, Served};
@@ -75,8 +76,24 @@ pub(crate) struct RunFlags {
     /// Compare data with its parity at every read
     #[arg(long)]
     pub(crate) check_reads: bool,
+    /// When writes are acknowledged; FLUSH and FUA are honoured in any case
+    #[arg(long, value_name = "MODE", default_value = "none")]
+    pub(crate) cache: Cache,
+    /// A member that does not answer for so long is lost
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) deadline: Option<u64>,
     #[command(flatten)]
     pub(crate) speed: crate::flags::SpeedLimits,
+}
+
+/// When writes are acknowledged.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+pub(crate) enum Cache {
+    /// When the members have them; a power cut may take back what was not flushed
+    #[default]
+    None,
+    /// When they are durable on the members; flushes are shared
+    Sync,
 }
 
 /// How parity is computed.
@@ -106,6 +123,13 @@ impl RunFlags {
             None => {}
         }
         host.check_reads = self.check_reads;
+        host.cache = match self.cache {
+            Cache::None => CacheMode::None,
+            Cache::Sync => CacheMode::Sync,
+        };
+        if let Some(seconds) = self.deadline {
+            host.bounds.deadline = Duration::from_secs(seconds);
+        }
         host
     }
 

@@ -156,10 +156,15 @@ fn an_export_may_have_another_name_and_a_kernel_another_speed() {
     let world = World::new();
     world.create("6", 4, &[]);
     let start = ["tank", "m0", "m1", "m2", "m3", "--export-name", "moat", "--parity", "scalar"];
-    let server = world.serve(&start);
+    let more = ["--cache", "sync", "--deadline", "5", "--check-reads"];
+    let server = world.serve(&[&start[..], &more].concat());
     let uri = format!("nbd+unix:///moat?socket={}", world.path("nbd.sock").display());
     world.tool("libnbd-bin", &["nbdinfo", &uri]);
     assert_ne!(world.try_tool("libnbd-bin", &["nbdinfo", &world.uri()]).code, 0);
+    std::fs::write(world.path("data"), pattern(8 << 20, 12)).unwrap();
+    world.nbdcopy("data", &uri);
+    world.nbdcopy(&uri, "back");
+    assert!(std::fs::read(world.path("back")).unwrap()[..8 << 20] == pattern(8 << 20, 12));
     assert_eq!(server.terminate(), 0);
     let ran = world.run(&["serve", "tank", "m0", "--parity", "abacus"]);
     assert_eq!(ran.code, 2, "{ran:?}");
