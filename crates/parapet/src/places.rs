@@ -31,13 +31,17 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     !matches!(state, Some('Z' | 'X'))
 }
 
-/// The folder of control sockets: `$XDG_RUNTIME_DIR/parapet`, or `/run/parapet` for root and where
-/// the variable is not set.
+/// A variable that holds a path.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The folder of control sockets: `$PARAPET_RUNTIME`, `/run/parapet` for root,
+/// `$XDG_RUNTIME_DIR/parapet` for others where it is set.
 pub(crate) fn runtime() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
-        Some(path) if user() != Some(0) => Path::new(&path).join("parapet"),
-        _ => PathBuf::from("/run/parapet"),
-    }
+    let own = || variable("XDG_RUNTIME_DIR").filter(|_| user() != Some(0));
+    let usual = || own().map(|folder| folder.join("parapet"));
+    variable("PARAPET_RUNTIME").or_else(usual).unwrap_or_else(|| "/run/parapet".into())
 }
 
 /// The control socket of a served array.
@@ -48,7 +52,6 @@ pub(crate) fn control_of(name: &str) -> PathBuf {
 /// Where undo copies are kept: `$PARAPET_STATE`, `/var/lib/parapet` for root,
 /// `$XDG_STATE_HOME/parapet` or `~/.local/state/parapet` for others.
 pub(crate) fn state() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     if let Some(path) = variable("PARAPET_STATE") {
         return path;
     }

@@ -30,7 +30,7 @@ impl World {
         let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("parapet-test-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(folder.join("run/parapet")).unwrap();
+        std::fs::create_dir_all(folder.join("run")).unwrap();
         World { folder }
     }
 
@@ -56,7 +56,8 @@ impl World {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parapet"));
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
-        command.env("PARAPET_STATE", self.path("state")).env("XDG_RUNTIME_DIR", self.path("run"));
+        command.env("PARAPET_STATE", self.path("state"));
+        command.env("PARAPET_RUNTIME", self.path("run"));
         for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
             command.env_remove(name);
         }
