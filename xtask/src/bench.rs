@@ -58,7 +58,8 @@ const BENCHES: &[Bench] = &[
 /// Asks for more and longer rounds, where a benchmark has a choice.
 const FULL: &str = "--full";
 
-/// The page that people read.
+/// The page that people read. `VERSION.md`, if there is one, is written by people and copied into
+/// it: why rows fall short, and what would help.
 const REPORT: &str = "README.md";
 
 /// Programs and packages whose versions belong to a figure, by the command that tells.
@@ -104,7 +105,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// The rows that a benchmark prints, with its command and what it ran on.
 fn measure(bench: &Bench, root: &Path, full: bool) -> Result<Value, Failure> {
-    let machine = machine(root);
+    let mut machine = machine(root);
     let rows: Vec<Value> = match bench.by {
         By::Xtask(measure) => measure(root, full)?,
         By::Command => {
@@ -116,6 +117,7 @@ fn measure(bench: &Bench, root: &Path, full: bool) -> Result<Value, Failure> {
         let what = format!("{} printed no row", bench.name);
         return Err(Failure::new(what, format!("run `{}` and see", bench.command)));
     }
+    machine["load_after"] = json!(load());
     Ok(json!({
         "what": bench.what,
         "command": bench.command,
@@ -155,16 +157,23 @@ fn machine(root: &Path) -> Value {
         "cpu": field(&read("/proc/cpuinfo"), "model name"),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "memory": field(&read("/proc/meminfo"), "MemTotal"),
-        "load_before": read("/proc/loadavg").split(' ').next(),
+        "load_before": load(),
         "versions": versions,
     })
+}
+
+/// The load average of the last minute: more than 1 before a benchmark, and others were at work.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().map(String::from).unwrap_or_default()
 }
 
 /// Writes the release's figures and the report.
 fn keep(folder: &Path, release: &Value) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     let earlier = report::earlier(folder, version);
-    let text = report::markdown(release, earlier.as_ref());
+    let notes = std::fs::read_to_string(folder.join(format!("{version}.md"))).ok();
+    let text = report::markdown(release, earlier.as_ref(), notes.as_deref());
     let figures = serde_json::to_string_pretty(release).expect("a value is always printable");
     let json = format!("{version}.json");
     for (name, content) in [(json.as_str(), format!("{figures}\n")), (REPORT, text)] {

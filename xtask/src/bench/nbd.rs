@@ -80,7 +80,17 @@ pub(super) fn measure(root: &Path, full: bool) -> Result<Vec<Value>, Failure> {
     for trial in &TRIALS {
         rows.extend(side_by_side(trial, &effort, &levels, &nbdkit, &qemu)?);
     }
+    rows.push(memory_after(&levels, &nbdkit)?);
     Ok(rows.into_iter().map(Row::finish).collect())
+}
+
+/// What the server of RAID 6 holds after all of that, in MiB.
+fn memory_after(levels: &[Level], nbdkit: &Server) -> Result<Row, Failure> {
+    let last = levels.last().expect("LEVELS is not empty");
+    let mut row = Row::less_is_better("memory of the same server after the loads", Unit::Mebibytes);
+    row.ours(last.usual.resident_mebibytes()?);
+    row.peer("nbdkit", nbdkit.resident_mebibytes()?);
+    Ok(row)
 }
 
 /// What a server of an idle array takes, in MiB; it should be under 50.

@@ -29,17 +29,51 @@ fn number(version: &str) -> Option<[u64; 3]> {
 }
 
 /// The report of a release, beside the one before it if there is one.
-pub(super) fn markdown(release: &Value, earlier: Option<&Value>) -> String {
+/// `notes` are what people have to say about the figures, in Markdown.
+pub(super) fn markdown(release: &Value, earlier: Option<&Value>, notes: Option<&str>) -> String {
     let version = text(&release["version"]);
     let mut page = format!("# Figures of {version}\n\n");
     page += "Written by `cargo xtask bench`; the figures stand in the JSON files beside it.\n";
-    page += "A ratio is ours over the first peer's of the same run: more than 1 is faster.\n";
+    page +=
+        "Figures are medians of interleaved rounds. A ratio is ours over the first peer's of the\n";
+    page += "same round; of times and sizes it is the peer's over ours: more is always better.\n";
+    page += "A peer that is *quoted* was measured elsewhere, on a machine of the same kind.\n";
+    if let Some(notes) = notes {
+        page += &format!("\n{}\n", notes.trim());
+    }
+    page += &shortfalls(release);
     for (name, bench) in release["benches"].as_object().into_iter().flatten() {
         page += &format!("\n## {name}: {}\n\n", text(&bench["what"]));
         page += &format!("`{}`\n\n", text(&bench["command"]));
         page += &format!("On {}.\n\n", facts(&bench["machine"]).join(" · "));
         let before = earlier.map(|release| (text(&release["version"]), &release["benches"][name]));
         page += &table(bench, before);
+    }
+    page
+}
+
+/// The rows that miss their target.
+fn shortfalls(release: &Value) -> String {
+    let mut lines = String::new();
+    let (mut judged, mut met) = (0, 0);
+    for (name, bench) in release["benches"].as_object().into_iter().flatten() {
+        for row in rows(bench) {
+            let [ratio, target] =
+                ["ratio", "target"].map(|key| row.get(key).and_then(Value::as_f64));
+            let (Some(ratio), Some(target)) = (ratio, target) else { continue };
+            judged += 1;
+            if ratio >= target {
+                met += 1;
+            } else {
+                let what = text(&row["name"]);
+                lines += &format!("| {name} | {what} | {ratio:.2} | {target:.2} |\n");
+            }
+        }
+    }
+    let mut page = format!("\n## Targets\n\n{met} of {judged} rows with a target meet it.\n");
+    if !lines.is_empty() {
+        page += "\n| bench | short of its target | ratio | target |\n|---|---|---:|---:|\n";
+        page += &lines;
     }
     page
 }
@@ -120,16 +154,27 @@ mod tests {
 
     #[test]
     fn a_report_shows_ours_the_peer_s_and_the_ratio() {
-        let page = markdown(&release("0.1.0", 9.5), None);
+        let page = markdown(&release("0.1.0", 9.5), None, Some("Mind the gap."));
         assert!(page.contains("| p 4+1 | 9.50 GB/s | isal 10.0 | 0.95 |  |\n"), "{page}");
+        assert!(page.contains("\nMind the gap.\n"), "{page}");
         assert!(page.contains("On cores: 2 · fio: 3.33.\n"));
     }
 
     #[test]
     fn a_report_shows_the_release_before_too() {
-        let page = markdown(&release("0.2.0", 12.0), Some(&release("0.1.0", 9.5)));
+        let page = markdown(&release("0.2.0", 12.0), Some(&release("0.1.0", 9.5)), None);
         assert!(page.contains("ours in 0.1.0 | ratio in 0.1.0 |"), "{page}");
         assert!(page.contains("| 12.0 GB/s | isal 10.0 | 1.20 |  | 9.50 | 0.95 |"), "{page}");
+    }
+
+    #[test]
+    fn what_misses_its_target_is_named() {
+        let mut release = release("0.1.0", 9.5);
+        release["benches"]["parity"]["rows"][0]["target"] = json!(0.95);
+        assert!(markdown(&release, None, None).contains("1 of 1 rows with a target meet it.\n"));
+        release["benches"]["parity"]["rows"][0]["target"] = json!(0.96);
+        let page = markdown(&release, None, None);
+        assert!(page.contains("| parity | p 4+1 | 0.95 | 0.96 |\n"), "{page}");
     }
 
     #[test]
