@@ -19,7 +19,7 @@ use rustix::ioctl::{Getter, Setter, ioctl, opcode};
 
 use super::file::{Access, Zeroing};
 
-/// What [`file`] and [`device`] find.
+/// What [`file()`] and [`device()`] find.
 pub(super) struct Found {
     pub(super) limits: Limits,
     pub(super) mem_align: usize,
