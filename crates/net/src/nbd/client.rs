@@ -6,7 +6,7 @@
 //!                        └───── answers ◀───┴──────────────────┘
 //! ```
 //!
-//! [`connect`] negotiates and gives a [`RemoteDisk`] and the [`Link`] that carries its requests;
+//! [`connect()`] negotiates and gives a [`RemoteDisk`] and the [`Link`] that carries its requests;
 //! the host drives the link. An operation over the server's maximum payload is cut into pieces,
 //! each a request of its own.
 //!
