@@ -32,8 +32,8 @@ const STEPS: &[Step] = &[
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 10),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 25),
-    step("simulator", "a minute of fresh seeds", "cargo sim --seconds 60", 3),
+    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 24),
+    step("simulator", "the same two thousand seeds each time", "cargo sim --seeds 0..2000", 4),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 5),
     step(
         "manual",
