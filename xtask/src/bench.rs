@@ -71,13 +71,26 @@ const VERSIONS: &[(&str, &str)] = &[
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];
 
-/// Measures the benchmarks named, or all; `--list` prints them, `--full` takes more rounds.
+/// Only writes the page anew from the figures that are kept.
+const REPORT_ONLY: &str = "--report";
+
+/// Measures the benchmarks named, or all; `--list` prints them, `--full` takes more rounds,
+/// `--report` measures nothing.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if arguments.iter().any(|argument| argument == "--list") {
         for bench in BENCHES {
             println!("{:<8} {}: {}", bench.name, bench.what, bench.command);
         }
         return Ok(());
+    }
+    let root = shell::root()?;
+    let folder = root.join("docs/bench");
+    if arguments.iter().any(|argument| argument == REPORT_ONLY) {
+        let release = report::read(&folder, env!("CARGO_PKG_VERSION")).ok_or_else(|| {
+            let what = format!("{} has no figures of this version", folder.display());
+            Failure::new(what, "measure: `cargo xtask bench`")
+        })?;
+        return keep(&folder, &release);
     }
     let full = arguments.iter().any(|argument| argument == FULL);
     let names: Vec<&String> = arguments.iter().filter(|argument| *argument != FULL).collect();
@@ -87,8 +100,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::new(format!("no benchmark {stranger:?}"), remedy));
     }
     tools::ensure(Purpose::Figures)?;
-    let root = shell::root()?;
-    let folder = root.join("docs/bench");
     std::fs::create_dir_all(&folder).map_err(|error| unwritable(&folder, &error))?;
     let mut release = report::read(&folder, env!("CARGO_PKG_VERSION")).unwrap_or_else(|| json!({}));
     release["version"] = json!(env!("CARGO_PKG_VERSION"));

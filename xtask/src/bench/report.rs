@@ -37,7 +37,8 @@ pub(super) fn markdown(release: &Value, earlier: Option<&Value>, notes: Option<&
     page +=
         "Figures are medians of interleaved rounds. A ratio is ours over the first peer's of the\n";
     page += "same round; of times and sizes it is the peer's over ours: more is always better.\n";
-    page += "A peer that is *quoted* was measured elsewhere; *scaled* means that its share of a raw\nfile's speed there is taken from a raw file's speed here.\n";
+    page += "A peer that is *quoted* was measured elsewhere; if *scaled*, its figure is the\n";
+    page += "share of a raw file's speed that it had there, of a raw file's speed here.\n";
     if let Some(notes) = notes {
         page += &format!("\n{}\n", notes.trim());
     }

@@ -3,8 +3,8 @@
 //! and what clients feel of those.
 //!
 //! `cargo bench -p parapet --bench engine [-- matrix|degraded|background] [memory|tmpfs|disk]`
-//! (`cargo xtask bench engine` keeps the figures). One JSON line a figure: medians of the rounds, in
-//! each of which everything compared is measured in turn; the ratio is the median of the rounds'
+//! (`cargo xtask bench engine` keeps the figures). One JSON line a figure: medians of the rounds,
+//! in each of which everything compared is measured in turn; the ratio is the median of the rounds'
 //! own. Rates are MB/s (10⁶ bytes) for sequential loads and thousands of requests a second for
 //! random ones. All of it runs on one core: on memory and tmpfs 1000 / (k/s) is the CPU time of a
 //! request in µs.
@@ -21,7 +21,9 @@ mod stage;
 use medium::Medium;
 use os::Executor;
 
+/// Of everything that is compared.
 const ROUNDS: usize = 5;
+
 /// The core that all of it runs on: the last one, as servers are measured.
 fn pin() {
     let cores = os::threads::allowed().expect("the kernel tells");
