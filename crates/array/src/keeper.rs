@@ -219,8 +219,8 @@ impl Keeper {
     }
 
     /// A member with too many read errors is replaced by a spare, if there is one, while it stays
-    /// in service; it is not failed: each of its errors was made good, and it may be needed. The count
-    /// halves every hour, as md's does.
+    /// in service; it is not failed: each of its errors was made good, and it may be needed. The
+    /// count halves every hour, as md's does.
     fn count_read_error(&self, member: MemberId) {
         let now = self.clock.now();
         let mut errors = self.read_errors.borrow_mut();
