@@ -146,6 +146,7 @@ impl Array {
             geometry: Rc::clone(&geometry),
             ledger,
             bounds: host.bounds,
+            parity: host.parity,
             clock: Rc::clone(&host.clock),
             mailbox: Rc::clone(&mailboxes[0]),
             shards: shards.clone(),

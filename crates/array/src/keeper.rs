@@ -59,6 +59,8 @@ pub(crate) struct Keeper {
     pub(crate) log: EventLog,
     pub(crate) pace: Pace,
     bounds: Bounds,
+    /// Parity is computed.
+    parity: bool,
     clock: Rc<dyn Clock>,
     mailbox: Rc<dyn Mailbox<Message>>,
     /// The shards of this thread; the first one carries the keeper's own work out.
@@ -121,6 +123,7 @@ pub(crate) struct Start {
     pub(crate) ledger: Rc<Ledger>,
     pub(crate) decisions: Rc<dyn Decisions>,
     pub(crate) bounds: Bounds,
+    pub(crate) parity: bool,
     pub(crate) clock: Rc<dyn Clock>,
     pub(crate) mailbox: Rc<dyn Mailbox<Message>>,
     pub(crate) shards: Vec<Rc<Shard>>,
@@ -139,6 +142,7 @@ impl Keeper {
             log: EventLog::default(),
             pace: Pace::default(),
             bounds: start.bounds,
+            parity: start.parity,
             clock: start.clock,
             mailbox: start.mailbox,
             shards: start.shards,
@@ -366,7 +370,8 @@ impl Keeper {
         if self.configuration.borrow().mode != Mode::ReadWrite {
             return Ok(());
         }
-        let redundant = self.geometry.family() != Family::Plain;
+        // What was written without parity is synced when the array is started next.
+        let redundant = self.geometry.family() != Family::Plain && self.parity;
         if redundant {
             self.clean.set(true);
         }

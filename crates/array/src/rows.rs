@@ -105,11 +105,23 @@ impl Shard {
 
     /// Plans the writing of the data alone, parity left as it is: only to measure what parity
     /// costs.
-    pub(crate) fn plan_without_parity(&self, view: &View, rows: &mut [RowWork]) {
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataLost`] where a slot is missing: without parity its bytes have no place.
+    pub(crate) fn plan_without_parity(
+        &self,
+        view: &View,
+        rows: &mut [RowWork],
+    ) -> Result<(), Error> {
         for work in rows {
-            let write = work.touched().intersection(view.present);
+            let write = work.touched();
+            let slots = write.difference(view.present);
+            if !slots.is_empty() {
+                return Err(self.data_lost(work, DataLost { slots }));
+            }
             work.plan = Some(WritePlan { method: Method::DataOnly, read: SlotSet::EMPTY, write });
         }
+        Ok(())
     }
 
     /// The error for a row that has lost too much.

@@ -121,7 +121,7 @@ impl Shard {
             if self.setup.parity {
                 self.plan_rows(&view, &mut work.rows)?;
             } else {
-                self.plan_without_parity(&view, &mut work.rows);
+                self.plan_without_parity(&view, &mut work.rows)?;
             }
             if self.read_for_rows(work, manner, &view).await {
                 return Ok(view);

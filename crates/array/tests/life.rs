@@ -297,6 +297,31 @@ fn a_member_with_too_many_read_errors_is_replaced_by_a_spare() {
     world.until(&array, |status| whole(status) && member(status) == Some(spare));
 }
 
+#[test]
+fn what_was_written_without_parity_is_synced_at_the_next_start() {
+    let mut world = world(Level::Raid5, 4, 0);
+    world.host.parity = false;
+    let array = world.start();
+    let bytes = pattern(0, 1 << 20, 14);
+    world.write(&array, 0, &bytes).expect("healthy");
+    world.run(&array, array.fail(MemberId(3))).expect("one may go");
+    let chunks = (0..12u64).map(|c| world.write(&array, c << 14, &bytes[..512]).is_err());
+    assert!(chunks.filter(|&refused| refused).count() == 3, "what has no place is not accepted");
+    world.run(&array, array.stop()).expect("stopped");
+
+    let mut world = self::world(Level::Raid5, 4, 0);
+    world.host.parity = false;
+    let array = world.start();
+    world.write(&array, 0, &bytes).expect("healthy");
+    world.run(&array, array.stop()).expect("stopped, not clean");
+    world.host.parity = true;
+    let array = world.start();
+    assert!(array.status().unsynced_bytes > 0, "parity is known to be missing");
+    world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
+    world.disks[0].break_with(Fault::Gone);
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("from parity"), bytes);
+}
+
 /// Says no to everything after the first few decisions, as a store does where another host was
 /// faster.
 struct Rival(std::cell::Cell<u32>);

@@ -73,6 +73,11 @@ impl Shard {
             }
             let clock = &self.setup.clock;
             clock.sleep_until(clock.now() + span).await;
+            if !self.setup.parity {
+                // What is written now has no parity: it stays marked, to be synced at the next
+                // start.
+                continue;
+            }
             let now = clock.now();
             self.marks.settle(now, bounds.clean_delay);
             let idle = self.marks.idle(now, bounds.region_linger);
