@@ -1,15 +1,14 @@
 //! An array: a disk made of members.
 //!
-//! The public face of the engine. Takes requests apart into units for the shards, offers the verbs
-//! of the array's life, and owns all its tasks: the host drives [`Array::run`] and nothing else.
+//! The public face of the engine. Offers the verbs of the array's life and owns all its tasks on
+//! its thread: the host drives [`Array::run`] and nothing else. Requests are the [`Front`]'s work;
+//! threads other than this one have fronts of their own.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
-use std::time::Duration;
 
-use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work, ZeroSupport};
+use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
 use layout::{Family, Geometry, Slot};
 use parity::Kernel;
 
@@ -18,13 +17,15 @@ use crate::bounds::Bounds;
 use crate::decisions::{Decisions, Local};
 use crate::durable::CacheMode;
 use crate::error::{Error, Result};
+use crate::front::{Blueprint, Front};
 use crate::keeper::{Command, Keeper, Start};
 use crate::marks::Intent;
-use crate::member::{Member, MemberId};
-use crate::message::Message;
-use crate::shard::{Setup, Shard};
+use crate::member::{Introduction, MemberId};
+use crate::message::{Message, ToShard};
+use crate::post::Post;
+use crate::ranges::RangeSet;
 use crate::status::{EventLog, Status};
-use crate::unit::{Action, Origin, Unit};
+use crate::unit::Load;
 use crate::upkeep::Task;
 use crate::view::Mode;
 
@@ -39,7 +40,7 @@ pub struct Host {
     pub kernel: Kernel,
     /// Limits.
     pub bounds: Bounds,
-    /// Shards; all on this thread.
+    /// Shards, on all threads.
     pub shards: usize,
     /// When writes are acknowledged.
     pub cache: CacheMode,
@@ -79,20 +80,33 @@ pub struct Array {
 }
 
 struct Inner {
-    name: String,
+    blueprint: Blueprint,
     geometry: Rc<Geometry>,
-    shards: Vec<Rc<Shard>>,
+    /// The fronts on this thread; the first one is the array's own.
+    fronts: Vec<Front>,
     keeper: Rc<Keeper>,
-    tasks: TaskSet,
+    tasks: Rc<TaskSet>,
     clock: Rc<dyn Clock>,
-    limits: Limits,
-    stopping: Cell<bool>,
     stopped: Cell<bool>,
 }
 
+/// A disk that has been taken in, and is no member yet.
+pub struct Newcomer {
+    introduction: Introduction,
+    /// The slot it had, and what it has missed, if it was a member before.
+    back: Option<(Slot, RangeSet)>,
+}
+
+impl Newcomer {
+    /// What every front must know of it.
+    pub fn introduction(&self) -> &Introduction {
+        &self.introduction
+    }
+}
+
 impl Array {
-    /// Starts an array from what was assembled. Nothing is written until something must be: the
-    /// first write, a rebuild, a resync.
+    /// Starts an array from what was assembled, with all its shards on this thread. Nothing is
+    /// written until something must be: the first write, a rebuild, a resync.
     pub fn start(assembly: Assembly, host: &Host) -> Array {
         let mailboxes = io::mailbox::local(host.shards);
         let mailboxes: Vec<Rc<dyn Mailbox<Message>>> =
@@ -100,47 +114,35 @@ impl Array {
         Array::start_with(assembly, host, mailboxes)
     }
 
-    /// Starts an array whose shards speak through these mailboxes, one for each.
+    /// Starts an array whose shards speak through mailboxes. Those given are of the shards on this
+    /// thread, in order, the first one with address 0; the others are started by [`Front::join`]
+    /// on their threads, with this array's [`Array::blueprint`].
     ///
     /// # Panics
-    /// If there is not one mailbox for each shard of the host.
+    /// If no mailbox is given, or more than the host has shards.
     pub fn start_with(
         assembly: Assembly,
         host: &Host,
         mailboxes: Vec<Rc<dyn Mailbox<Message>>>,
     ) -> Array {
-        assert_eq!(mailboxes.len(), host.shards, "one mailbox for each shard");
+        let here = 1..=host.shards;
+        assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
+        let blueprint = blueprint(&assembly, host);
         let Assembly { ledger, geometry, configuration, unsynced, members, clean, .. } = assembly;
-        let geometry = Rc::new(geometry);
-        let name = ledger.facts().name.clone();
-        let mark_bytes = ledger.facts().mark_bytes.unwrap_or(geometry.region_bytes());
-        let mut limits = limits(&geometry, &members, configuration.mode);
-        limits.volatile &= host.cache == CacheMode::None;
-        let setup = || Setup {
-            discard_zeroes: limits.discard_zeroes,
-            name: name.clone(),
-            geometry: Rc::clone(&geometry),
-            bounds: host.bounds,
-            kernel: host.kernel,
-            clock: Rc::clone(&host.clock),
-            mark_bytes,
-            cache: host.cache,
-            check_reads: host.check_reads,
-            parity: host.parity,
-        };
-        let shards: Vec<Rc<Shard>> = mailboxes
-            .iter()
+        let tasks = Rc::new(TaskSet::new());
+        let fronts: Vec<Front> = mailboxes
+            .into_iter()
             .map(|mailbox| {
-                let handles = members.iter().map(|joined| (joined.id, handle(joined))).collect();
-                let unsynced = unsynced.clone();
-                let mailbox = Rc::clone(mailbox);
-                let intent = host.intent.clone();
-                Shard::new(host.shards, setup(), mailbox, intent, &configuration, handles, unsynced)
+                let disks = members.iter().map(|joined| Rc::clone(&joined.disk)).collect();
+                let (clock, intent) = (Rc::clone(&host.clock), host.intent.clone());
+                let post = Rc::new(Post::new(mailbox, host.shards));
+                Front::new(&blueprint, disks, clock, intent, post, Rc::clone(&tasks))
             })
             .collect();
-        let names = members.iter().map(|joined| (joined.id, joined.name.clone()));
+        let geometry = Rc::new(geometry);
         let ledger = Rc::new(ledger);
         let local = || Rc::new(Local(Rc::clone(&ledger))) as Rc<dyn Decisions>;
+        let known = blueprint.members.iter().map(|known| (known.id, known.clone()));
         let keeper = Keeper::new(Start {
             decisions: host.decisions.clone().unwrap_or_else(local),
             geometry: Rc::clone(&geometry),
@@ -148,24 +150,21 @@ impl Array {
             bounds: host.bounds,
             parity: host.parity,
             clock: Rc::clone(&host.clock),
-            mailbox: Rc::clone(&mailboxes[0]),
-            shards: shards.clone(),
+            home: Rc::clone(fronts[0].shard()),
+            loads: blueprint.loads.clone(),
             configuration,
-            names: names.collect::<BTreeMap<_, _>>(),
+            known: known.collect(),
             unsynced,
             clean,
         });
-        let tasks = TaskSet::new();
-        for (index, shard) in shards.iter().enumerate() {
+        for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
             let handler: Rc<dyn Fn(_)> = Rc::new(move |message| keeper.handle(message));
-            shard.start(&tasks, (index == 0).then_some(handler));
+            front.start((index == 0).then_some(handler));
         }
         keeper.start(&tasks);
-        let clock = Rc::clone(&host.clock);
-        let (stopping, stopped) = (Cell::new(false), Cell::new(false));
-        let inner =
-            Inner { name, geometry, shards, keeper, tasks, clock, limits, stopping, stopped };
+        let (clock, stopped) = (Rc::clone(&host.clock), Cell::new(false));
+        let inner = Inner { blueprint, geometry, fronts, keeper, tasks, clock, stopped };
         Array { inner: Rc::new(inner) }
     }
 
@@ -178,9 +177,19 @@ impl Array {
         })
     }
 
+    /// What another thread needs to make its front.
+    pub fn blueprint(&self) -> &Blueprint {
+        &self.inner.blueprint
+    }
+
+    /// The fronts on this thread, one for each shard here.
+    pub fn fronts(&self) -> &[Front] {
+        &self.inner.fronts
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.blueprint.name
     }
 
     /// Where its bytes live.
@@ -193,126 +202,6 @@ impl Array {
         &self.inner.keeper.log
     }
 
-    // ---- requests ------------------------------------------------------------------------------
-
-    fn submit_op(&self, op: Op) -> Completion<Done> {
-        let inner = &self.inner;
-        if let Some(fault) = self.refusal(&op) {
-            let error = io::Error::refused(format!("array {}: {fault}", inner.name));
-            return Completion::ready(Done::failed(op.work, error));
-        }
-        if op.work.is_empty() && !matches!(op.work, Work::Flush) {
-            return Completion::ready(Done::ok(op.work));
-        }
-        match op.work {
-            Work::Flush => self.submit_flush(op),
-            Work::Read(bufs) => self.submit_read(op.offset, op.class, bufs),
-            _ => self.submit_ranges(op),
-        }
-    }
-
-    fn refusal(&self, op: &Op) -> Option<&'static str> {
-        if self.inner.stopping.get() {
-            return Some("the array is being stopped");
-        }
-        if let Work::Zero { len, fast: true, .. } = op.work
-            && !self.inner.shards[0].zeroes_fast(op.offset, len)
-        {
-            return Some("these bytes cannot be zeroed faster than by writing zeros");
-        }
-        self.limits().check(op)
-    }
-
-    fn submit_flush(&self, op: Op) -> Completion<Done> {
-        let shard = &self.inner.shards[0];
-        let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
-        for to in 0..shard.count {
-            let from = Origin { shard: shard.index, request, part: to as u32 };
-            let action = Action::Flush;
-            let merged = Vec::new();
-            let unit =
-                Unit { offset: 0, len: 0, action, fua: false, class: op.class, from, merged };
-            shard.dispatch(to, unit);
-        }
-        completion
-    }
-
-    fn submit_read(&self, offset: u64, class: io::Class, bufs: Vec<Buf>) -> Completion<Done> {
-        let shard = &self.inner.shards[0];
-        let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let cuts = self.cuts(offset, len);
-        let units = cuts.clone().count() as u32;
-        let (request, completion) = shard.requests.begin(offset, Work::Read(Vec::new()), units);
-        shard.requests.shape(request, bufs.iter().map(|buf| buf.len() as u32), units);
-        let unit = |part, offset, len, bufs| Unit {
-            offset,
-            len,
-            action: Action::Read(bufs),
-            fua: false,
-            class,
-            from: Origin { shard: shard.index, request, part },
-            merged: Vec::new(),
-        };
-        if units == 1 {
-            shard.dispatch(shard.owner(offset), unit(0, offset, len, bufs));
-            return completion;
-        }
-        let (mut bufs, mut rest) = (bufs, None);
-        let mut whole = bufs.drain(..);
-        for (part, (at, len)) in cuts.enumerate() {
-            let (mut own, mut left) = (shard.requests.list(), len as usize);
-            while left > 0 {
-                let mut buf: Buf =
-                    rest.take().or_else(|| whole.next()).expect("buffers cover the read");
-                if buf.len() > left {
-                    rest = Some(buf.split_off(left));
-                }
-                left -= buf.len();
-                own.push(buf);
-            }
-            shard.dispatch(shard.owner(at), unit(part as u32, at, len, own));
-        }
-        drop(whole);
-        shard.requests.keep(bufs);
-        completion
-    }
-
-    /// Writes and everything else that has a range.
-    fn submit_ranges(&self, op: Op) -> Completion<Done> {
-        let shard = &self.inner.shards[0];
-        let len = op.work.len();
-        // Block status may say less than it was asked: one unit is enough.
-        let status = matches!(op.work, Work::Extents { .. });
-        let cuts = self.cuts(op.offset, len).take(if status { 1 } else { usize::MAX });
-        let units = cuts.clone().count() as u32;
-        let (offset, fua, class) = (op.offset, op.fua, op.class);
-        let (request, completion) = shard.requests.begin(offset, op.work, units);
-        for (part, (at, len)) in cuts.enumerate() {
-            let from = Origin { shard: shard.index, request, part: part as u32 };
-            let action = shard.requests.action(request, offset, (at, len), || shard.list());
-            let merged = Vec::new();
-            let unit = Unit { offset: at, len, action, fua, class, from, merged };
-            shard.dispatch(shard.owner(at), unit);
-        }
-        completion
-    }
-
-    /// Cuts a range at unit and region borders.
-    fn cuts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
-        let step = self.inner.shards[0].unit_border();
-        let region = self.inner.geometry.region_bytes();
-        let (mut at, end) = (offset, offset + len);
-        std::iter::from_fn(move || {
-            if at >= end {
-                return None;
-            }
-            let border = ((at / step + 1) * step).min((at / region + 1) * region).min(end);
-            let cut = (at, border - at);
-            at = border;
-            Some(cut)
-        })
-    }
-
     // ---- life ----------------------------------------------------------------------------------
 
     /// Takes a member out, as if it had failed.
@@ -323,39 +212,75 @@ impl Array {
         self.inner.keeper.command(Command::Fail(id)).await
     }
 
-    /// Adds a disk as a spare; an empty slot takes it at once.
+    /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all
+    /// on this thread.
     ///
     /// # Errors
     /// Refused if the disk is too small or a member already.
     pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
-        let id = self.admit(disk, name).await?;
-        self.inner.keeper.command(Command::AddSpare(id)).await?;
-        Ok(id)
+        let newcomer = self.admit(disk, name).await?;
+        self.enlist(newcomer).await
     }
 
-    async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
-        let keeper = &self.inner.keeper;
-        let admitted = keeper.ledger.admit(Rc::clone(&disk), name).await?;
-        let (id, offset) = (admitted.id, admitted.data_offset);
-        keeper.introduce(id, name, || Member::new(id, name.into(), Rc::clone(&disk), offset));
-        Ok(id)
-    }
-
-    /// Brings a member back to its slot, copying only what has changed since it left.
+    /// Brings a member back to its slot, copying only what has changed since it left. For an array
+    /// whose shards are all on this thread.
     ///
     /// # Errors
     /// Refused if the disk does not belong to an empty slot, or too much has happened since: then
     /// [`Array::add`] it as a new one.
     pub async fn readd(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
+        let newcomer = self.readmit(disk, name).await?;
+        self.enlist(newcomer).await
+    }
+
+    /// The first half of [`Array::add`]: takes the disk in. Between the halves every front of
+    /// another thread is to be told by [`Front::introduce`]. Who is not enlisted after all is to be
+    /// removed.
+    ///
+    /// # Errors
+    /// As [`Array::add`].
+    pub async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
+        let admitted = self.inner.keeper.ledger.admit(Rc::clone(&disk), name).await?;
+        let (id, offset) = (admitted.id, admitted.data_offset);
+        Ok(self.introduce((id, name, offset, RangeSet::new()), &disk, None))
+    }
+
+    /// The first half of [`Array::readd`], as [`Array::admit`].
+    ///
+    /// # Errors
+    /// As [`Array::readd`].
+    pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
+        let back = self.inner.keeper.ledger.readmit(Rc::clone(&disk), name).await?;
+        let known = (back.id, name, back.data_offset, back.bad);
+        Ok(self.introduce(known, &disk, Some((back.slot, back.ranges))))
+    }
+
+    fn introduce(
+        &self,
+        (id, name, offset, bad): (MemberId, &str, u64, RangeSet),
+        disk: &Rc<dyn Disk>,
+        back: Option<(Slot, RangeSet)>,
+    ) -> Newcomer {
         let keeper = &self.inner.keeper;
-        let back = keeper.ledger.readmit(Rc::clone(&disk), name).await?;
-        let (id, offset) = (back.id, back.data_offset);
-        keeper.introduce(id, name, || {
-            let member = Member::new(id, name.into(), Rc::clone(&disk), offset);
-            *member.bad.borrow_mut() = back.bad.clone();
-            member
-        });
-        keeper.command(Command::Readd(id, back.slot, back.ranges)).await?;
+        let introduction = Introduction::new(id, name, offset, bad, keeper.shards());
+        keeper.introduce(introduction.clone());
+        for front in &self.inner.fronts {
+            front.introduce(&introduction, Rc::clone(disk));
+        }
+        Newcomer { introduction, back }
+    }
+
+    /// The second half of [`Array::add`] and [`Array::readd`]: the disk becomes a member.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn enlist(&self, newcomer: Newcomer) -> Result<MemberId> {
+        let id = newcomer.introduction.id;
+        let command = match newcomer.back {
+            None => Command::AddSpare(id),
+            Some((slot, ranges)) => Command::Readd(id, slot, ranges),
+        };
+        self.inner.keeper.command(command).await?;
         Ok(id)
     }
 
@@ -432,14 +357,12 @@ impl Array {
     /// If the members could not be marked clean; the array is stopped all the same.
     pub async fn stop(&self) -> Result<()> {
         let inner = &self.inner;
-        inner.stopping.set(true);
-        while inner.shards.iter().any(|shard| shard.requests.in_flight() > 0) {
-            let clock = &inner.clock;
-            clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
-        }
+        inner.keeper.quiesce().await;
         inner.keeper.forget_holders();
         let result = inner.keeper.stop().await;
-        inner.shards.iter().for_each(|shard| shard.stop());
+        let post = &inner.fronts[0].shard().post;
+        post.to_all(|| ToShard::End);
+        post.flush();
         inner.stopped.set(true);
         result
     }
@@ -453,7 +376,7 @@ impl Array {
         let facts = keeper.ledger.facts();
         let slots = now.seats.iter().enumerate();
         Status {
-            name: inner.name.clone(),
+            name: inner.blueprint.name.clone(),
             uuid: facts.uuid.0,
             layout: inner.geometry.layout(),
             chunk_bytes: inner.geometry.chunk_bytes(),
@@ -468,16 +391,35 @@ impl Array {
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),
             last_scrub: keeper.last_scrub.borrow().clone(),
-            requests_in_flight: inner.shards.iter().map(|shard| shard.requests.in_flight()).sum(),
+            requests_in_flight: keeper.requests(),
         }
     }
 }
 
-fn handle(joined: &Joined) -> Rc<Member> {
-    let disk = Rc::clone(&joined.disk);
-    let member = Member::new(joined.id, joined.name.clone(), disk, joined.data_offset);
-    *member.bad.borrow_mut() = joined.bad.clone();
-    Rc::new(member)
+/// What every shard is told.
+fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
+    let (facts, geometry) = (assembly.facts(), &assembly.geometry);
+    let mut limits = limits(geometry, &assembly.members, assembly.configuration.mode);
+    limits.volatile &= host.cache == CacheMode::None;
+    let known = |joined: &Joined| {
+        let bad = joined.bad.clone();
+        Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
+    };
+    Blueprint {
+        name: facts.name.clone(),
+        geometry: geometry.clone(),
+        bounds: host.bounds,
+        kernel: host.kernel,
+        mark_bytes: facts.mark_bytes.unwrap_or(geometry.region_bytes()),
+        limits,
+        cache: host.cache,
+        check_reads: host.check_reads,
+        parity: host.parity,
+        configuration: assembly.configuration.clone(),
+        unsynced: assembly.unsynced.clone(),
+        members: assembly.members.iter().map(known).collect(),
+        loads: (0..host.shards).map(|_| Load::default()).collect(),
+    }
 }
 
 /// What the array can do, from what its members can.
@@ -509,10 +451,10 @@ fn limits(geometry: &Geometry, members: &[Joined], mode: Mode) -> Limits {
 
 impl Disk for Array {
     fn submit(&self, op: Op) -> Completion<Done> {
-        self.submit_op(op)
+        self.inner.fronts[0].submit(op)
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits
+        self.inner.blueprint.limits
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Work};
 use layout::Slot;
 
-use crate::member::{Member, count};
+use crate::member::Member;
 use crate::watch::Watch;
 
 /// A set of member operations.
@@ -241,13 +241,13 @@ impl MemberOp {
         else {
             unreachable!("an operation is sent once")
         };
-        let counters = &self.member.counters;
-        count(&counters.operations, 1);
+        let counters = self.member.counters();
+        counters.operations.add(1);
         if work.is_write() {
             self.member.unflushed.set(true);
-            count(&counters.written_bytes, self.end - self.start);
+            counters.written_bytes.add(self.end - self.start);
         } else {
-            count(&counters.read_bytes, self.end - self.start);
+            counters.read_bytes.add(self.end - self.start);
         }
         self.member.busy.set(self.member.busy.get() + 1);
         if self.is_flush {
@@ -264,10 +264,10 @@ impl MemberOp {
     fn end(&mut self, done: Done) {
         self.settle();
         if done.result.is_err() {
-            let counters = &self.member.counters;
+            let counters = self.member.counters();
             let counter =
                 if done.work.is_write() { &counters.write_errors } else { &counters.read_errors };
-            count(counter, 1);
+            counter.add(1);
         }
         self.state = State::Ended(Some(done.work), done.result);
     }
@@ -283,7 +283,7 @@ impl MemberOp {
     /// The answer is not waited for any longer; its buffers stay with the member.
     fn give_up(&mut self, deadline: Duration) {
         self.settle();
-        count(&self.member.counters.timeouts, 1);
+        self.member.counters().timeouts.add(1);
         let what = format!("{}: no answer within {} s", self.member.name, deadline.as_secs_f32());
         self.state = State::Ended(None, Err(io::Error::new(ErrorKind::Timeout, what)));
     }

@@ -26,18 +26,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io::{Clock, Completion, Completions, Mailbox, Signal, TaskSet, Time};
+use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
 use crate::bounds::Bounds;
 use crate::decisions::{Decisions, Undecided};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Decision, Ledger};
-use crate::member::{Member, MemberId};
-use crate::message::{Message, ToKeeper, ToShard};
+use crate::member::{Introduction, MemberId};
+use crate::message::{ToKeeper, ToShard};
 use crate::ranges::RangeSet;
 use crate::shard::Shard;
 use crate::status::{Event, EventKind, EventLog};
+use crate::unit::Load;
 use crate::view::{Configuration, Mode};
 
 mod changes;
@@ -62,13 +63,15 @@ pub(crate) struct Keeper {
     /// Parity is computed.
     parity: bool,
     clock: Rc<dyn Clock>,
-    mailbox: Rc<dyn Mailbox<Message>>,
-    /// The shards of this thread; the first one carries the keeper's own work out.
-    shards: Vec<Rc<Shard>>,
+    /// The shard of the keeper's thread: it posts the keeper's mail, and sends its background work
+    /// to whoever owns the regions.
+    home: Rc<Shard>,
+    /// How much each shard has to do.
+    loads: Arc<[Load]>,
     /// The configuration that every shard has, or is being told.
     configuration: RefCell<Configuration>,
-    /// Names of members, for people; kept for members that are gone.
-    names: RefCell<BTreeMap<MemberId, String>>,
+    /// All members there were since the start.
+    known: RefCell<BTreeMap<MemberId, Introduction>>,
     /// Array ranges whose parity or copies may disagree.
     unsynced: RefCell<RangeSet>,
     /// No write is under way: what the superblocks say.
@@ -82,6 +85,8 @@ pub(crate) struct Keeper {
     holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
     awake: RefCell<BTreeSet<usize>>,
     still: Cell<usize>,
+    /// Shards that take no request any more, and have none.
+    quiesced: RefCell<BTreeSet<usize>>,
     /// Raised at every arrival and every change.
     pub(crate) stirred: Signal,
     commands: RefCell<VecDeque<(Command, io::Ticket)>>,
@@ -125,10 +130,10 @@ pub(crate) struct Start {
     pub(crate) bounds: Bounds,
     pub(crate) parity: bool,
     pub(crate) clock: Rc<dyn Clock>,
-    pub(crate) mailbox: Rc<dyn Mailbox<Message>>,
-    pub(crate) shards: Vec<Rc<Shard>>,
+    pub(crate) home: Rc<Shard>,
+    pub(crate) loads: Arc<[Load]>,
     pub(crate) configuration: Configuration,
-    pub(crate) names: BTreeMap<MemberId, String>,
+    pub(crate) known: BTreeMap<MemberId, Introduction>,
     pub(crate) unsynced: RangeSet,
     pub(crate) clean: bool,
 }
@@ -144,10 +149,10 @@ impl Keeper {
             bounds: start.bounds,
             parity: start.parity,
             clock: start.clock,
-            mailbox: start.mailbox,
-            shards: start.shards,
+            home: start.home,
+            loads: start.loads,
             configuration: RefCell::new(start.configuration),
-            names: RefCell::new(start.names),
+            known: RefCell::new(start.known),
             unsynced: RefCell::new(start.unsynced),
             clean: Cell::new(start.clean),
             read_errors: RefCell::default(),
@@ -156,6 +161,7 @@ impl Keeper {
             holders: RefCell::default(),
             awake: RefCell::default(),
             still: Cell::new(0),
+            quiesced: RefCell::default(),
             stirred: Signal::new(),
             commands: RefCell::default(),
             answers: Completions::new(),
@@ -186,6 +192,9 @@ impl Keeper {
         match message {
             ToKeeper::Lost { member, why } => self.lost.borrow_mut().push_back((member, why)),
             ToKeeper::Still { .. } => self.still.set(self.still.get() + 1),
+            ToKeeper::Quiesced { shard } => {
+                self.quiesced.borrow_mut().insert(shard);
+            }
             ToKeeper::Mark { shard, ticket, first, last } => {
                 let asked = marks::Asked::Mark { shard, ticket, regions: first..=last };
                 self.marking.borrow_mut().push_back(asked);
@@ -264,15 +273,30 @@ impl Keeper {
 
     /// The name of a member, also of one that is gone.
     pub(crate) fn name_of(&self, id: MemberId) -> String {
-        self.names.borrow().get(&id).cloned().unwrap_or_else(|| format!("member {}", id.0))
+        self.known
+            .borrow()
+            .get(&id)
+            .map_or_else(|| format!("member {}", id.0), |known| known.name.clone())
     }
 
-    /// Remembers a new member's name, and gives every shard a handle on it.
-    pub(crate) fn introduce(&self, id: MemberId, name: &str, member: impl Fn() -> Member) {
-        self.names.borrow_mut().insert(id, name.to_string());
-        for shard in &self.shards {
-            shard.introduce(Rc::new(member()));
-        }
+    /// A member, also one that is gone.
+    pub(crate) fn known(&self, id: MemberId) -> Option<Introduction> {
+        self.known.borrow().get(&id).cloned()
+    }
+
+    /// Remembers a new member.
+    pub(crate) fn introduce(&self, member: Introduction) {
+        self.known.borrow_mut().insert(member.id, member);
+    }
+
+    /// How many shards the array has, on all threads.
+    pub(crate) fn shards(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// Requests of clients under way, on all threads.
+    pub(crate) fn requests(&self) -> usize {
+        self.loads.iter().map(|load| load.requests.get() as usize).sum()
     }
 
     /// Asks for a change; the answer comes when it is durable.
@@ -281,13 +305,6 @@ impl Keeper {
         self.commands.borrow_mut().push_back((command, ticket));
         self.stirred.raise();
         completion
-    }
-
-    /// Sends the same to every shard.
-    fn broadcast(&self, message: impl Fn() -> ToShard) {
-        for shard in 0..self.shards[0].count {
-            self.mailbox.send(shard, &mut vec![Message::Shard(message())]);
-        }
     }
 
     fn note(&self, kind: EventKind, member: Option<MemberId>, text: impl Into<String>) {
@@ -359,6 +376,14 @@ impl Keeper {
         SlotSet::first(configuration.seats.len()).difference(configuration.in_sync())
     }
 
+    /// Completes when no shard takes requests any more, and none is under way.
+    pub(crate) async fn quiesce(&self) {
+        self.home.post.to_all(|| ToShard::Quiesce);
+        while self.quiesced.borrow().len() < self.shards() {
+            self.stirred.wait().await;
+        }
+    }
+
     /// Ends background work and the marks, and makes the members clean. The shards must have no
     /// request any more.
     pub(crate) async fn stop(&self) -> Result<()> {
@@ -391,7 +416,7 @@ impl Keeper {
     fn publish(&self, next: Configuration) {
         *self.configuration.borrow_mut() = next.clone();
         let next = Arc::new(next);
-        self.broadcast(|| ToShard::Open(Arc::clone(&next)));
+        self.home.post.to_all(|| ToShard::Open(Arc::clone(&next)));
         self.stirred.raise();
     }
 }

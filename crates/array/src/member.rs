@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::{Disk, Limits};
 
@@ -11,23 +13,75 @@ use crate::ranges::RangeSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MemberId(pub u32);
 
-/// How a member has behaved since the array was started.
+/// A number that one thread counts up and any thread may look at.
 #[derive(Default, Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds, on the thread that counts.
+    pub(crate) fn add(&self, by: u64) {
+        // One thread writes: no need to lock the bus.
+        self.0.store(self.0.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    /// Takes away, on the thread that counts.
+    pub(crate) fn sub(&self, by: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) - by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How a member has behaved towards one shard since the array was started. Counted by the shard's
+/// thread, looked at by the keeper's; apart from its neighbours in memory, so that threads that
+/// count do not disturb each other.
+#[derive(Default, Debug)]
+#[repr(align(128))]
 pub(crate) struct Counters {
     /// Operations sent to it.
-    pub(crate) operations: Cell<u64>,
+    pub(crate) operations: Count,
     /// Bytes read from it.
-    pub(crate) read_bytes: Cell<u64>,
+    pub(crate) read_bytes: Count,
     /// Bytes written to it.
-    pub(crate) written_bytes: Cell<u64>,
+    pub(crate) written_bytes: Count,
     /// Reads that failed.
-    pub(crate) read_errors: Cell<u64>,
+    pub(crate) read_errors: Count,
     /// Writes that failed.
-    pub(crate) write_errors: Cell<u64>,
+    pub(crate) write_errors: Count,
     /// Answers that did not come in time.
-    pub(crate) timeouts: Cell<u64>,
+    pub(crate) timeouts: Count,
     /// Bytes that were rewritten from redundancy after a read error.
-    pub(crate) repaired_bytes: Cell<u64>,
+    pub(crate) repaired_bytes: Count,
+}
+
+/// What every shard must know of a member besides its disk: plain data that may cross threads.
+#[derive(Clone, Debug)]
+pub struct Introduction {
+    /// Its number.
+    pub id: MemberId,
+    /// Path or address, for people.
+    pub name: String,
+    /// Where the array's data begins on the disk, in bytes.
+    pub data_offset: u64,
+    /// Bytes of its data that are on the bad-block list.
+    pub bad: RangeSet,
+    /// One for each shard.
+    pub(crate) counters: Arc<[Counters]>,
+}
+
+impl Introduction {
+    pub(crate) fn new(
+        id: MemberId,
+        name: &str,
+        data_offset: u64,
+        bad: RangeSet,
+        shards: usize,
+    ) -> Introduction {
+        let counters = (0..shards).map(|_| Counters::default()).collect();
+        Introduction { id, name: name.into(), data_offset, bad, counters }
+    }
 }
 
 /// One shard's handle on a member.
@@ -39,7 +93,8 @@ pub(crate) struct Member {
     /// Where the array's data begins on the disk, in bytes.
     pub(crate) data_offset: u64,
     pub(crate) limits: Limits,
-    pub(crate) counters: Counters,
+    counters: Arc<[Counters]>,
+    shard: usize,
     /// Written since the last flush began.
     pub(crate) unflushed: Cell<bool>,
     /// Flushes under way: what they cover is not durable yet.
@@ -53,21 +108,28 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(id: MemberId, name: String, disk: Rc<dyn Disk>, data_offset: u64) -> Member {
+    /// The handle of this shard.
+    pub(crate) fn new(known: &Introduction, disk: Rc<dyn Disk>, shard: usize) -> Member {
         let limits = disk.limits();
         Member {
-            id,
-            name,
+            id: known.id,
+            name: known.name.clone(),
             disk,
-            data_offset,
+            data_offset: known.data_offset,
             limits,
-            counters: Counters::default(),
+            counters: Arc::clone(&known.counters),
+            shard,
             unflushed: Cell::new(false),
             flushing: Cell::new(0),
-            bad: RefCell::default(),
+            bad: RefCell::new(known.bad.clone()),
             busy: Cell::new(0),
             head: Cell::new(0),
         }
+    }
+
+    /// What this shard counts of it.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters[self.shard]
     }
 
     /// True if these bytes are not on the bad-block list.
@@ -75,9 +137,4 @@ impl Member {
         let bad = self.bad.borrow();
         bad.is_empty() || !bad.overlaps(member_offset..member_offset + len)
     }
-}
-
-/// Adds to a counter.
-pub(crate) fn count(counter: &Cell<u64>, by: u64) {
-    counter.set(counter.get() + by);
 }

@@ -44,6 +44,10 @@ pub enum ToShard {
         /// Array offset.
         below: u64,
     },
+    /// Refuse new requests, and say when those under way have ended.
+    Quiesce,
+    /// The array has stopped.
+    End,
 }
 
 /// From a shard.
@@ -57,6 +61,11 @@ pub enum ToKeeper {
     },
     /// No unit moves in this shard any more.
     Still {
+        /// The shard.
+        shard: usize,
+    },
+    /// No request that came in at this shard is under way, and none will be.
+    Quiesced {
         /// The shard.
         shard: usize,
     },
@@ -109,3 +118,10 @@ pub enum ToKeeper {
         bytes: u64,
     },
 }
+
+/// Shards may live on different threads.
+const _: fn() = || {
+    fn crosses_threads<T: Send>() {}
+    crosses_threads::<Message>();
+    crosses_threads::<crate::front::Blueprint>();
+};

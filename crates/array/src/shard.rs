@@ -15,12 +15,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use io::{
-    Budget, Class, Clock, Completion, Completions, Mailbox, Pool, SharedBuf, Signal, TaskSet,
-    Ticket,
-};
+use io::{Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket};
 use layout::{Family, Geometry, Stripe};
 use parity::Kernel;
 
@@ -29,20 +27,22 @@ use crate::batch::{Batch, Failure, Manner};
 use crate::bounds::Bounds;
 use crate::durable::{CacheMode, Flushes};
 use crate::error::{Error, ErrorKind, Result};
+use crate::front::Blueprint;
 use crate::gate::{Gate, Inside};
 use crate::locks::{Claim, Locks, Rows};
 use crate::marks::{Intent, Marks};
 use crate::member::{Member, MemberId};
-use crate::message::{Message, ToKeeper, ToShard};
+use crate::message::{ToKeeper, ToShard};
+use crate::post::Post;
 use crate::ranges::RangeSet;
 use crate::unit::{Action, Ended, Gain, Origin, Queue, Requests, Unit};
 use crate::upkeep::{Report, Task, Upkeep};
-use crate::view::{Configuration, View};
+use crate::view::View;
 use crate::watch::Watch;
 
 mod tend;
 
-/// What every shard of an array is told when it starts.
+/// What a shard is told when it starts, and keeps.
 pub(crate) struct Setup {
     pub(crate) name: String,
     pub(crate) geometry: Rc<Geometry>,
@@ -85,10 +85,14 @@ pub(crate) struct Shard {
     pub(crate) unsynced: RefCell<RangeSet>,
     queue: RefCell<Queue>,
     idle: RefCell<Vec<Waker>>,
-    mailbox: Rc<dyn Mailbox<Message>>,
+    pub(crate) post: Rc<Post>,
     marking: Rc<Marking>,
     /// Raised when the ticker has something to look after.
     stirred: Signal,
+    /// No new request is taken.
+    quiescing: Cell<bool>,
+    /// Raised when it may be that no request is under way any more.
+    emptied: Signal,
     stopping: Cell<bool>,
 }
 
@@ -106,58 +110,44 @@ pub(crate) struct Scratch {
 
 /// The local [`Intent`]: asks the keeper by message.
 struct Marking {
-    shard: usize,
-    mailbox: Rc<dyn Mailbox<Message>>,
+    post: Rc<Post>,
     waiting: Completions<bool>,
-}
-
-/// Where the keeper lives.
-pub(crate) const KEEPER: usize = 0;
-
-fn post(mailbox: &dyn Mailbox<Message>, to: usize, message: Message) {
-    mailbox.send(to, &mut vec![message]);
 }
 
 impl Intent for Marking {
     fn acquire(&self, regions: std::ops::RangeInclusive<u64>) -> io::Completion<bool> {
         let (ticket, completion) = self.waiting.start();
+        let (shard, ticket) = (self.post.address(), ticket.to_bits());
         let (first, last) = (*regions.start(), *regions.end());
-        let mark = ToKeeper::Mark { shard: self.shard, ticket: ticket.to_bits(), first, last };
-        post(&*self.mailbox, KEEPER, Message::Keeper(mark));
+        self.post.to_keeper(ToKeeper::Mark { shard, ticket, first, last });
         completion
     }
 
     fn release(&self, regions: Vec<u64>) {
-        let unmark = ToKeeper::Unmark { shard: self.shard, regions };
-        post(&*self.mailbox, KEEPER, Message::Keeper(unmark));
+        self.post.to_keeper(ToKeeper::Unmark { shard: self.post.address(), regions });
     }
 
     fn quiet(&self) {
-        post(&*self.mailbox, KEEPER, Message::Keeper(ToKeeper::Quiet { shard: self.shard }));
+        self.post.to_keeper(ToKeeper::Quiet { shard: self.post.address() });
     }
 }
 
 impl Shard {
     pub(crate) fn new(
-        count: usize,
-        setup: Setup,
-        mailbox: Rc<dyn Mailbox<Message>>,
+        blueprint: &Blueprint,
+        clock: Rc<dyn Clock>,
+        post: Rc<Post>,
         intent: Option<Rc<dyn Intent>>,
-        configuration: &Configuration,
         members: BTreeMap<MemberId, Rc<Member>>,
-        unsynced: RangeSet,
     ) -> Rc<Shard> {
-        let index = mailbox.address();
-        let marking = Rc::new(Marking {
-            shard: index,
-            mailbox: Rc::clone(&mailbox),
-            waiting: Completions::new(),
-        });
+        let index = post.address();
+        let marking = Rc::new(Marking { post: Rc::clone(&post), waiting: Completions::new() });
         let intent = intent.unwrap_or_else(|| Rc::clone(&marking) as Rc<dyn Intent>);
-        let view = View::new(configuration, |id| members.get(&id).cloned());
+        let view = View::new(&blueprint.configuration, |id| members.get(&id).cloned());
+        let setup = blueprint.setup(clock);
         Rc::new(Shard {
             index,
-            count,
+            count: blueprint.loads.len(),
             pool: Pool::new(setup.bounds.keep_bytes),
             scratch: Budget::new(setup.bounds.scratch_bytes),
             setup,
@@ -165,19 +155,21 @@ impl Shard {
             gate: Gate::default(),
             watch: Watch::default(),
             balancer: Balancer::default(),
-            requests: Requests::new(),
+            requests: Requests::new(index, Arc::clone(&blueprint.loads)),
             flushes: Flushes::default(),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
             marks: Marks::new(intent),
             view: RefCell::new(Rc::new(view)),
             members: RefCell::new(members),
-            unsynced: RefCell::new(unsynced),
+            unsynced: RefCell::new(blueprint.unsynced.clone()),
             queue: RefCell::default(),
             idle: RefCell::default(),
-            mailbox,
+            post,
             marking,
             stirred: Signal::new(),
+            quiescing: Cell::new(false),
+            emptied: Signal::new(),
             stopping: Cell::new(false),
         })
     }
@@ -195,7 +187,12 @@ impl Shard {
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
         let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.report_quiescence().await });
+        let shard = Rc::clone(self);
         tasks.spawn(async move { shard.listen(keeper).await });
+        // Last, so that it hands over what the others have sent in their turn.
+        let post = Rc::clone(&self.post);
+        tasks.spawn(async move { post.deliver().await });
     }
 
     /// The view of now.
@@ -216,7 +213,7 @@ impl Shard {
         if to == self.index {
             self.enqueue(unit);
         } else {
-            post(&*self.mailbox, to, Message::Shard(ToShard::Unit(unit)));
+            self.post.to_shard(to, ToShard::Unit(unit));
         }
     }
 
@@ -231,6 +228,16 @@ impl Shard {
     /// A member handle for configurations to come.
     pub(crate) fn introduce(&self, member: Rc<Member>) {
         self.members.borrow_mut().insert(member.id, member);
+    }
+
+    /// True if no new request is taken.
+    pub(crate) fn is_quiescing(&self) -> bool {
+        self.quiescing.get()
+    }
+
+    /// True once the array has stopped.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stopping.get()
     }
 
     /// The handle on a member.
@@ -410,15 +417,18 @@ impl Shard {
         if ended.to.shard == self.index {
             self.end(ended);
         } else {
-            let to = ended.to.shard;
-            post(&*self.mailbox, to, Message::Shard(ToShard::Ended(ended)));
+            self.post.to_shard(ended.to.shard, ToShard::Ended(ended));
         }
     }
 
     /// A unit of something that began here has ended.
     fn end(&self, ended: Ended) {
         let Gain::Upkeep(upkeep) = ended.gain else {
-            return self.requests.end(ended, &self.setup.name);
+            self.requests.end(ended, &self.setup.name);
+            if self.quiescing.get() && self.requests.is_empty() {
+                self.emptied.raise();
+            }
+            return;
         };
         let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
         let ticket = Ticket::from_bits(generation << 32 | slot);
@@ -471,8 +481,7 @@ impl Shard {
             let seated = view.members().any(|(_, seated)| seated.id == member.id);
             if seated && !told.contains(&member.id) {
                 told.push(member.id);
-                let lost = ToKeeper::Lost { member: member.id, why: error };
-                post(&*self.mailbox, KEEPER, Message::Keeper(lost));
+                self.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
             }
         }
         inside.park(|| self.view.borrow().epoch > view.epoch).await;
@@ -492,9 +501,8 @@ impl Shard {
 
     /// Tells the keeper that bytes of a member were rewritten after a read error.
     pub(crate) fn repaired(&self, member: &Member, bytes: u64) {
-        crate::member::count(&member.counters.repaired_bytes, bytes);
-        let repaired = ToKeeper::Repaired { member: member.id, bytes };
-        post(&*self.mailbox, KEEPER, Message::Keeper(repaired));
+        member.counters().repaired_bytes.add(bytes);
+        self.post.to_keeper(ToKeeper::Repaired { member: member.id, bytes });
     }
 
     /// Notes that these bytes of a slot's members could not be recovered.
@@ -506,16 +514,14 @@ impl Shard {
     ) {
         for member in members {
             member.bad.borrow_mut().insert(start..start + len);
-            let bad = ToKeeper::Bad { member: member.id, start, len };
-            post(&*self.mailbox, KEEPER, Message::Keeper(bad));
+            self.post.to_keeper(ToKeeper::Bad { member: member.id, start, len });
         }
     }
 
     /// These bytes of a member were bad, and have been written anew.
     pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
         member.bad.borrow_mut().remove(start..start + len);
-        let good = ToKeeper::Good { member: member.id, start, len };
-        post(&*self.mailbox, KEEPER, Message::Keeper(good));
+        self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
     }
 
     /// Flushes every member written since its last flush.

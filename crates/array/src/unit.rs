@@ -11,10 +11,12 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
 
 use crate::error::Error;
+use crate::member::Count;
 use crate::upkeep::Upkeep;
 use crate::write::Fresh;
 
@@ -73,8 +75,18 @@ pub(crate) enum Gain {
     Upkeep(Upkeep),
 }
 
+/// How much one shard has to do: counted by its thread, looked at by the keeper's.
+#[derive(Default, Debug)]
+#[repr(align(128))]
+pub(crate) struct Load {
+    /// Requests that came in there and have not ended.
+    pub(crate) requests: Count,
+}
+
 /// The requests that came in at one shard and have not ended.
 pub(crate) struct Requests {
+    shard: usize,
+    loads: Arc<[Load]>,
     table: RefCell<Vec<Request>>,
     vacant: RefCell<Vec<u32>>,
     /// Lists for the parts of reads, to be used again.
@@ -95,8 +107,10 @@ struct Request {
 }
 
 impl Requests {
-    pub(crate) fn new() -> Requests {
+    pub(crate) fn new(shard: usize, loads: Arc<[Load]>) -> Requests {
         Requests {
+            shard,
+            loads,
             table: RefCell::default(),
             vacant: RefCell::default(),
             lists: RefCell::default(),
@@ -113,6 +127,7 @@ impl Requests {
             table.len() as u32 - 1
         });
         let (ticket, completion) = self.answers.start();
+        self.loads[self.shard].requests.add(1);
         let request = &mut table[number as usize];
         request.ticket = Some(ticket);
         request.offset = offset;
@@ -163,9 +178,9 @@ impl Requests {
         }
     }
 
-    /// How many requests have not ended.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.table.borrow().len() - self.vacant.borrow().len()
+    /// True if every request has ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loads[self.shard].requests.get() == 0
     }
 
     /// A unit has ended; the last one ends the request.
@@ -205,6 +220,7 @@ impl Requests {
         let (offset, len) = (request.offset, work.len());
         drop(table);
         self.vacant.borrow_mut().push(ended.to.request);
+        self.loads[self.shard].requests.sub(1);
         let result = match error {
             None => Ok(()),
             Some(error) => Err(error.into_io(array, offset, len)),

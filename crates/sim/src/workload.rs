@@ -258,7 +258,7 @@ impl Stage {
             buf
         });
         let work = Work::Read(bufs.collect());
-        let Some(done) = self.answer(array.submit(Op::new(offset, work))).await else {
+        let Some(done) = self.answer(door(array, name).submit(Op::new(offset, work))).await else {
             return Outcome::Died;
         };
         self.end(name, &request, &done.result);
@@ -313,7 +313,9 @@ impl Stage {
             _ => Work::Discard { len },
         };
         let op = Op { fua: request.fua, ..Op::new(offset, work) };
-        let Some(done) = self.answer(array.submit(op)).await else { return Outcome::Died };
+        let Some(done) = self.answer(door(array, name).submit(op)).await else {
+            return Outcome::Died;
+        };
         self.end(name, &request, &done.result);
         let mut oracle = self.oracle.borrow_mut();
         let Err(error) = done.result else {
@@ -332,7 +334,7 @@ impl Stage {
 
     async fn flush(&self, array: &array::Array, name: (usize, usize), request: Request) -> Outcome {
         self.begin(name, &request);
-        let Some(done) = self.answer(array.submit(Op::flush())).await else {
+        let Some(done) = self.answer(door(array, name).submit(Op::flush())).await else {
             return Outcome::Died;
         };
         self.end(name, &request, &done.result);
@@ -358,7 +360,9 @@ impl Stage {
         };
         self.begin(name, &request);
         let op = Op::new(offset, Work::Extents { len, found: Vec::new() });
-        let Some(done) = self.answer(array.submit(op)).await else { return Outcome::Died };
+        let Some(done) = self.answer(door(array, name).submit(op)).await else {
+            return Outcome::Died;
+        };
         self.end(name, &request, &done.result);
         let mut oracle = self.oracle.borrow_mut();
         if let Err(error) = done.result {
@@ -393,6 +397,13 @@ impl Stage {
         }
         Outcome::Answered
     }
+}
+
+/// Where a client's requests go in: clients are spread over the shards, as connections are over
+/// threads.
+fn door(array: &array::Array, (client, _): (usize, usize)) -> &array::Front {
+    let fronts = array.fronts();
+    &fronts[client % fronts.len()]
 }
 
 /// Cuts so many sectors into about so many buffers.

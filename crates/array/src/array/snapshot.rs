@@ -56,8 +56,7 @@ impl Inner {
             timeouts: 0,
             repaired_bytes: 0,
         };
-        for member in self.shards.iter().filter_map(|shard| shard.member(id)) {
-            let counters = &member.counters;
+        for counters in self.keeper.known(id).iter().flat_map(|known| known.counters.iter()) {
             status.read_bytes += counters.read_bytes.get();
             status.written_bytes += counters.written_bytes.get();
             status.read_errors += counters.read_errors.get();

@@ -75,8 +75,8 @@ impl Keeper {
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
         self.still.set(0);
-        self.broadcast(|| ToShard::Close);
-        while self.still.get() < self.shards[0].count {
+        self.home.post.to_all(|| ToShard::Close);
+        while self.still.get() < self.shards() {
             self.stirred.wait().await;
         }
         let mut next = self.configuration();

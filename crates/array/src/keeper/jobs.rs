@@ -225,7 +225,7 @@ impl Keeper {
 
     /// Walks over `ranges` in units, a few at a time.
     async fn walk(&self, task: Task, ranges: &RangeSet) -> Walk {
-        let step = self.shards[0].upkeep_border();
+        let step = self.home.upkeep_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let end = self.geometry.capacity();
         let mut flights: VecDeque<Flight> = VecDeque::new();
@@ -240,7 +240,7 @@ impl Keeper {
                 let len = border.min(end) - start;
                 let len = len.min(range.end.next_multiple_of(stripe) - start).min(end - start);
                 next = start + len;
-                let answer = self.shards[0].upkeep_range(task, start, len);
+                let answer = self.home.upkeep_range(task, start, len);
                 flights.push_back(Flight { start, len, answer });
             }
             let Some(flight) = flights.pop_front() else {
@@ -341,7 +341,7 @@ impl Keeper {
                 Task::Resync | Task::Repair | Task::Check => {}
             }
             for (slot, twin) in tell {
-                self.broadcast(|| ToShard::Recovered { slot, twin, below });
+                self.home.post.to_all(|| ToShard::Recovered { slot, twin, below });
             }
         }
         let now = self.clock.now();
@@ -358,7 +358,7 @@ impl Keeper {
     /// Waits as long as the speed limit says.
     async fn hold_back(&self, array_bytes: u64) {
         let share = array_bytes / self.geometry.slots().max(1) as u64;
-        let busy = self.shards.iter().any(|shard| shard.requests.in_flight() > 0);
+        let busy = self.requests() > 0;
         let now = self.clock.now();
         if let Some(until) = self.pace.next(now, share.max(1), busy) {
             // In small steps: a stop, or another limit, is not kept waiting.

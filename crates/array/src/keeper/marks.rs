@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use io::Ticket;
 
 use super::Keeper;
-use crate::message::{Message, ToShard};
+use crate::message::ToShard;
 use crate::sync::array_range;
 use crate::view::Mode;
 
@@ -26,8 +26,7 @@ impl Keeper {
                 Some(Asked::Mark { shard, ticket, regions }) => {
                     let granted = self.mark(shard, regions).await;
                     let ticket = Ticket::from_bits(ticket).to_bits();
-                    let answer = Message::Shard(ToShard::Marked { ticket, granted });
-                    self.mailbox.send(shard, &mut vec![answer]);
+                    self.home.post.to_shard(shard, ToShard::Marked { ticket, granted });
                 }
                 Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
                 Some(Asked::Quiet { shard }) => self.quiet(shard).await,

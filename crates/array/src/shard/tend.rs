@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io::Ticket;
 
-use super::{KEEPER, Scratch, Shard, post};
+use super::{Scratch, Shard};
 use crate::message::{Message, ToKeeper, ToShard};
 use crate::view::View;
 
@@ -13,7 +13,7 @@ impl Shard {
     pub(super) async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
         let mut arrived = Vec::new();
         while !self.stopping.get() {
-            std::future::poll_fn(|cx| self.mailbox.poll_receive(cx, &mut arrived)).await;
+            std::future::poll_fn(|cx| self.post.poll_receive(cx, &mut arrived)).await;
             for message in arrived.drain(..) {
                 match message {
                     Message::Shard(message) => self.handle(message),
@@ -46,6 +46,11 @@ impl Shard {
                 let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
                 mark.set(mark.get().max(below));
             }
+            ToShard::Quiesce => {
+                self.quiescing.set(true);
+                self.emptied.raise();
+            }
+            ToShard::End => self.stop(),
         }
     }
 
@@ -91,10 +96,17 @@ impl Shard {
     pub(super) async fn report_stillness(self: Rc<Self>) {
         loop {
             self.gate.still().await;
-            let still = ToKeeper::Still { shard: self.index };
-            post(&*self.mailbox, KEEPER, Message::Keeper(still));
+            self.post.to_keeper(ToKeeper::Still { shard: self.index });
             self.gate.opening().await;
         }
+    }
+
+    /// When the array is to stop: tells the keeper once the requests under way have ended.
+    pub(super) async fn report_quiescence(self: Rc<Self>) {
+        while !self.quiescing.get() || !self.requests.is_empty() {
+            self.emptied.wait().await;
+        }
+        self.post.to_keeper(ToKeeper::Quiesced { shard: self.index });
     }
 
     /// Lets the shard's tasks end once the queue is empty.
