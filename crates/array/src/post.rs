@@ -1,7 +1,7 @@
 //! What a shard sends: gathered while its thread is at work, handed over in batches.
 //!
 //! ```text
-//!   send, send, send ─▶ a list for each address ─▶ flush: one batch each ─▶ Mailbox ─▶ other threads
+//!   send, send, send ─▶ a list per address ─▶ flush: one batch each ─▶ Mailbox ─▶ other threads
 //! ```
 //!
 //! A message costs a push; a batch costs whatever the mailbox costs (between threads a lock, and a

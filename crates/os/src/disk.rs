@@ -39,6 +39,7 @@ mod uring;
 
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use io::{Completion, Disk, Done, Limits, Op, Work};
 
@@ -82,9 +83,13 @@ impl Default for Options {
     }
 }
 
+/// An open file or block device on its way to another thread: see [`FileDisk::share`].
+#[derive(Clone)]
+pub struct SharedFile(Arc<File>);
+
 /// A file or block device. Belongs to the executor whose [`Spawner`] opened it.
 pub struct FileDisk {
-    file: Rc<File>,
+    file: Arc<File>,
     inline: Inline,
     transfers: Option<Rc<Transfers>>,
 }
@@ -96,10 +101,19 @@ impl FileDisk {
     /// Says what is in the way, and where it can, the command that removes it: see
     /// [`OpenErrorKind`]. What was created is removed again.
     pub fn open(path: &Path, options: &Options, on: &Spawner) -> Result<Rc<FileDisk>, OpenError> {
-        let file = Rc::new(open::open(path, options)?);
+        Ok(FileDisk::of(SharedFile(Arc::new(open::open(path, options)?)), on))
+    }
+
+    /// The same file, locks and all, for another executor. It is closed when the last one is.
+    pub fn share(&self) -> SharedFile {
+        SharedFile(Arc::clone(&self.file))
+    }
+
+    /// A file that another executor has opened.
+    pub fn of(SharedFile(file): SharedFile, on: &Spawner) -> Rc<FileDisk> {
         let ring = on.reactor().ring().filter(|_| file.access != Access::Memory);
         let transfers = ring.map(|ring| Transfers::new(&file, ring));
-        Ok(Rc::new(FileDisk { file, inline: Inline::default(), transfers }))
+        Rc::new(FileDisk { file, inline: Inline::default(), transfers })
     }
 
     /// Where it was opened.

@@ -23,7 +23,7 @@ pub mod socket;
 pub mod threads;
 
 pub use clock::MonotonicClock;
-pub use disk::{Direct, FileDisk, OpenError, Options};
+pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
 pub use executor::{Config, Engine, Executor, Spawner};
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};

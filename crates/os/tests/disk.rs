@@ -230,3 +230,31 @@ fn an_executor_that_goes_waits_for_what_is_in_flight() {
     let done = io::tasks::complete(disk.submit(Op::read(0, pool.take(4096))));
     done.expect("at once").result.unwrap();
 }
+
+#[test]
+fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
+    for engine in ENGINES {
+        let (scratch, on) = (Scratch::new(on_disk()), executor(engine));
+        let path = scratch.path("disk");
+        let disk = new_disk(&path, Direct::Auto, &on);
+        let shared = disk.share();
+        let (let_go, told) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            let on = executor(engine);
+            let disk = FileDisk::of(shared, &on.spawner());
+            let bytes = Pool::new(0).copy_of(&[7; 8192]).freeze();
+            submit(&on, &disk, Op::write(65536, bytes)).result.unwrap();
+            // Kept open until the first thread has let go.
+            told.recv().unwrap();
+            submit(&on, &disk, Op::read(65536, Pool::new(0).take(4096))).result.unwrap();
+            holders(open(disk.path(), Options::default(), &on));
+        });
+        drop(disk);
+        let_go.send(()).unwrap();
+        other.join().unwrap();
+        let disk = open(&path, Options::default(), &on).unwrap();
+        let done = submit(&on, &disk, Op::read(65536, Pool::new(0).take(8192)));
+        let Work::Read(bufs) = done.work else { panic!("a read comes back as a read") };
+        assert!(bufs.iter().all(|buf| buf.iter().all(|&byte| byte == 7)));
+    }
+}

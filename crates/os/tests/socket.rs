@@ -35,8 +35,8 @@ async fn write_all(stream: &impl Stream, mut bytes: &[u8]) -> Result<()> {
 }
 
 /// Accepts one connection and sends back what comes, until its end.
-async fn echo(listener: Listener) {
-    let socket = listener.accept().await.unwrap();
+async fn echo(listener: Listener, on: os::Spawner) {
+    let socket = Socket::from_fd(listener.accept().await.unwrap(), &on).unwrap();
     let mut buf = vec![0; 100_000];
     loop {
         let count = read(&socket, &mut buf).await.unwrap();
@@ -75,7 +75,7 @@ fn large_writes_come_back_over_unix_and_tcp() {
             let spawner = on.spawner();
             let listener = Listener::bind(&address, &spawner).unwrap();
             let address = listener.address().unwrap();
-            on.spawn_local(echo(listener));
+            on.spawn_local(echo(listener, on.spawner()));
             on.block_on(async {
                 let socket = Rc::new(Socket::connect(&address, &spawner).await.unwrap());
                 match (&address, socket.peer()) {

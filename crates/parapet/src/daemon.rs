@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Owns its arrays from the moment they are assembled until their members are marked clean. One
-//! executor, one thread. Never decides anything about data: that is `array`'s business.
+//! executor, one thread; with `--threads`, a crew of others serves clients too. Never decides
+//! anything about data: that is `array`'s business.
 //!
 //! The end: no new connections; requests under way are finished and answered; each array flushes
 //! and marks its members clean; then the process goes. A second signal says what is being waited
@@ -16,25 +17,33 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{Error, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::io::{Clock, Pool, Stream};
-use net::nbd::{Server, Tls};
-use os::{Address, Listener, Peer, Signals, Socket, Spawner};
+use ::io::{Clock, Disk, Pool, Stream};
+use array::assemble::Assembly;
+use array::{Array, Host, Newcomer};
+use net::nbd::{Export, Server};
+use os::{Address, FileDisk, Listener, Peer, Signals, Socket, Spawner};
 
+use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
+use crate::tls::Identity;
 use crate::{notify, places};
 
 mod control;
+mod crew;
 mod exports;
+mod hand;
 mod orders;
 mod served;
 mod view;
 
+use crew::{Card, Crew, Errand, Way};
 use exports::Shown;
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served};
@@ -59,6 +68,7 @@ pub(crate) struct Daemon {
     arrays: RefCell<Vec<Rc<Served>>>,
     exports: Rc<Shown>,
     server: Server,
+    crew: Crew,
     secure: bool,
     nbd: RefCell<Vec<Address>>,
     control: RefCell<Vec<Address>>,
@@ -69,23 +79,27 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A server without arrays.
-    pub(crate) fn new(spawner: &Spawner, tls: Option<Rc<dyn Tls>>) -> Rc<Daemon> {
+    /// A server without arrays, on so many threads.
+    ///
+    /// # Errors
+    /// If the machine has no room for the threads.
+    pub(crate) fn new(
+        spawner: &Spawner,
+        tls: Option<Identity>,
+        threads: usize,
+    ) -> Result<Rc<Daemon>> {
         let pool = Pool::new(POOL_BYTES);
         let exports = Rc::new(Shown::default());
-        let clock = spawner.clock();
-        let server = Server::new(Rc::clone(&exports) as _, clock as _, pool.clone());
         let secure = tls.is_some();
-        let server = match tls {
-            Some(tls) => server.with_tls(tls),
-            None => server,
-        };
-        Rc::new(Daemon {
+        let crew = Crew::hire(threads, tls.as_ref(), spawner)?;
+        let server = nbd_server(&exports, tls, &pool, spawner);
+        Ok(Rc::new(Daemon {
             spawner: spawner.clone(),
             pool,
             arrays: RefCell::default(),
             exports,
             server,
+            crew,
             secure,
             nbd: RefCell::default(),
             control: RefCell::default(),
@@ -93,7 +107,48 @@ impl Daemon {
             conversations: Cell::new(0),
             ending: Cell::new(false),
             stirred: ::io::Signal::new(),
-        })
+        }))
+    }
+
+    /// Starts an array whose members are these disks, with a shard on each thread.
+    pub(crate) fn start(&self, assembly: Assembly, disks: &[&Opened], mut host: Host) -> Array {
+        host.shards = self.crew.threads();
+        let mut mailboxes = os::mailbox::connected(host.shards).into_iter();
+        let own = mailboxes.next().into_iter().map(|mailbox| Rc::new(mailbox) as _).collect();
+        let array = Array::start_with(assembly, &host, own);
+        let uuid = layout::md::Uuid(array.status().uuid).to_string();
+        let others = RefCell::new(mailboxes);
+        self.crew.send_each(|_| {
+            let blueprint = array.blueprint();
+            let way = |known: &array::Introduction| {
+                let disk = disks.iter().find(|disk| disk.path.display().to_string() == known.name);
+                let disk = disk.expect("members are named by the paths of their disks");
+                Way::to(&disk.path, disk.file.as_ref())
+            };
+            Errand::Join {
+                uuid: uuid.clone(),
+                disks: blueprint.members().iter().map(way).collect(),
+                blueprint: Box::new(blueprint.clone()),
+                mailbox: others.borrow_mut().next().expect("one for each thread"),
+            }
+        });
+        array
+    }
+
+    /// Tells the other threads of a disk that joins an array, before it does.
+    async fn introduce(
+        &self,
+        served: &Served,
+        newcomer: &Newcomer,
+        (path, file): (&Path, Option<&Rc<FileDisk>>),
+    ) {
+        let errand = |ticket| Errand::Introduce {
+            uuid: served.uuid().into(),
+            member: Box::new(newcomer.introduction().clone()),
+            disk: Way::to(path, file),
+            ticket,
+        };
+        self.crew.ask_each(errand).await;
     }
 
     /// Takes an array in: drives it, and listens to what happens to it.
@@ -124,8 +179,18 @@ impl Daemon {
             let message = format!("there are two arrays called {name}");
             return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
         }
-        self.exports.add(served, served.export(name, self.pool.clone(), read_only));
+        let card = served.card(name, read_only);
+        let disk = Rc::new(served.array.clone());
+        self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()));
+        let uuid = served.uuid();
+        self.crew.send_each(|_| Errand::Show { uuid: uuid.into(), card: card.clone() });
         Ok(())
+    }
+
+    /// Shows an array to clients no more.
+    fn hide(&self, served: &Served) {
+        self.exports.remove(served.uuid());
+        self.crew.send_each(|_| Errand::Hide { uuid: served.uuid().into() });
     }
 
     /// The executor it runs on.
@@ -174,9 +239,13 @@ impl Daemon {
         self.nbd.borrow_mut().extend(listener.address());
         let daemon = Rc::clone(self);
         self.spawner.spawn_local(async move {
-            while let Some(socket) = daemon.accept(&listener).await {
-                let origin = origin(socket.peer());
-                daemon.serve_stream(Box::new(socket), &origin);
+            while let Some(client) = daemon.accept(&listener).await {
+                let own = daemon.server.connections();
+                if let Some(socket) = daemon.crew.place(client, own).and_then(|c| daemon.socket(c))
+                {
+                    let origin = origin(socket.peer());
+                    daemon.serve_stream(Box::new(socket), &origin);
+                }
             }
         });
     }
@@ -228,7 +297,8 @@ impl Daemon {
         self.control.borrow_mut().extend(listener.address());
         let daemon = Rc::clone(self);
         self.spawner.spawn_local(async move {
-            while let Some(socket) = daemon.accept(&listener).await {
+            while let Some(client) = daemon.accept(&listener).await {
+                let Some(socket) = daemon.socket(client) else { continue };
                 let speaking = Rc::clone(&daemon);
                 daemon.spawner.spawn_local(async move { speaking.converse(socket).await });
             }
@@ -236,10 +306,10 @@ impl Daemon {
     }
 
     /// The next connection; nothing when the server is ending.
-    async fn accept(&self, listener: &Listener) -> Option<Socket> {
+    async fn accept(&self, listener: &Listener) -> Option<OwnedFd> {
         loop {
             match self.unless_ending(listener.accept()).await? {
-                Ok(socket) => return Some(socket),
+                Ok(connection) => return Some(connection),
                 Err(error) => {
                     tracing::error!(%error, "a connection could not be accepted");
                     let clock = self.spawner.clock();
@@ -247,6 +317,12 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// A connection, on this thread.
+    fn socket(&self, connection: OwnedFd) -> Option<Socket> {
+        let taken = Socket::from_fd(connection, &self.spawner);
+        taken.inspect_err(|error| tracing::error!(%error, "a connection was not taken over")).ok()
     }
 
     /// The outcome of `work`, or nothing if the server begins to end before.
@@ -295,9 +371,14 @@ impl Daemon {
     pub(crate) async fn close(&self) -> Result<()> {
         let clock = self.spawner.clock();
         let patience = clock.sleep_until(clock.now() + CLIENTS);
-        if first(self.server.shutdown(), patience).await.is_none() {
+        let own = self.server.shutdown();
+        let farewells = async {
+            self.crew.ask_each(|ticket| Errand::Close { ticket }).await;
+            own.await;
+        };
+        if first(farewells, patience).await.is_none() {
             // Members come first: they are marked clean although somebody does not take his answer.
-            let clients = self.server.connections();
+            let clients = self.connections();
             tracing::warn!(clients, "NBD clients that do not read their answers are left behind");
         }
         let mut result = Ok(());
@@ -314,11 +395,17 @@ impl Daemon {
             }
         };
         first(silence, deadline).await;
+        self.crew.dismiss();
         result
     }
 
+    /// NBD clients, on all threads.
+    fn connections(&self) -> usize {
+        self.server.connections() + self.crew.connections()
+    }
+
     fn what_is_left(&self) -> String {
-        let clients = self.server.connections();
+        let clients = self.connections();
         let arrays = self.arrays.borrow();
         let requests: usize =
             arrays.iter().map(|served| served.array.status().requests_in_flight).sum();
@@ -328,6 +415,21 @@ impl Daemon {
             if names.is_empty() { "nothing".into() } else { names.join(", ") }
         )
     }
+}
+
+/// The NBD server of one thread.
+fn nbd_server(exports: &Rc<Shown>, tls: Option<Identity>, pool: &Pool, on: &Spawner) -> Server {
+    let server = Server::new(Rc::clone(exports) as _, on.clock() as _, pool.clone());
+    match tls {
+        Some(tls) => server.with_tls(Rc::new(tls)),
+        None => server,
+    }
+}
+
+/// An array, or its front on this thread, as clients see it.
+fn export(card: &Card, disk: Rc<dyn Disk>, pool: Pool) -> Export {
+    let export = Export::new(&card.name, disk, pool).described(&card.description);
+    if card.read_only { export.read_only() } else { export }
 }
 
 /// The outcome of `work` if it is done before `limit`.

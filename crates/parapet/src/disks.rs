@@ -56,6 +56,11 @@ impl Opened {
     }
 }
 
+/// The name of the array that stands where a path could.
+pub(crate) fn array_name(path: &Path) -> &str {
+    path.to_str().and_then(|path| path.strip_prefix(ARRAY)).unwrap_or_default()
+}
+
 /// Opens them all, or none.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use array::ledger::Random;
 use array::{Array, CacheMode, Host};
 use os::{Executor, Spawner};
 
-use crate::daemon::{Known, Served};
+use crate::daemon::{Daemon, Known, Served};
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags::UNLIMITED;
@@ -213,8 +213,13 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
     }
 }
 
-/// Starts it.
-pub(crate) async fn start(assembly: Assembly, disks: &[&Opened], host: &Host) -> Served {
+/// Starts it, on all threads of the server.
+pub(crate) async fn start(
+    assembly: Assembly,
+    disks: &[&Opened],
+    host: Host,
+    daemon: &Daemon,
+) -> Served {
     let mut known = BTreeMap::new();
     for joined in &assembly.members {
         let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
@@ -223,7 +228,7 @@ pub(crate) async fn start(assembly: Assembly, disks: &[&Opened], host: &Host) ->
         }
     }
     let notes = assembly.notes.iter().map(ToString::to_string).collect();
-    Served::new(Array::start(assembly, host), known, notes)
+    Served::new(daemon.start(assembly, disks, host), known, notes)
 }
 
 /// A member as people know it.

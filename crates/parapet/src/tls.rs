@@ -36,7 +36,8 @@ pub(crate) struct Files {
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// A server's identity.
+/// A server's identity. Clones share it.
+#[derive(Clone)]
 pub(crate) struct Identity {
     config: Arc<ServerConfig>,
 }

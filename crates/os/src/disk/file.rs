@@ -1,11 +1,11 @@
 //! An open file or device: what every way of access needs to know of it, and what its errors mean.
 //!
 //! Never moves data. Invariant: `access`, `limits` and `mem_align` are fixed at open; `bytes_left`
-//! only shrinks.
+//! only shrinks. Threads may share it: each has its own way of asking the kernel.
 
-use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::{Error, ErrorKind, Limits, Op, Pool, Work};
 use rustix::fs::{FlockOperation, flock, fstat};
@@ -49,7 +49,7 @@ pub(super) struct File {
     /// Memory for what must be copied to be aligned, and for written zeros.
     pub(super) pool: Pool,
     /// `limits.bytes`, or less once the file was seen to be cut.
-    pub(super) bytes_left: Cell<u64>,
+    pub(super) bytes_left: AtomicU64,
 }
 
 impl File {
@@ -64,7 +64,7 @@ impl File {
         {
             return Some(self.not_fast());
         }
-        let left = self.bytes_left.get();
+        let left = self.bytes_left();
         if left == self.limits.bytes {
             return None;
         }
@@ -112,7 +112,7 @@ impl File {
     /// Looks whether the file is as long as it was; an error if not.
     pub(super) fn whole(&self) -> Result<(), Error> {
         self.measure();
-        if self.bytes_left.get() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
+        if self.bytes_left() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
     }
 
     /// See [`FileDisk::is_gone`](super::FileDisk::is_gone).
@@ -129,6 +129,10 @@ impl File {
         self.device && probe::device_bytes(&self.fd).is_ok_and(|bytes| bytes == 0)
     }
 
+    fn bytes_left(&self) -> u64 {
+        self.bytes_left.load(Ordering::Relaxed)
+    }
+
     fn measure(&self) {
         let bytes = match (self.device, fstat(&self.fd)) {
             (false, Ok(stat)) => u64::try_from(stat.st_size).unwrap_or(0),
@@ -138,17 +142,17 @@ impl File {
                 Err(_) => return,
             },
         };
-        self.bytes_left.set(self.bytes_left.get().min(bytes));
+        self.bytes_left.fetch_min(bytes, Ordering::Relaxed);
     }
 
     fn unreadable(&self, offset: u64, len: u64) -> Error {
-        let context = format!("{}: cut to {} bytes", self.path.display(), self.bytes_left.get());
+        let context = format!("{}: cut to {} bytes", self.path.display(), self.bytes_left());
         Error::new(ErrorKind::Medium { offset, len }, context)
     }
 
     fn cut(&self) -> Error {
         let path = self.path.display();
-        let context = format!("{path}: cut to {} bytes while in use", self.bytes_left.get());
+        let context = format!("{path}: cut to {} bytes while in use", self.bytes_left());
         Error::new(ErrorKind::Gone, context)
     }
 }

@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use io::{Completion, Completions, Done, Op, Ticket};
 use io_uring::{opcode, squeue, types};
@@ -24,7 +25,7 @@ const DISCARD: u32 = 0x1200;
 
 /// The operations of one disk that are in the ring.
 pub(super) struct Transfers {
-    file: Rc<File>,
+    file: Arc<File>,
     ring: Rc<Ring>,
     completions: Completions<Done>,
     slots: RefCell<Slots>,
@@ -41,9 +42,9 @@ struct Slots {
 }
 
 impl Transfers {
-    pub(super) fn new(file: &Rc<File>, ring: &Rc<Ring>) -> Rc<Transfers> {
+    pub(super) fn new(file: &Arc<File>, ring: &Rc<Ring>) -> Rc<Transfers> {
         Rc::new(Transfers {
-            file: Rc::clone(file),
+            file: Arc::clone(file),
             ring: Rc::clone(ring),
             completions: Completions::new(),
             slots: RefCell::default(),

@@ -20,7 +20,7 @@ use rustix::net::{
     sockopt,
 };
 
-use super::{Address, Socket, family, new_fd};
+use super::{Address, family, new_fd};
 use crate::executor::Spawner;
 use crate::reactor::source::{Direction, Watched};
 
@@ -30,7 +30,6 @@ const BACKLOG: i32 = 1024;
 /// A socket that others connect to. One task accepts.
 pub struct Listener {
     watched: Watched,
-    on: Spawner,
     /// The file we made, and its inode: removed when we go, if it is still ours.
     made: Option<(PathBuf, u64)>,
 }
@@ -61,7 +60,7 @@ impl Listener {
 
     /// Takes a non-blocking socket that listens already.
     pub(super) fn from_fd(fd: OwnedFd, on: &Spawner) -> Result<Listener> {
-        Ok(Listener { watched: Watched::new(fd, on.reactor())?, on: on.clone(), made: None })
+        Ok(Listener { watched: Watched::new(fd, on.reactor())?, made: None })
     }
 
     /// Where it listens; none for a unix socket without a name.
@@ -75,14 +74,14 @@ impl Listener {
         SocketAddr::try_from(address).ok().map(Address::Tcp)
     }
 
-    /// The next connection.
+    /// The next connection, for [`Socket::from_fd`](super::Socket::from_fd) on whichever thread is
+    /// to have it.
     ///
     /// # Errors
     /// Of the machine, not of a client: no descriptors or memory left. Worth a pause and another
     /// try.
-    pub async fn accept(&self) -> Result<Socket> {
-        let fd = poll_fn(|cx| self.poll_accept(cx)).await?;
-        Socket::new(fd, &self.on)
+    pub async fn accept(&self) -> Result<OwnedFd> {
+        poll_fn(|cx| self.poll_accept(cx)).await
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<Result<OwnedFd>> {

@@ -49,7 +49,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
     let signals = serve::catch(&on)?;
     args.assembly.read_only |= args.dry_run;
     executor.block_on(async {
-        let daemon = Daemon::new(&on, None);
+        let daemon = Daemon::new(&on, None, 1)?;
         let (name, members) = (args.name.as_deref(), &args.members[..]);
         let sources = Sources { name, members, scan: args.scan.as_deref() };
         let mut reports = Vec::new();

@@ -116,7 +116,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let on = executor.spawner();
     let paths: Vec<PathBuf> = args.members.iter().chain(&args.spare).cloned().collect();
     disks::refuse_same(&paths)?;
-    let daemon = Daemon::new(&on, None);
+    let daemon = Daemon::new(&on, None, 1)?;
     let inner = executor.block_on(args.inner_arrays(&daemon))?;
     let mut prospects = Vec::new();
     for path in &paths {

@@ -71,8 +71,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     }
     let made = prepare(&args.dir)?;
     let outcome = executor.block_on(async {
-        let daemon = Daemon::new(&on, None);
-        let (served, fresh) = array(&args, &on).await?;
+        let daemon = Daemon::new(&on, None, 1)?;
+        let (served, fresh) = array(&args, &daemon).await?;
         let served = daemon.take_in(served);
         daemon.export(&served, None, args.assembly.read_only)?;
         args.run.limit(&served.array);
@@ -118,7 +118,8 @@ fn paths(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The array: found, or made; true if it was made.
-async fn array(args: &Args, on: &Spawner) -> Result<(Served, bool)> {
+async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
+    let on = daemon.spawner();
     let paths = paths(&args.dir);
     let there: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
     let fresh = there.is_empty();
@@ -131,7 +132,7 @@ async fn array(args: &Args, on: &Spawner) -> Result<(Served, bool)> {
     options.degraded = true;
     let assembly = engine::assemble(&all, &options, on).await?;
     engine::tell_notes(&assembly);
-    Ok((engine::start(assembly, &all, &args.run.host(on)).await, fresh))
+    Ok((engine::start(assembly, &all, args.run.host(on), daemon).await, fresh))
 }
 
 /// Makes the members and an array of them, or nothing at all.

@@ -18,6 +18,9 @@ mod sources;
 
 pub(crate) use sources::Sources;
 
+/// More threads than any machine of today makes use of.
+const MAX_THREADS: i64 = 256;
+
 /// Serve arrays, in the foreground, until told to stop
 ///
 /// For example: parapet serve tank /dev/sd[b-g] --nbd unix:/run/tank.nbd --nbd tcp:192.0.2.1:10809
@@ -41,6 +44,10 @@ pub(crate) struct Args {
     /// The name clients see, if it is not the array's
     #[arg(long, value_name = "NAME")]
     export_name: Option<String>,
+    /// Serve on so many threads, each with its share of the array's regions and of the clients
+    #[arg(long, value_name = "COUNT", default_value = "1",
+        value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
+    threads: u16,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -78,7 +85,7 @@ enum TlsMode {
 }
 
 impl TlsFlags {
-    fn identity(&self) -> Result<Option<Rc<dyn net::nbd::Tls>>> {
+    fn identity(&self) -> Result<Option<tls::Identity>> {
         if self.tls == Some(TlsMode::Off) {
             return Ok(None);
         }
@@ -91,7 +98,7 @@ impl TlsFlags {
         };
         let (certificate, key) = (certificate.clone(), key.clone());
         let files = tls::Files { certificate, key, authority: self.tls_ca.clone() };
-        Ok(Some(Rc::new(tls::Identity::load(&files)?)))
+        Ok(Some(tls::Identity::load(&files)?))
     }
 }
 
@@ -101,7 +108,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let signals = catch(&on)?;
     // Configuration errors come before anything is opened.
     let tls = args.tls.identity()?;
-    let daemon = Daemon::new(&on, tls);
+    let daemon = Daemon::new(&on, tls, args.threads.into())?;
     executor.block_on(async {
         let opened = match take_in_all(&args, &daemon).await {
             Ok(()) => open_sockets(&args, &daemon, &on).await,

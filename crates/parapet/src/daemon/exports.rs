@@ -15,13 +15,13 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Shows one more.
-    pub(super) fn add(&self, served: &Served, export: Export) {
-        self.exports.borrow_mut().push((served.uuid().into(), Rc::new(export)));
+    pub(super) fn add(&self, uuid: &str, export: Export) {
+        self.exports.borrow_mut().push((uuid.into(), Rc::new(export)));
     }
 
     /// Shows this array no more. Clients that use it keep it until they go.
-    pub(super) fn remove(&self, served: &Served) {
-        self.exports.borrow_mut().retain(|(uuid, _)| uuid != served.uuid());
+    pub(super) fn remove(&self, gone: &str) {
+        self.exports.borrow_mut().retain(|(uuid, _)| uuid != gone);
     }
 
     /// The name that clients know this array by.

@@ -76,7 +76,7 @@ impl Daemon {
             let message = format!("{name} is a member of {outer}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
-        self.exports.remove(served);
+        self.hide(served);
         let mut result = served.stop().await;
         let mut gone = vec![served.uuid().to_owned()];
         for inner in self.arrays().iter().rev() {
@@ -126,7 +126,9 @@ impl Daemon {
         undo::keep("add", served.array.name(), &[doomed]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);
-        let id = served.array.add(disk, &title).await.map_err(of_engine)?;
+        let newcomer = served.array.admit(disk, &title).await.map_err(of_engine)?;
+        self.introduce(served, &newcomer, (&opened.path, opened.file.as_ref())).await;
+        let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
         served.remember(id, engine::know(&opened).await);
         Ok(id)
     }
@@ -150,7 +152,9 @@ impl Daemon {
         };
         let title = known.path.display().to_string();
         let disk = Rc::clone(&known.disk);
-        let id = served.array.readd(disk, &title).await.map_err(of_engine)?;
+        let newcomer = served.array.readmit(disk, &title).await.map_err(of_engine)?;
+        self.introduce(served, &newcomer, (&known.path, known.file.as_ref())).await;
+        let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
         failed.into_iter().for_each(|id| served.forget(id));
         served.remember(id, known);
         Ok(id)

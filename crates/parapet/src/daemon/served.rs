@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use array::status::{Event, EventKind};
 use array::{Array, MemberId};
-use io::{Clock, Disk, Pool, Signal};
-use net::nbd::Export;
+use io::{Clock, Disk, Signal};
 use os::FileDisk;
 
+use super::crew::Card;
 use super::{Daemon, first};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
@@ -87,13 +87,11 @@ impl Served {
         *self.inside.borrow_mut() = Some(outer.uuid.clone());
     }
 
-    /// Its export.
-    pub(super) fn export(&self, name: &str, pool: Pool, read_only: bool) -> Export {
+    /// What clients are told of it.
+    pub(super) fn card(&self, name: &str, read_only: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
-        let disk = Rc::new(self.array.clone());
-        let export = Export::new(name, disk, pool).described(description);
-        if read_only { export.read_only() } else { export }
+        Card { name: name.into(), description, read_only }
     }
 
     /// A member by its number.

@@ -13,6 +13,7 @@ mod levels;
 mod quickstart;
 mod schema;
 mod serving;
+mod threads;
 mod tls;
 mod words;
 mod world;

@@ -39,7 +39,8 @@ fn tls_carries_everything_and_plain_text_is_turned_away() {
     let world = World::new();
     certificates(&world);
     world.create("5", 3, &[]);
-    let start = ["tank", "m0", "m1", "m2", "--nbd", "tcp:127.0.0.1:0"];
+    // Two threads: nbdcopy's four connections are spread over them.
+    let start = ["tank", "m0", "m1", "m2", "--nbd", "tcp:127.0.0.1:0", "--threads", "2"];
     let server = world.serve(&[&start[..], &SERVER].concat());
     assert_eq!(server.ready["tls"], true);
     let uri = secure_uri(&world, &server);

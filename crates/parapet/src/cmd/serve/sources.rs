@@ -209,7 +209,7 @@ async fn start(
     let on = daemon.spawner();
     let found = engine::assemble(disks, &assembly.options(name), on).await?;
     engine::tell_notes(&found);
-    let served = engine::start(found, disks, &run.host(on)).await;
+    let served = engine::start(found, disks, run.host(on), daemon).await;
     run.limit(&served.array);
     Ok(daemon.take_in(served))
 }

@@ -1,0 +1,181 @@
+//! One of the other threads of a server: does its errands and serves its clients.
+//!
+//! Owns an executor, a front of each array, and an NBD server of its own. Never decides: what it is
+//! to do comes from the [`Crew`](super::crew::Crew).
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use ::io::{Disk, Mailbox, Pool};
+use array::{Blueprint, Front, Message};
+use net::nbd::Server;
+use os::mailbox::ThreadMailbox;
+use os::{Executor, FileDisk, Socket, Spawner};
+
+use super::crew::{Card, Errand, Way};
+use super::exports::Shown;
+use super::{POOL_BYTES, export, nbd_server, origin};
+use crate::tls::Identity;
+
+/// The whole life of the thread.
+pub(super) fn work(
+    mailbox: ThreadMailbox<Errand>,
+    tls: Option<Identity>,
+    connections: Arc<AtomicUsize>,
+    ready: &Sender<std::io::Result<()>>,
+) {
+    let guard = AbortOnPanic;
+    let executor = match Executor::new(os::Config::default()) {
+        Ok(executor) => executor,
+        Err(error) => {
+            // Whoever waits for the answer says it to the user.
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    let hand = Hand::new(mailbox, tls, connections, executor.spawner());
+    let _ = ready.send(Ok(()));
+    executor.block_on(hand.do_errands());
+    drop(executor);
+    drop(guard);
+}
+
+/// Half a server must not go on as if it were whole.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+struct Hand {
+    mailbox: ThreadMailbox<Errand>,
+    on: Spawner,
+    pool: Pool,
+    exports: Rc<Shown>,
+    server: Server,
+    fronts: RefCell<BTreeMap<String, Front>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Hand {
+    fn new(
+        mailbox: ThreadMailbox<Errand>,
+        tls: Option<Identity>,
+        connections: Arc<AtomicUsize>,
+        on: Spawner,
+    ) -> Rc<Hand> {
+        let pool = Pool::new(POOL_BYTES);
+        let exports = Rc::new(Shown::default());
+        let server = nbd_server(&exports, tls, &pool, &on);
+        let fronts = RefCell::default();
+        Rc::new(Hand { mailbox, on, pool, exports, server, fronts, connections })
+    }
+
+    async fn do_errands(self: &Rc<Self>) {
+        let mut arrived = Vec::new();
+        loop {
+            std::future::poll_fn(|cx| self.mailbox.poll_receive(cx, &mut arrived)).await;
+            for errand in arrived.drain(..) {
+                match errand {
+                    Errand::Join { uuid, blueprint, disks, mailbox } => {
+                        self.join(uuid, &blueprint, disks, mailbox);
+                    }
+                    Errand::Introduce { uuid, member, disk, ticket } => {
+                        if let Some(front) = self.fronts.borrow().get(&uuid) {
+                            front.introduce(&member, self.disk(disk));
+                        }
+                        self.done(ticket);
+                    }
+                    Errand::Show { uuid, card } => self.show(&uuid, &card),
+                    Errand::Hide { uuid } => self.exports.remove(&uuid),
+                    Errand::Serve(client) => self.serve(client),
+                    Errand::Close { ticket } => {
+                        let (hand, closing) = (Rc::clone(self), self.server.shutdown());
+                        self.on.spawn_local(async move {
+                            closing.await;
+                            hand.done(ticket);
+                        });
+                    }
+                    Errand::Done { .. } => {}
+                    Errand::Leave => return,
+                }
+            }
+        }
+    }
+
+    fn done(&self, ticket: u64) {
+        self.mailbox.send(0, &mut vec![Errand::Done { ticket }]);
+    }
+
+    fn join(
+        self: &Rc<Self>,
+        uuid: String,
+        blueprint: &Blueprint,
+        disks: Vec<Way>,
+        mailbox: ThreadMailbox<Message>,
+    ) {
+        let disks = disks.into_iter().map(|way| self.disk(way)).collect();
+        let clock = self.on.clock();
+        let front = Front::join(blueprint, disks, clock, None, Rc::new(mailbox));
+        self.fronts.borrow_mut().insert(uuid.clone(), front.clone());
+        let hand = Rc::clone(self);
+        self.on.spawn_local(async move {
+            front.run().await;
+            hand.fronts.borrow_mut().remove(&uuid);
+        });
+    }
+
+    /// This thread's own handle on a disk.
+    fn disk(&self, way: Way) -> Rc<dyn Disk> {
+        match way {
+            Way::File(file) => FileDisk::of(file, &self.on),
+            Way::Array(name) => {
+                let fronts = self.fronts.borrow();
+                let inner = fronts.values().find(|front| front.name() == name);
+                // Errands come in order, and an inner array is started before the outer one.
+                Rc::new(inner.expect("the inner array's front has joined before").clone())
+            }
+        }
+    }
+
+    fn show(&self, uuid: &str, card: &Card) {
+        if let Some(front) = self.fronts.borrow().get(uuid) {
+            let disk = Rc::new(front.clone());
+            self.exports.add(uuid, export(card, disk, self.pool.clone()));
+        }
+    }
+
+    fn serve(self: &Rc<Self>, client: OwnedFd) {
+        let hand = Rc::clone(self);
+        let gone = move || hand.connections.fetch_sub(1, Ordering::Relaxed);
+        let socket = match Socket::from_fd(client, &self.on) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::error!(%error, "a connection could not be taken over");
+                gone();
+                return;
+            }
+        };
+        let origin = origin(socket.peer());
+        let Some(serving) = self.server.admit(Box::new(socket), origin.as_str()) else {
+            tracing::warn!(origin, "too many connections: one was turned away");
+            gone();
+            return;
+        };
+        tracing::debug!(origin, "an NBD client has connected");
+        self.on.spawn_local(async move {
+            let ending = serving.await;
+            tracing::debug!(origin, ?ending, "an NBD client has gone");
+            gone();
+        });
+    }
+}
