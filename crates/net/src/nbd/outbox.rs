@@ -71,6 +71,16 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         self.entries.is_empty()
     }
 
+    /// True if at least so many bytes of payload wait to be sent.
+    pub(super) fn holds_back(&self, bytes: u64) -> bool {
+        let mut left = bytes;
+        self.entries.iter().any(|entry| {
+            let payload = entry.payload.as_ref().map_or(0, |payload| payload.len());
+            left = left.saturating_sub((payload - entry.payload_sent) as u64);
+            left == 0
+        })
+    }
+
     /// Forgets everything, as nobody will read it. Returns what it kept in use.
     pub(super) fn abandon(&mut self) -> Load {
         let mut load = Load::default();

@@ -33,6 +33,9 @@ use super::wire::{Fault, Request, command, reply};
 
 /// Turns before other connections get theirs.
 const TURNS: usize = 16;
+/// Bytes of reads started before those that are there are sent: what memory and page cache answer at
+/// once is sent while it is still in the processor's cache.
+const BITE_BYTES: u64 = 256 << 10;
 /// Read data up to this length is copied behind its header, so that small answers are one piece.
 const COPY_BYTES: usize = 4 << 10;
 
@@ -50,6 +53,11 @@ pub(super) struct Session {
     running: Vec<Running>,
     outbox: Outbox<Buf>,
     load: Load,
+    /// Bytes of reads started in this turn.
+    bitten: u64,
+    /// All that was under way was answered by the next turn: starting more than the client takes
+    /// gains nothing then.
+    prompt: bool,
     phase: Phase,
     stopping: bool,
     spare: Spare,
@@ -122,6 +130,8 @@ impl Session {
             running: Vec::new(),
             outbox: Outbox::default(),
             load: Load::default(),
+            bitten: 0,
+            prompt: false,
             phase: Phase::Open,
             stopping: false,
             spare: Spare::default(),
@@ -134,6 +144,11 @@ impl Session {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
+        self.bitten = 0;
+        if !self.running.is_empty() {
+            self.collect_answers(cx);
+            self.prompt = self.running.is_empty();
+        }
         for _ in 0..TURNS {
             let mut progress = self.receive(cx);
             self.take_requests();
@@ -141,6 +156,9 @@ impl Session {
             progress |= self.send(cx);
             if let Poll::Ready(ending) = self.poll_end(cx) {
                 return Poll::Ready(ending);
+            }
+            if self.bitten >= BITE_BYTES {
+                break;
             }
             if !progress {
                 return Poll::Pending;
@@ -171,7 +189,7 @@ impl Session {
 
     /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
     fn take_requests(&mut self) {
-        while matches!(self.phase, Phase::Open) {
+        while matches!(self.phase, Phase::Open) && !self.has_its_fill() {
             match self.inbox.take(&mut self.load, &self.pool, &*self.clock) {
                 Item::Nothing => return,
                 Item::Request(request, payload) => self.start(request, payload),
@@ -181,6 +199,12 @@ impl Session {
                 Item::Garbage(what) => self.phase = Phase::Leaving(Ending::Misbehaved(what)),
             }
         }
+    }
+
+    /// True if what was read is to be sent first.
+    fn has_its_fill(&self) -> bool {
+        let unsent = || self.outbox.holds_back(BITE_BYTES);
+        self.bitten >= BITE_BYTES || self.prompt && unsent()
     }
 
     /// Starts a request, already counted in the load; answers it at once if it is wrong or empty.
@@ -207,6 +231,7 @@ impl Session {
         let disk = self.export.disk();
         let running = match request.command {
             command::READ => {
+                self.bitten += range.len;
                 let work = self.spare.read(self.pool.take(range.len as usize));
                 Running::once(disk, request, bytes, work)
             }

@@ -73,9 +73,10 @@ impl Inbox {
         Inbox { style, bytes, start: 0, end: 0, expect: Expect::Header, held_up: false }
     }
 
-    /// False while a request waits for room: then reading on would only fill memory.
+    /// False while a request waits for room: then reading on would only fill memory; and while
+    /// there is no room for bytes.
     pub(super) fn wants_bytes(&self) -> bool {
-        !self.held_up
+        !self.held_up && self.end - self.start < self.bytes.len()
     }
 
     /// Reads once.
