@@ -131,10 +131,15 @@ impl FileDisk {
         self.file.device
     }
 
-    /// True if the file has lost its last name, was cut, or the device is unplugged. Costs one
-    /// system call. A deleted file still works until it is closed; its bytes are lost then.
+    /// True if the file was cut, or the device is unplugged: bytes are lost. Costs one system call.
     pub fn is_gone(&self) -> bool {
         self.file.is_gone()
+    }
+
+    /// True if the file has lost its last name. Costs one system call. A deleted file works as
+    /// before until it is closed; only then its bytes are lost.
+    pub fn is_deleted(&self) -> bool {
+        self.file.is_deleted()
     }
 
     /// The ring for this operation, if it goes there.

@@ -188,15 +188,16 @@ fn a_flush_notices_a_cut_file() {
 }
 
 #[test]
-fn a_deleted_file_works_and_says_that_it_is_gone() {
+fn a_deleted_file_works_and_says_that_it_is_deleted() {
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let path = scratch.path("disk");
     let disk = new_disk(&path, Direct::Auto, &on);
+    assert!(!disk.is_deleted());
     fs::remove_file(&path).unwrap();
     let pool = Pool::new(0);
     submit(&on, &disk, Op::write(0, pool.take(4096).freeze())).result.unwrap();
     submit(&on, &disk, Op::flush()).result.unwrap();
-    assert!(disk.is_gone());
+    assert!(disk.is_deleted() && !disk.is_gone());
 }
 
 #[test]

@@ -130,6 +130,8 @@ pub(crate) struct Member {
     pub(crate) write_errors: u64,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: u64,
+    /// Why it was lost, or what is wrong with it; null if nothing is.
+    pub(crate) trouble: Option<String>,
 }
 
 /// Work in the background.

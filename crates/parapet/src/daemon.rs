@@ -42,6 +42,7 @@ mod hand;
 mod orders;
 mod served;
 mod view;
+mod watch;
 
 use crew::{Card, Crew, Errand, Way};
 use exports::Shown;

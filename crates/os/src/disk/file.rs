@@ -117,11 +117,12 @@ impl File {
 
     /// See [`FileDisk::is_gone`](super::FileDisk::is_gone).
     pub(super) fn is_gone(&self) -> bool {
-        if self.device {
-            return self.is_unplugged();
-        }
-        let cut = self.whole().is_err();
-        cut || fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+        if self.device { self.is_unplugged() } else { self.whole().is_err() }
+    }
+
+    /// See [`FileDisk::is_deleted`](super::FileDisk::is_deleted).
+    pub(super) fn is_deleted(&self) -> bool {
+        !self.device && fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     /// True if the device behind the descriptor has left: the kernel then shows a size of 0.

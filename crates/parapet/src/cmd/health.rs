@@ -8,7 +8,8 @@ use crate::terminal::Terminal;
 
 /// Say in one line whether all is well, as a monitoring plugin
 ///
-/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches found); 2 critical
+/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches found,
+/// a member's file deleted); 2 critical
 /// (no redundancy left, or failed); 3 unknown.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -59,10 +60,12 @@ fn of_all(arrays: &[Array]) -> Health {
 
 fn of_one(array: &Array) -> Verdict {
     let mismatches = array.last_scrub.as_ref().is_some_and(|scrub| scrub.mismatches > 0);
+    let seated = array.slots.iter().filter_map(|slot| slot.member.as_ref());
+    let trouble = seated.chain(&array.spares).any(|member| member.trouble.is_some());
     match array.state {
         State::Failed | State::Critical => Verdict::Critical,
         State::Degraded => Verdict::Warning,
-        State::Healthy if array.job.is_some() || mismatches => Verdict::Warning,
+        State::Healthy if array.job.is_some() || mismatches || trouble => Verdict::Warning,
         State::Healthy => Verdict::Ok,
     }
 }

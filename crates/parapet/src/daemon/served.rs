@@ -6,21 +6,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::rc::Rc;
 
-use array::status::{Event, EventKind};
 use array::{Array, MemberId};
-use io::{Clock, Disk, Signal};
+use io::{Disk, Signal};
 use os::FileDisk;
 
 use super::crew::Card;
-use super::{Daemon, first};
+use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
-
-/// How often it is looked whether files are still there.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// A member as people know it.
 #[derive(Clone)]
@@ -49,6 +44,7 @@ pub(crate) struct Served {
     leaving: RefCell<Vec<(PathBuf, std::rc::Weak<FileDisk>)>>,
     /// The UUID of the array that this one is a member of.
     inside: RefCell<Option<String>>,
+    pub(super) watched: RefCell<Watched>,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -63,8 +59,8 @@ impl Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
-        let (gone, stopped) = (Signal::new(), Cell::new(false));
-        Served { array, uuid, known, notes, leaving, inside, gone, stopped }
+        let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
+        Served { array, uuid, known, notes, leaving, inside, watched, gone, stopped }
     }
 
     /// Its identity, as md writes it.
@@ -97,6 +93,11 @@ impl Served {
     /// A member by its number.
     pub(super) fn known(&self, id: MemberId) -> Option<Known> {
         self.known.borrow().get(&id).cloned()
+    }
+
+    /// All members that it has a disk of, those that have failed too.
+    pub(super) fn all_known(&self) -> Vec<(MemberId, Known)> {
+        self.known.borrow().iter().map(|(&id, member)| (id, member.clone())).collect()
     }
 
     /// Remembers a member.
@@ -166,6 +167,7 @@ impl Served {
     /// # Errors
     /// If its members could not be marked clean; it is stopped all the same.
     pub(super) async fn stop(&self) -> Result<()> {
+        self.fail_deleted().await;
         let stopped = self.array.stop().await;
         self.stopped.set(true);
         self.gone.raise();
@@ -175,66 +177,9 @@ impl Served {
         })
     }
 
-    async fn until_stopped(&self) {
+    pub(super) async fn until_stopped(&self) {
         while !self.stopped.get() {
             self.gone.wait().await;
         }
-    }
-
-    /// Writes down what happens, in mdadm's words.
-    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>) {
-        let mut told = 0;
-        loop {
-            let log = self.array.log();
-            if first(log.wait(told), self.until_stopped()).await.is_none() {
-                return;
-            }
-            let events = log.since(told);
-            told = log.count();
-            for event in &events {
-                tell(self.array.name(), event);
-            }
-            if let Some(daemon) = daemon.upgrade() {
-                daemon.stirred.raise();
-            }
-        }
-    }
-
-    /// Fails members whose file was deleted or cut, before their bytes are relied on.
-    pub(super) async fn watch_members(self: Rc<Self>, clock: &dyn Clock) {
-        loop {
-            let pause = clock.sleep_until(clock.now() + LOOK);
-            if first(pause, self.until_stopped()).await.is_none() {
-                return;
-            }
-            let known: Vec<(MemberId, Known)> =
-                self.known.borrow().iter().map(|(&id, member)| (id, member.clone())).collect();
-            let faulty = self.faulty();
-            for (id, member) in known {
-                let is_gone = member.file.as_ref().is_some_and(|file| file.is_gone());
-                if faulty.contains(&id) || !is_gone {
-                    continue;
-                }
-                let (array, path) = (self.array.name(), member.path.display().to_string());
-                tracing::error!(array, member = path, "deleted or cut while in use: failed");
-                if let Err(error) = self.array.fail(id).await {
-                    tracing::error!(array, member = path, %error, "kept all the same");
-                }
-            }
-        }
-    }
-}
-
-fn tell(array: &str, event: &Event) {
-    let kind = format!("{:?}", event.kind);
-    let member = event.member.as_deref().unwrap_or("-");
-    match event.kind {
-        EventKind::Fail | EventKind::Broken => {
-            tracing::error!(array, event = kind, member, "{}", event.text);
-        }
-        EventKind::Repaired | EventKind::JobInterrupted => {
-            tracing::warn!(array, event = kind, member, "{}", event.text);
-        }
-        _ => tracing::info!(array, event = kind, member, "{}", event.text),
     }
 }

@@ -5,6 +5,7 @@ use array::{Mode, ScrubResult};
 use jiff::Timestamp;
 use os::Address;
 
+use super::watch::DELETED;
 use super::{Daemon, Served};
 use crate::api::{
     self, Array, Finding, Job, JobKind, Member, Problem, Scrub, Slot, SlotState, Speed, State,
@@ -98,17 +99,26 @@ impl Daemon {
         let rebuilding =
             array.slots.iter().filter(|slot| slot.state == SlotState::Rebuilding).count();
         let add = format!("parapet add {name} DISK{flag}");
+        let why = why_lost(array);
         match array.state {
             State::Failed => problem(
                 "PPT-8003",
-                format!("{missing} members are missing, more than the level can make good"),
+                format!("{missing} members are missing, more than the level can make good{why}"),
                 format!("bring them back: parapet re-add {name} DISK{flag}"),
             ),
             _ if missing > 0 && array.state == State::Critical => {
-                problem("PPT-8002", missing_sentence(missing, "the next loss loses data"), add);
+                problem(
+                    "PPT-8002",
+                    missing_sentence(missing, "the next loss loses data") + &why,
+                    add,
+                );
             }
             _ if missing > 0 => {
-                problem("PPT-8001", missing_sentence(missing, "data is still redundant"), add);
+                problem(
+                    "PPT-8001",
+                    missing_sentence(missing, "data is still redundant") + &why,
+                    add,
+                );
             }
             _ if rebuilding > 0 => problem(
                 "PPT-8004",
@@ -126,18 +136,28 @@ impl Daemon {
             problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
         }
         for slot in &array.slots {
+            let replace = format!("parapet replace {name} {} DISK{flag}", slot.slot);
+            if let Some(member) = slot.member.as_ref().filter(|_| slot.replacement.is_none())
+                && let Some(trouble) = &member.trouble
+            {
+                let message = format!("slot {} ({}): {trouble}", slot.slot, member.name);
+                problem("PPT-8007", message, replace.clone());
+            }
             if let Some(member) = slot.member.as_ref().filter(|member| member.read_errors > 0) {
                 let count = member.read_errors;
                 let message = format!("slot {} ({}): {count} read errors", slot.slot, member.name);
-                problem(
-                    "PPT-8006",
-                    message,
-                    format!("parapet replace {name} {} DISK{flag}", slot.slot),
-                );
+                problem("PPT-8006", message, replace);
             }
         }
         problems
     }
+}
+
+/// Why members that have failed did, as far as that is known: an addition to a sentence.
+fn why_lost(array: &Array) -> String {
+    let told =
+        array.faulty.iter().filter_map(|member| Some((&member.name, member.trouble.as_ref()?)));
+    told.map(|(name, trouble)| format!("; {name} was lost: {trouble}")).collect()
 }
 
 fn missing_sentence(count: usize, so: &str) -> String {
@@ -166,6 +186,7 @@ impl Served {
         Member {
             name: status.name.clone(),
             uuid: known.as_ref().map(|known| known.uuid.clone()).unwrap_or_default(),
+            trouble: known.as_ref().filter(|known| known.is_deleted()).map(|_| DELETED.into()),
             serial: known.and_then(|known| known.serial),
             read_errors: status.read_errors,
             write_errors: status.write_errors + status.timeouts,
@@ -177,6 +198,7 @@ impl Served {
     fn absent(&self, id: array::MemberId) -> Option<Member> {
         let known = self.known(id)?;
         Some(Member {
+            trouble: self.why_lost(&known),
             name: known.path.display().to_string(),
             uuid: known.uuid,
             serial: known.serial,

@@ -1,0 +1,187 @@
+//! What happens to an array that is being served, and to the files under it.
+//!
+//! Tells events as they come, remembers why members were lost, and looks whether files are still
+//! there:
+//!
+//! ```text
+//!   cut         bytes are lost                           failed at once
+//!   deleted     nothing is lost while it is open:        kept, and told of; a spare takes over while
+//!               the last chance to save the bytes        it serves; failed when the server stops, so
+//!                                                        that the next start does not miss it
+//! ```
+//!
+//! Never decides whether a member can be spared: the engine refuses to lose data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use array::status::{Event, EventKind, SlotState};
+use array::{MemberId, Mode};
+use io::Clock;
+
+use super::served::Known;
+use super::{Daemon, Served, first};
+
+/// How often it is looked whether files are still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What a person can do about it, in one sentence.
+pub(super) const DELETED: &str =
+    "its file was deleted; it works until the server stops, then its bytes are lost";
+
+/// What is known of an array's members beyond what the engine keeps.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// How many events were looked at.
+    seen: u64,
+    /// Why members were lost, by name.
+    losses: BTreeMap<String, String>,
+    /// Members that were told of already.
+    told: BTreeSet<MemberId>,
+}
+
+impl Served {
+    /// Writes down what happens, in mdadm's words.
+    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>) {
+        let mut told = 0;
+        loop {
+            let log = self.array.log();
+            if first(log.wait(told), self.until_stopped()).await.is_none() {
+                return;
+            }
+            self.learn();
+            let events = log.since(told);
+            told = log.count();
+            for event in &events {
+                tell(self.array.name(), event);
+            }
+            if let Some(daemon) = daemon.upgrade() {
+                daemon.stirred.raise();
+            }
+        }
+    }
+
+    /// Looks at the latest events: who was lost, and why.
+    fn learn(&self) {
+        let (log, mut watched) = (self.array.log(), self.watched.borrow_mut());
+        let events = log.since(watched.seen);
+        watched.seen = log.count();
+        for event in events {
+            let Some(member) = event.member else { continue };
+            match event.kind {
+                EventKind::Fail => drop(watched.losses.insert(member, event.text)),
+                EventKind::SpareAdded | EventKind::Readded => drop(watched.losses.remove(&member)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Why a member that holds no place was lost, if it was while the array was served.
+    pub(super) fn why_lost(&self, known: &Known) -> Option<String> {
+        self.learn();
+        self.watched.borrow().losses.get(&known.path.display().to_string()).cloned()
+    }
+
+    /// Looks after members whose files are cut or deleted.
+    pub(super) async fn watch_members(self: Rc<Self>, clock: &dyn Clock) {
+        loop {
+            let pause = clock.sleep_until(clock.now() + LOOK);
+            if first(pause, self.until_stopped()).await.is_none() {
+                return;
+            }
+            let faulty = self.faulty();
+            for (id, member) in self.all_known() {
+                let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
+                    continue;
+                };
+                if file.is_gone() {
+                    self.fail_cut(id, &member).await;
+                } else if file.is_deleted() {
+                    self.save_deleted(id, &member).await;
+                }
+            }
+        }
+    }
+
+    /// True the first time a member is asked for.
+    fn is_news(&self, id: MemberId) -> bool {
+        self.watched.borrow_mut().told.insert(id)
+    }
+
+    /// Fails a member that has lost bytes, before they are relied on.
+    async fn fail_cut(&self, id: MemberId, member: &Known) {
+        let (array, path) = (self.array.name(), member.path.display().to_string());
+        let news = self.is_news(id);
+        if news {
+            tracing::error!(array, member = path, "cut while in use, or unplugged: failed");
+        }
+        // Superblocks cannot be written now: whoever reads what is not there is told.
+        if self.array.status().mode == Mode::ReadOnly {
+            return;
+        }
+        if let Err(error) = self.array.fail(id).await
+            && news
+        {
+            tracing::error!(array, member = path, %error, "kept all the same");
+        }
+    }
+
+    /// Lets a spare take over from a deleted file while its bytes are still there.
+    async fn save_deleted(&self, id: MemberId, member: &Known) {
+        let (array, path) = (self.array.name(), member.path.display().to_string());
+        if self.is_news(id) {
+            tracing::error!(array, member = path, "{DELETED}: parapet replace it now");
+        }
+        let status = self.array.status();
+        let mut slots = status.slots.iter();
+        let slot = slots.find(|slot| slot.member.as_ref().is_some_and(|member| member.id == id));
+        let Some(slot) = slot.filter(|slot| slot.state == SlotState::InSync) else { return };
+        let sound = |id: MemberId| self.known(id).is_some_and(|known| !known.is_deleted());
+        let Some(spare) = status.spares.iter().find(|spare| sound(spare.id)) else { return };
+        // Not while another slot is rebuilt; it is tried again.
+        if let Err(refusal) = self.array.replace(slot.slot, spare.id).await {
+            tracing::debug!(array, member = path, %refusal, "not replaced yet");
+        }
+    }
+
+    /// Takes deleted files out, as far as they can be spared, before they are closed: so it is on
+    /// record, and the next start does without them unasked.
+    pub(super) async fn fail_deleted(&self) {
+        if self.array.status().mode != Mode::ReadWrite {
+            return;
+        }
+        let faulty = self.faulty();
+        for (id, member) in self.all_known() {
+            if faulty.contains(&id) || !member.is_deleted() {
+                continue;
+            }
+            let (array, path) = (self.array.name(), member.path.display().to_string());
+            match self.array.fail(id).await {
+                Ok(()) => tracing::warn!(array, member = path, "deleted: taken out at the end"),
+                Err(error) => tracing::error!(array, member = path, %error, "deleted, and needed"),
+            }
+        }
+    }
+}
+
+impl Known {
+    /// True if its file has no name any more.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_deleted())
+    }
+}
+
+fn tell(array: &str, event: &Event) {
+    let kind = format!("{:?}", event.kind);
+    let member = event.member.as_deref().unwrap_or("-");
+    match event.kind {
+        EventKind::Fail | EventKind::Broken => {
+            tracing::error!(array, event = kind, member, "{}", event.text);
+        }
+        EventKind::Repaired | EventKind::JobInterrupted => {
+            tracing::warn!(array, event = kind, member, "{}", event.text);
+        }
+        _ => tracing::info!(array, event = kind, member, "{}", event.text),
+    }
+}
