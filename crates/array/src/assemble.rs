@@ -182,6 +182,7 @@ pub async fn assemble(
         roles,
         bits: loaded.bits,
         events,
+        sealed: seated.read_only_reason.clone(),
     };
     Ok(Assembly {
         ledger: Ledger::new(opened, clock, random, reach),

@@ -168,6 +168,8 @@ pub(crate) struct Ledger {
     /// One write of bitmap pages at a time.
     marking: Turn,
     events: Cell<u64>,
+    /// Why nothing may ever be written to the members, if so: commits do nothing then.
+    sealed: Option<String>,
 }
 
 /// What changes.
@@ -195,6 +197,8 @@ pub(crate) struct Opened {
     pub(crate) roles: Vec<Role>,
     pub(crate) bits: Option<Bits>,
     pub(crate) events: u64,
+    /// Why nothing may be written to the members, if so.
+    pub(crate) sealed: Option<String>,
 }
 
 impl Ledger {
@@ -204,7 +208,7 @@ impl Ledger {
         random: Random,
         reach: Reach,
     ) -> Ledger {
-        let Opened { facts, geometry, records, roles, bits, events } = opened;
+        let Opened { facts, geometry, records, roles, bits, events, sealed } = opened;
         Ledger {
             facts,
             geometry,
@@ -215,7 +219,13 @@ impl Ledger {
             committing: Turn::default(),
             marking: Turn::default(),
             events: Cell::new(events),
+            sealed,
         }
+    }
+
+    /// Why nothing may be written to the members, if so.
+    pub(crate) fn sealed(&self) -> Option<&str> {
+        self.sealed.as_deref()
     }
 
     /// What never changes.
@@ -228,11 +238,15 @@ impl Ledger {
         self.events.get()
     }
 
-    /// Makes a decision durable on every seated member and every spare.
+    /// Makes a decision durable on every seated member and every spare. In an array that was
+    /// started read-only it holds until the array is stopped, and leaves no trace.
     ///
     /// # Errors
     /// The members that could not be written. The others were.
     pub(crate) async fn commit(&self, decision: &Decision) -> Result<(), Failures> {
+        if self.sealed.is_some() {
+            return Ok(());
+        }
         let _turn = self.committing.take().await;
         let events = self.events.get() + 1;
         self.events.set(events);

@@ -215,6 +215,9 @@ impl Keeper {
             return Err(Error::new(ErrorKind::DataLost, what));
         }
         match command {
+            Command::SetMode(Mode::ReadWrite) if let Some(why) = self.ledger.sealed() => {
+                refuse(format!("nothing is written to this array's members: {why}"))
+            }
             Command::Fail(id) => {
                 let name = self.name_of(*id);
                 let Some((slot, as_twin)) = now.seat_of(*id) else {

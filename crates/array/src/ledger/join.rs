@@ -19,7 +19,7 @@ use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
 
 use super::record::Record;
-use super::{Format, Ledger};
+use super::Ledger;
 use crate::assemble::history;
 use crate::assemble::sighting::{self, Sighting};
 use crate::bitmap::Pages;
@@ -151,8 +151,8 @@ impl Ledger {
                 limits.logical_block
             ));
         }
-        if matches!(self.facts.format, Format::Md090) {
-            return refuse("an array with a 0.90 superblock is only read".to_string());
+        if let Some(why) = self.sealed() {
+            return refuse(format!("nothing is written to this array's members: {why}"));
         }
         Ok(())
     }

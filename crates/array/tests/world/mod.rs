@@ -55,6 +55,8 @@ pub enum Fault {
     Hung,
     /// Writes fail.
     WriteError,
+    /// Flushes fail, and nothing else.
+    FlushError,
 }
 
 /// A disk in memory that does what it is told to do wrong.
@@ -119,6 +121,9 @@ impl Disk for FaultyDisk {
                 Fault::Gone => ErrorKind::Gone,
                 Fault::WriteError if op.work.is_write() => {
                     ErrorKind::Medium { offset: start, len: end - start }
+                }
+                Fault::FlushError if matches!(op.work, Work::Flush) => {
+                    ErrorKind::Medium { offset: 0, len: 0 }
                 }
                 Fault::Unreadable { offset, len }
                     if matches!(op.work, Work::Read(_)) && offset < end && start < offset + len =>

@@ -1,0 +1,83 @@
+//! Bad luck that is rarer than a broken disk, and members that are let go.
+
+mod world;
+
+use array::assemble::Options;
+use array::create::NewArray;
+use array::status::{EventKind, SlotState};
+use array::{Array, MemberId};
+use io::{Disk, Op};
+use layout::{Layout, Level};
+use world::{Fault, FaultyDisk, World, pattern};
+
+fn world(level: Level, members: usize, spares: usize) -> World {
+    let world = World::new(members + spares, 6 << 20);
+    let layout = Layout::default_for(level, members);
+    let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+    world.create(&NewArray { zeroed: true, spares, ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+#[test]
+fn a_member_that_fails_one_flush_is_lost_before_the_flush_is_answered() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        let world = world(level, members, 0);
+        let array = world.start();
+        let bytes = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &bytes).expect("healthy");
+        // It takes writes, and loses what it took: only the flush says so.
+        world.disks[1].break_with(Fault::FlushError);
+        world.run(&array, array.submit(Op::flush())).result.expect("the others have it");
+        assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
+        let events = array.log().since(0);
+        let fail = events.iter().find(|event| event.kind == EventKind::Fail).expect("it is told");
+        assert_eq!(fail.member.as_deref(), Some("disk1"));
+        // The loss is on record: nobody believes what the member holds, also after a crash.
+        world.until(&array, |status| status.clean);
+        drop(array);
+        world.disks[1].faults.borrow_mut().clear();
+        let array = world.start();
+        assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}: it is stale");
+        assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
+    }
+}
+
+#[test]
+fn without_redundancy_a_flush_that_fails_is_an_error_and_no_lie() {
+    let world = world(Level::Raid0, 3, 0);
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 256 << 10, 2)).expect("healthy");
+    world.disks[1].break_with(Fault::FlushError);
+    assert!(world.run(&array, array.submit(Op::flush())).result.is_err());
+    assert!(world.run(&array, array.submit(Op::flush())).result.is_err(), "nor the second time");
+}
+
+#[test]
+fn a_loss_in_an_array_that_was_started_read_only_costs_no_other_member() {
+    for level in [Level::Raid1, Level::Raid6] {
+        let world = world(level, 5, 0);
+        let array = world.start();
+        let bytes = pattern(0, 1 << 20, 3);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.run(&array, array.stop()).expect("clean");
+        let options = Options { read_only: true, ..Options::default() };
+        let assembly = world.assemble(0..5, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        let writes = || world.disks.iter().map(|disk| disk.writes.get()).collect::<Vec<_>>();
+        let before = writes();
+        world.disks[1].break_with(Fault::Gone);
+        for at in (0..1 << 20).step_by(64 << 10) {
+            let read = world.read(&array, at, 64 << 10).expect("one loss");
+            assert_eq!(read, bytes[at as usize..][..64 << 10], "{level}");
+        }
+        let sound = array.status().slots.iter().filter(|s| s.state == SlotState::InSync).count();
+        assert!(sound >= 4, "{level}: only the one that failed is out");
+        world.run(&array, array.fail(MemberId(2))).expect("not read any more");
+        assert_eq!(world.read(&array, 0, 64 << 10).expect("degraded"), bytes[..64 << 10]);
+        world.run(&array, array.set_read_only(false)).expect_err("not ours to write");
+        let new = FaultyDisk::new(6 << 20);
+        world.run(&array, array.add(new, "new")).expect_err("not ours to change");
+        world.run(&array, array.stop()).expect("nothing to mark");
+        assert_eq!(writes(), before, "{level}: not a byte was written");
+    }
+}
