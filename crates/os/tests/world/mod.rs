@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +24,14 @@ pub(crate) fn on_disk() -> PathBuf {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Says that the running test does something that only root may, past the runner, which keeps to
+/// itself what passing tests print.
+fn not_tried<T>(what: &str) -> Option<T> {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "NOT TRIED: {test} {what}; run it as root");
+    None
 }
 
 /// A folder of one test's own, removed with everything that was set up in it.
@@ -55,7 +64,7 @@ impl Scratch {
                 Some(Loop(PathBuf::from(node.trim())))
             }
             _ if is_root() => panic!("root cannot make a loop device"),
-            _ => None,
+            _ => not_tried("makes a loop device"),
         }
     }
 
@@ -66,7 +75,7 @@ impl Scratch {
         let options = format!("size={bytes}");
         let mounted = run("mount", &["-t", "tmpfs", "-o", &options, "tmpfs"], &place);
         assert!(mounted || !is_root(), "root cannot mount");
-        mounted.then_some(Mount(place))
+        if mounted { Some(Mount(place)) } else { not_tried("mounts a tmpfs") }
     }
 }
 
