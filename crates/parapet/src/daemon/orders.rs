@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use array::status::SlotState;
 use array::{Error, ErrorKind, MemberId};
 use io::Clock;
 use layout::Slot;
@@ -201,22 +202,40 @@ impl Daemon {
         let status = served.array.status();
         let slot =
             status.slots.iter().find(|slot| slot.member.as_ref().is_some_and(|m| m.id == old));
-        let slot: Slot = slot.map(|slot| slot.slot).ok_or_else(|| {
-            let message = format!("{} holds no slot", served.title(old));
-            Failure::new(Id::WrongState, message, "only a member in a slot can be replaced")
-        })?;
-        let is_spare = |id: &MemberId| status.spares.iter().any(|spare| spare.id == *id);
-        let with = match &order.with {
-            Some(with) => match served.resolve(with).ok().filter(is_spare) {
-                Some(spare) => spare,
-                None => self.admit(served, with, &order.overwrite).await?,
-            },
-            None => status.spares.first().map(|spare| spare.id).ok_or_else(|| {
-                let message = "the array has no spare";
-                Failure::new(Id::WrongState, message, "name the disk that takes the place")
-            })?,
+        let holds = |what: &str| {
+            let message = format!("{} {what}", served.title(old));
+            Failure::new(Id::WrongState, message, "only a member that is whole can be replaced")
         };
-        served.array.replace(slot, with).await.map_err(of_engine)?;
+        // Before a new disk is taken in: a refusal changes nothing.
+        let slot: Slot = match slot.map(|slot| (slot.slot, slot.state)) {
+            None => return Err(holds("holds no slot")),
+            Some((slot, SlotState::InSync)) => slot,
+            Some((_, SlotState::Replacing { .. })) => {
+                return Err(holds("is being replaced already"));
+            }
+            Some(_) => return Err(holds("is being filled")),
+        };
+        let is_spare = |id: &MemberId| status.spares.iter().any(|spare| spare.id == *id);
+        let (with, is_new) = match &order.with {
+            Some(with) => match served.resolve(with).ok().filter(is_spare) {
+                Some(spare) => (spare, false),
+                None => (self.admit(served, with, &order.overwrite).await?, true),
+            },
+            None => match status.spares.first() {
+                Some(spare) => (spare.id, false),
+                None => {
+                    let message = "the array has no spare";
+                    let action = "name the disk that takes the place";
+                    return Err(Failure::new(Id::WrongState, message, action));
+                }
+            },
+        };
+        if let Err(refusal) = served.array.replace(slot, with).await {
+            if is_new && served.array.remove(with).await.is_ok() {
+                served.forget(with);
+            }
+            return Err(of_engine(refusal));
+        }
         let (name, from, to) = (served.array.name(), served.title(old), served.title(with));
         Ok(format!("{name}: slot {slot} is being copied from {from} to {to}"))
     }
