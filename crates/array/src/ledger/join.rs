@@ -18,8 +18,8 @@ use layout::Slot;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
 
-use super::record::Record;
 use super::Ledger;
+use super::record::Record;
 use crate::assemble::history;
 use crate::assemble::sighting::{self, Sighting};
 use crate::bitmap::Pages;

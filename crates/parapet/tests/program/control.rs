@@ -133,6 +133,57 @@ fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
     assert_eq!(server.terminate(), 0);
 }
 
+#[test]
+fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
+    let world = World::new();
+    let members = world.create("6", 5, &["--chunk", "16K"]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let slow = ["--speed-min", "64K", "--speed-max", "64K"];
+    let serve = || world.serve(&[&["tank"], &names[..], &["n0", "n1"], &slow].concat());
+    ["n0", "n1", "n2"].into_iter().for_each(|name| drop(world.file(name, 16 << 20)));
+    let server = world.serve(&[&["tank"], &names[..], &slow].concat());
+    let data = crate::world::pattern(24 << 20, 31);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.order(&["fail", "tank", "0"]);
+    world.order(&["add", "tank", "n0"]);
+    let status = world.order(&["status", "tank"]);
+    assert_eq!(status["job"]["kind"], "rebuild", "{status}");
+    // The same again, and what a rebuild rules out.
+    world.order_refused(&["add", "tank", "n0"], 3, "PPT-3003");
+    world.order_refused(&["re-add", "tank", "n0"], 3, "PPT-3003");
+    world.order_refused(&["remove", "tank", "n0"], 3, "PPT-3006");
+    world.order_refused(&["re-add", "tank", "m0"], 3, "PPT-3006");
+    world.order_refused(&["replace", "tank", "0", "n1"], 3, "PPT-3006");
+    world.order_refused(&["replace", "tank", "m0", "n1"], 3, "PPT-3006");
+    for what in ["check", "repair", "stop"] {
+        world.order_refused(&["scrub", "tank", what], 3, "PPT-3006");
+    }
+    // A second loss, and the loss of what is being filled; a third one would lose data.
+    world.order(&["fail", "tank", "3"]);
+    world.order(&["fail", "tank", "n0"]);
+    world.order_refused(&["fail", "tank", "4"], 3, "PPT-3006");
+    world.order(&["remove", "tank", "m3"]);
+    world.order_refused(&["remove", "tank", "m3"], 5, "PPT-5002");
+    world.order(&["remove", "tank", "n0"]);
+    world.order(&["add", "tank", "n0", "--overwrite-signature=linux_raid_member@0x1000"]);
+    world.order(&["add", "tank", "n1"]);
+    // Stopped in the middle, and gone on with.
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    let server = serve();
+    let status = world.order(&["status", "tank"]);
+    assert_eq!(status["job"]["kind"], "rebuild", "{status}");
+    world.order(&["speed", "tank", "--speed-max", "off"]);
+    let array = world.settle();
+    assert_eq!((&array["state"], &array["redundancy_left"]), (&"healthy".into(), &2.into()));
+    assert!(world.content()[..data.len()] == data);
+    world.order(&["scrub", "tank"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    world.order(&["stop", "tank"]);
+    assert_eq!(server.wait(), 0);
+    world.order_refused(&["stop", "tank"], 4, "PPT-4001");
+}
+
 /// What the socket answers to these bytes.
 fn talk(world: &World, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(world.path("control.sock")).unwrap();

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::world::{World, pattern};
+use crate::world::{World, pattern, until};
 
 #[test]
 fn what_was_flushed_before_the_server_was_killed_is_there() {
@@ -37,13 +37,6 @@ fn what_was_flushed_before_the_server_was_killed_is_there() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Asks again until it is so; the test runner has patience enough.
-fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn sigterm_under_load_finishes_what_was_begun_and_marks_members_clean() {
     let world = World::new();
@@ -64,25 +57,6 @@ fn sigterm_under_load_finishes_what_was_begun_and_marks_members_clean() {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
         assert_eq!(disk["superblocks"][0]["dirty_bits"], 0, "{disk}");
     }
-}
-
-#[test]
-fn a_member_file_that_is_cut_or_deleted_is_failed_and_the_array_goes_on() {
-    let world = World::new();
-    let members = world.create("6", 4, &["--chunk", "16K"]);
-    let server = world.serve_members(&members);
-    std::fs::write(world.path("data"), pattern(8 << 20, 8)).unwrap();
-    world.nbdcopy("data", &world.uri());
-    let file = std::fs::File::options().write(true).open(world.path("m1")).unwrap();
-    file.set_len(3 << 20).unwrap();
-    std::fs::remove_file(world.path("m3")).unwrap();
-    until(|| world.order(&["status", "tank"])["redundancy_left"] == 0);
-    let array = world.order(&["status", "tank"]);
-    assert_eq!(array["slots"][1]["state"], "missing", "{array}");
-    assert_eq!(array["slots"][3]["state"], "missing", "{array}");
-    assert!(world.content()[..8 << 20] == pattern(8 << 20, 8));
-    world.fio("4M");
-    assert_eq!(server.terminate(), 0);
 }
 
 #[test]

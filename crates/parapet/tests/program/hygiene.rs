@@ -134,6 +134,72 @@ fn a_damaged_superblock_is_told_and_not_believed() {
     }
 }
 
+/// Changes a superblock at its place, and makes its checksum right again (md(4): the sum of all
+/// words, with the checksum taken as zero).
+fn forge(world: &World, member: &str, at: usize, value: &[u8]) {
+    let mut bytes = std::fs::read(world.path(member)).unwrap();
+    let superblock = &mut bytes[4096..];
+    superblock[at..at + value.len()].copy_from_slice(value);
+    superblock[216..220].fill(0);
+    let devices = u32::from_le_bytes(superblock[220..224].try_into().unwrap());
+    let len = 256 + 2 * (devices.min(1920) as usize);
+    let words = superblock[..len]
+        .chunks(4)
+        .map(|word| word.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)));
+    let sum: u64 = words.sum();
+    let sum = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    superblock[216..220].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(world.path(member), bytes).unwrap();
+}
+
+#[test]
+fn a_superblock_whose_numbers_make_no_sense_is_refused_although_its_checksum_is_right() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    let whole = std::fs::read(world.path("m1")).unwrap();
+    forge(&world, "m1", 0, &whole[4096..4100]);
+    assert!(std::fs::read(world.path("m1")).unwrap() == whole, "the checksum is as it was");
+    let huge = u64::MAX.to_le_bytes();
+    for (field, at, value) in [
+        ("level", 72, &99_u32.to_le_bytes()[..]),
+        ("layout", 76, &77_u32.to_le_bytes()),
+        ("size", 80, &huge),
+        ("chunk", 88, &3_u32.to_le_bytes()),
+        ("raid_disks", 92, &0_u32.to_le_bytes()),
+        ("raid_disks", 92, &0xffff_u32.to_le_bytes()),
+        ("bitmap_offset", 96, &0x7fff_ffff_u32.to_le_bytes()),
+        ("data_offset", 128, &huge),
+        ("data_size", 136, &huge),
+        ("super_offset", 144, &1_u64.to_le_bytes()),
+        ("dev_number", 160, &0xffff_ff00_u32.to_le_bytes()),
+        ("bblog_offset", 188, &0x7fff_ffff_u32.to_le_bytes()),
+        ("max_dev", 220, &0xffff_u32.to_le_bytes()),
+    ] {
+        std::fs::write(world.path("m1"), &whole).unwrap();
+        forge(&world, "m1", at, value);
+        let ran = world.run(&["examine", "m1"]);
+        assert!(ran.code <= 5 && !ran.err.contains("panicked"), "{field}: {ran:?}");
+        let message = world.refused(&["assemble", "tank", "m0", "m1", "m2"], 3, "PPT-3005");
+        assert!(message.contains("m1"), "{field}: {message}");
+        // The others do without it.
+        world.ok(&["assemble", "tank", "m0", "m2", "--dry-run", "--degraded"]);
+    }
+}
+
+#[test]
+fn short_and_copied_members_are_named() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    std::fs::copy(world.path("m1"), world.path("copy")).unwrap();
+    let message = world.refused(&["assemble", "tank", "m0", "m1", "copy", "m2"], 3, "PPT-3005");
+    assert!(message.contains("m1") && message.contains("copy"), "{message}");
+    let file = std::fs::File::options().write(true).open(world.path("m1")).unwrap();
+    file.set_len(12 << 20).unwrap();
+    let message = world.refused(&["assemble", "tank", "m0", "m1", "m2"], 3, "PPT-3005");
+    assert!(message.contains("m1") && message.contains("cut short"), "{message}");
+    world.ok(&["assemble", "tank", "m0", "m1", "m2", "--dry-run", "--degraded"]);
+}
+
 #[test]
 fn nobody_answers() {
     let world = World::new();

@@ -34,6 +34,32 @@ fn what_lies_on_a_disk_is_named_one_by_one_or_nothing_happens() {
     undo_restores(&world, plan["undo"].as_str().unwrap(), "a", &before);
 }
 
+#[test]
+fn file_systems_and_partition_tables_made_by_others_are_not_overwritten() {
+    let world = World::new();
+    let fresh = |name: &str| drop(world.file(name, 16 << 20));
+    ["ext4", "dos", "gpt", "blank"].into_iter().for_each(fresh);
+    world.tool("e2fsprogs", &["/usr/sbin/mkfs.ext4", "-q", "ext4"]);
+    let table = |label: &str| {
+        let line = format!("printf 'label: {label}\\n,4M\\n' | /usr/sbin/sfdisk -q {label}");
+        world.tool("fdisk", &["sh", "-c", &line]);
+    };
+    ["dos", "gpt"].into_iter().for_each(table);
+    for name in ["ext4", "dos", "gpt"] {
+        let before = std::fs::read(world.path(name)).unwrap();
+        let create = ["create", "tank", "--level", "1", "--yes", "blank", name];
+        let message = world.refused(&create, 3, "PPT-3001");
+        assert!(message.contains(&format!("--overwrite-signature={name}@")), "{message}");
+        assert!(std::fs::read(world.path(name)).unwrap() == before, "a refusal writes nothing");
+    }
+    // Nor by an array that asks for a new member.
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    let message = world.order_refused(&["add", "tank", "ext4"], 3, "PPT-3001");
+    assert!(message.contains("ext4@"), "{message}");
+    assert_eq!(server.terminate(), 0);
+}
+
 /// The copies put everything back that was overwritten.
 fn undo_restores(world: &World, folder: &str, disk: &str, before: &[u8]) {
     let manifest = std::fs::read(world.path(folder).join("undo.json")).unwrap();

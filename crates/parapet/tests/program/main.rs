@@ -10,6 +10,7 @@ mod crash;
 mod hygiene;
 mod ladder;
 mod levels;
+mod luck;
 mod quickstart;
 mod schema;
 mod serving;

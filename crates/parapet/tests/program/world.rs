@@ -278,3 +278,10 @@ pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let word = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed << 17);
     (0..bytes as u64).map(|index| (word(index / 8) >> (8 * (index % 8))) as u8).collect()
 }
+
+/// Asks again until it is so; the test runner has patience enough.
+pub fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,309 @@
+//! Bad luck under load: file systems that fill up, files that are cut or deleted while clients
+//! write, and what people see of it.
+
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::world::{World, pattern, until};
+
+/// A file system in memory of one test's own.
+struct Mount(PathBuf);
+
+impl Mount {
+    /// None where this user may not mount; then it is said, past the runner that keeps what
+    /// tests print to itself.
+    fn new(world: &World, name: &str, bytes: u64) -> Option<Mount> {
+        let place = world.path(name);
+        std::fs::create_dir(&place).unwrap();
+        let size = format!("size={bytes}");
+        let mut mount = Command::new("mount");
+        let mounted = mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&place).output();
+        let output = mounted.expect("mount is missing: install the package mount");
+        if output.status.success() {
+            return Some(Mount(place));
+        }
+        let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+        assert!(!is_root, "root cannot mount a tmpfs: {output:?}");
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = writeln!(std::io::stderr(), "NOT TRIED: {test} mounts a tmpfs; run it as root");
+        None
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.join("ballast")).unwrap();
+        let block = vec![1; 1 << 16];
+        while file.write_all(&block).is_ok() {}
+    }
+
+    fn relieve(&self) {
+        std::fs::remove_file(self.0.join("ballast")).unwrap();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+/// Makes an array of sparse files, all in the folder but for the first, which is here.
+fn sparse(world: &World, level: &str, members: &[&str]) {
+    for member in members {
+        world.file(member, 16 << 20);
+    }
+    let start = ["create", "tank", "--level", level, "--chunk", "16K", "--yes"];
+    world.ok(&[&start[..], members].concat());
+}
+
+/// fio, writing and verifying over and over at this part of the array until `meanwhile` is done;
+/// it must see no error. The rest of the array is left alone.
+fn under_load(world: &World, meanwhile: impl FnOnce()) {
+    let load = load(world, 2);
+    until(|| world.order(&["status", "tank"])["dirty"] == true);
+    meanwhile();
+    let output = load.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}\n{}", world.log());
+}
+
+/// Random writes of 512 bytes to 64 KiB, 16 at once, each verified, over 8 MiB from 12 MiB on, so
+/// many times.
+fn load(world: &World, loops: u32) -> Child {
+    let fixed = "--name=t --ioengine=nbd --rw=randwrite --bsrange=512-64k --blockalign=512 \
+                 --iodepth=16 --offset=12M --size=8M --verify=crc32c --do_verify=1 \
+                 --verify_fatal=1 --randseed=3";
+    Command::new("fio")
+        .args(fixed.split_whitespace())
+        .args([format!("--loops={loops}"), format!("--uri={}", world.uri())])
+        .current_dir(&world.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("fio is missing: install the package fio")
+}
+
+/// The first 8 MiB, written and flushed.
+fn precious(world: &World) -> Vec<u8> {
+    let data = pattern(8 << 20, 21);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    data
+}
+
+/// The state of a slot.
+fn slot(array: &Value, slot: usize) -> &str {
+    array["slots"][slot]["state"].as_str().unwrap()
+}
+
+#[test]
+fn a_full_file_system_costs_the_member_on_it_and_nothing_else() {
+    let world = World::new();
+    let Some(mount) = Mount::new(&world, "small", 24 << 20) else { return };
+    let members = ["small/m0", "m1", "m2"];
+    sparse(&world, "5", &members);
+    let server = world.serve(&[&["tank"], &members[..]].concat());
+    let data = precious(&world);
+    mount.fill();
+    world.fio("24M");
+    let array = world.order(&["status", "tank"]);
+    assert_eq!(slot(&array, 0), "missing", "{array}");
+    assert!(array["writable"] == true && array["redundancy_left"] == 0, "{array}");
+    let why = array["faulty"][0]["trouble"].as_str().unwrap();
+    assert!(why.contains("small/m0") && why.contains("no space left"), "{why}");
+    let problem = &array["problems"][0];
+    assert!(problem["message"].as_str().unwrap().contains("no space left"), "{problem}");
+    let text = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(text.contains("no space left"), "{text}");
+    let health = world.run(&["health", "tank", "--control", "control.sock"]);
+    assert_eq!(health.code, 2, "{health:?}");
+    assert!(health.out.contains("no space left"), "{health:?}");
+    // Once there is room it comes back, and the rest is written to it.
+    mount.relieve();
+    world.nbdcopy("data", &world.uri());
+    world.order(&["re-add", "tank", "small/m0"]);
+    let array = world.settle();
+    assert_eq!(array["state"], "healthy", "{array}");
+    assert!(array["problems"].as_array().unwrap().is_empty(), "{array}");
+    world.order(&["scrub", "tank"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn where_all_members_run_out_of_space_writes_fail_and_what_was_written_stays() {
+    let world = World::new();
+    let Some(mount) = Mount::new(&world, "small", 24 << 20) else { return };
+    let members = ["small/m0", "small/m1", "small/m2"];
+    sparse(&world, "5", &members);
+    let server = world.serve(&[&["tank"], &members[..]].concat());
+    let data = precious(&world);
+    mount.fill();
+    let uri = world.uri();
+    world.pattern("more", 24 << 20);
+    let ran = world.try_tool("libnbd-bin", &["nbdcopy", "--flush", "more", &uri]);
+    assert_ne!(ran.code, 0, "there was no room for it: {ran:?}");
+    let array = world.order(&["status", "tank"]);
+    assert_eq!((&array["state"], &array["writable"]), (&"failed".into(), &false.into()));
+    assert!(array["problems"].to_string().contains("no space left"), "{array}");
+    let again = world.try_tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write 0 4k", &uri]);
+    assert!(again.code != 0 || again.out.contains("failed"), "{again:?}");
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    // Room is made, the array is started, and all is as it was where nobody wrote.
+    mount.relieve();
+    let server = world.serve(&[&["tank"], &members[..]].concat());
+    precious(&world);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn a_file_that_is_cut_under_load_is_lost_and_no_client_notices() {
+    for level in ["5", "6", "10"] {
+        let world = World::new();
+        let members = world.create(level, 4, &["--chunk", "16K"]);
+        let server = world.serve_members(&members);
+        let data = precious(&world);
+        under_load(&world, || cut(&world.path("m1"), 5 << 20));
+        until(|| slot(&world.order(&["status", "tank"]), 1) == "missing");
+        let array = world.order(&["status", "tank"]);
+        assert!(array["faulty"][0]["trouble"].as_str().is_some_and(|why| !why.is_empty()));
+        assert!(world.content()[..data.len()] == data, "{level}");
+        assert_eq!(server.terminate(), 0, "{}", world.log());
+        // Nor is it believed afterwards.
+        let names: Vec<&str> = members.iter().map(String::as_str).collect();
+        let server = world.serve(&[&["tank", "--degraded"], &names[..]].concat());
+        assert_eq!(slot(&server.ready["arrays"][0], 1), "missing", "{}", world.log());
+        assert!(world.content()[..data.len()] == data, "{level}");
+        assert_eq!(server.terminate(), 0, "{}", world.log());
+    }
+}
+
+fn cut(path: &Path, bytes: u64) {
+    std::fs::File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_file_that_is_deleted_under_load_serves_on_and_is_told_of() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    under_load(&world, || std::fs::remove_file(world.path("m1")).unwrap());
+    let array = world.order(&["status", "tank"]);
+    assert_eq!((slot(&array, 1), &array["redundancy_left"]), ("in_sync", &1.into()), "{array}");
+    assert_eq!(array["problems"][0]["id"], "PPT-8007", "{array}");
+    let message = array["problems"][0]["message"].as_str().unwrap();
+    assert!(message.contains("m1") && message.contains("deleted"), "{message}");
+    let action = array["problems"][0]["action"].as_str().unwrap();
+    assert!(action.starts_with("parapet replace tank 1 DISK"), "{action}");
+    let health = world.run(&["health", "tank", "--control", "control.sock"]);
+    assert_eq!((health.code, health.out.contains("deleted")), (1, true), "{health:?}");
+    until(|| world.log().contains("its file was deleted"));
+    // Its bytes are worth something: they make good the loss of another one.
+    world.file("new", 16 << 20);
+    world.order(&["replace", "tank", "1", "new"]);
+    let array = world.settle();
+    assert_eq!(array["state"], "healthy");
+    assert!(array["problems"].as_array().unwrap().is_empty(), "{array}");
+    world.order(&["fail", "tank", "0"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn a_spare_takes_over_from_a_deleted_file_while_it_still_serves() {
+    let world = World::new();
+    let mut members = world.create("5", 3, &["--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    std::fs::remove_file(world.path("m2")).unwrap();
+    let taken = |array: &Value| {
+        assert_eq!(array["redundancy_left"], 1, "never less: {array}");
+        array["slots"][2]["member"]["name"] == "s0"
+    };
+    until(|| taken(&world.order(&["status", "tank"])));
+    assert_eq!(world.settle()["state"], "healthy");
+    world.order(&["fail", "tank", "0"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn a_deleted_file_is_off_the_record_when_the_server_stops() {
+    let world = World::new();
+    let members = world.create("6", 4, &[]);
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    std::fs::remove_file(world.path("m0")).unwrap();
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    // Nobody is asked whether the array may start without it.
+    let server = world.serve(&["tank", "--scan", "."]);
+    assert_eq!(slot(&server.ready["arrays"][0], 0), "missing");
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn a_read_only_array_outlives_a_file_that_is_cut() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    assert_eq!(server.terminate(), 0);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.serve(&[&["tank", "--read-only"], &names[..]].concat());
+    cut(&world.path("m1"), 3 << 20);
+    assert!(world.content()[..data.len()] == data, "{}", world.log());
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
+fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
+    let world = World::new();
+    let members = world.create("4", 4, &["--chunk", "16K", "--bitmap", "64K"]);
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    until(|| world.order(&["status", "tank"])["dirty"] == false);
+    // The bits of what was flushed long ago are cleared by and by.
+    let dirty = || {
+        let disks = world.json(&["examine", "m0"]);
+        disks["disks"][0]["superblocks"][0]["dirty_bits"].as_u64().unwrap()
+    };
+    until(|| dirty() == 0);
+    let mut load = load(&world, 1000);
+    until(|| dirty() > 0);
+    server.kill();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let bits = dirty();
+    // Parity that nobody was writing is spoilt: whoever resyncs all of it would mend that.
+    let examined = world.json(&["examine", "m3"]);
+    let start = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap() as usize;
+    let mut bytes = std::fs::read(world.path("m3")).unwrap();
+    bytes[start + (1 << 20)] ^= 1;
+    std::fs::write(world.path("m3"), bytes).unwrap();
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let slow = ["--speed-min", "64K", "--speed-max", "64K"];
+    let server = world.serve(&[&["tank"], &names[..], &slow].concat());
+    let array = world.order(&["status", "tank"]);
+    let unsynced = array["unsynced_bytes"].as_u64().unwrap();
+    assert!(unsynced > 0 && unsynced <= bits * 3 * 65536, "{bits} bits: {array}");
+    assert!(unsynced <= 9 << 20, "only where the load was: {array}");
+    assert!(world.content()[..data.len()] == data, "all that was flushed is there");
+    world.order(&["speed", "tank", "--speed-max", "off"]);
+    assert_eq!(world.settle()["unsynced_bytes"], 0);
+    world.order(&["scrub", "tank", "check"]);
+    let scrub = &world.settle()["last_scrub"];
+    assert_eq!(scrub["mismatches"], 1, "the spoilt parity, and nothing else: {scrub}");
+    assert_eq!(scrub["findings"][0]["member_offset"], (1 << 20), "{scrub}");
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
