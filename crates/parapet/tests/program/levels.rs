@@ -1,7 +1,12 @@
-//! Every level with real NBD clients: healthy, degraded, while it is rebuilt, and whole again.
+//! Every level with real NBD clients: healthy, while members fail, degraded, while they are rebuilt,
+//! and whole again.
 //!
-//! nbdcopy fills the array and reads it back, qemu-io writes what is not aligned, fio checks what
-//! it wrote, all over the same bytes.
+//! ```text
+//!    0          8 MiB     12 MiB        end
+//!    ├── nbdcopy ┼── fio ──┼── nbdcopy ──┤     nbdcopy fills the array, and reads all of it back in
+//!        ╵ ╵ qemu-io                          each state; qemu-io writes what is not aligned, and
+//!                                             fio checks what it wrote itself
+//! ```
 
 use crate::world::{World, pattern};
 
@@ -11,6 +16,8 @@ struct Case {
     layout: &'static str,
     members: usize,
     loses: &'static [usize],
+    /// The array is two of this kind, one behind the other (RAID 0), and each loses members.
+    nested: bool,
 }
 
 const fn case(
@@ -19,55 +26,132 @@ const fn case(
     members: usize,
     loses: &'static [usize],
 ) -> Case {
-    Case { level, layout, members, loses }
+    Case { level, layout, members, loses, nested: false }
+}
+
+/// Two arrays of this level, and RAID 0 over them: 50, 60, 10+0.
+const fn nested(level: &'static str, members: usize, loses: &'static [usize]) -> Case {
+    Case { level, layout: "", members, loses, nested: true }
+}
+
+/// Where fio writes.
+const FIO: std::ops::Range<usize> = 8 << 20..12 << 20;
+
+impl Case {
+    /// The arrays whose members are disks.
+    fn arrays(&self) -> &'static [&'static str] {
+        if self.nested { &["left", "right"] } else { &["tank"] }
+    }
+
+    fn make(&self, world: &World) {
+        for array in self.arrays() {
+            let members: Vec<String> =
+                (0..self.members).map(|slot| format!("{array}-{slot}")).collect();
+            let members: Vec<&str> = members.iter().map(String::as_str).collect();
+            let start = ["create", array, "--level", self.level, "--new-files", "16M", "--yes"];
+            let layout: &[&str] =
+                if self.layout.is_empty() { &[] } else { &["--layout", self.layout] };
+            let chunk: &[&str] = match self.level {
+                "1" | "linear" | "3.5" => &[],
+                _ => &["--chunk", "16K"],
+            };
+            world.ok(&[&start[..], layout, chunk, &members].concat());
+        }
+        if self.nested {
+            let start =
+                ["create", "tank", "--level", "0", "--chunk", "64K", "--scan", ".", "--yes"];
+            world.ok(&[&start[..], &["array:left", "array:right"]].concat());
+        }
+    }
+
+    /// Runs an order for each member that is lost.
+    fn each_loss(&self, mut order: impl FnMut(&str, usize)) {
+        for array in self.arrays() {
+            self.loses.iter().for_each(|&slot| order(array, slot));
+        }
+    }
 }
 
 /// Fills the array, takes members away, writes and reads, gives new ones, and scrubs.
 fn live(case: &Case) {
     let world = World::new();
-    let layout: &[&str] = if case.layout.is_empty() { &[] } else { &["--layout", case.layout] };
-    let chunk: &[&str] = match case.level {
-        "1" | "linear" | "3.5" => &[],
-        _ => &["--chunk", "16K"],
-    };
-    let members = world.create(case.level, case.members, &[layout, chunk].concat());
-    let server = world.serve_members(&members);
+    case.make(&world);
+    let server = world.serve(&["tank", "--scan", "."]);
     let info = world.tool("libnbd-bin", &["nbdinfo", "--size", &world.uri()]);
     let bytes: usize = info.trim().parse().unwrap();
-    assert_eq!(server.ready["arrays"][0]["capacity_bytes"], bytes);
+    let arrays = server.ready["arrays"].as_array().unwrap();
+    let tank = arrays.iter().find(|array| array["name"] == "tank").unwrap();
+    assert_eq!(tank["capacity_bytes"], bytes);
     let mut expected = pattern(bytes, 1);
     std::fs::write(world.path("data"), &expected).unwrap();
     world.nbdcopy("data", &world.uri());
-    assert!(world.content() == expected, "healthy");
-    odd_writes(&world, &mut expected, 0x11);
-    for slot in case.loses {
-        world.order(&["fail", "tank", &slot.to_string()]);
+    clients(&world, &mut expected, 0x11, "healthy");
+    if !case.loses.is_empty() {
+        fail_and_rebuild(&world, case, &mut expected);
     }
-    assert!(world.content() == expected, "degraded");
-    odd_writes(&world, &mut expected, 0x22);
-    world.fio("4M");
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    stopped_and_started(&world, case, &expected);
+}
+
+fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
+    world.under_load(case.arrays()[0], || {
+        case.each_loss(|array, slot| {
+            odd_writes(world, expected, 0x22);
+            world.order(&["fail", array, &slot.to_string()]);
+        });
+    });
+    clients(world, expected, 0x33, "degraded");
+    // The new members are filled slowly, so that all clients come meanwhile.
+    let slowly = |array: &str, limit: &str| {
+        world.order(&["speed", array, "--speed-min", "64K", "--speed-max", limit]);
+    };
+    case.arrays().iter().for_each(|array| slowly(array, "64K"));
+    case.each_loss(|array, slot| {
+        let spare = format!("{array}-new{slot}");
+        world.file(&spare, 16 << 20);
+        world.order(&["add", array, &spare]);
+    });
+    clients(world, expected, 0x44, "during rebuild");
+    for array in case.arrays() {
+        let status = world.order(&["status", array]);
+        assert_eq!(status["job"]["kind"], "rebuild", "all that was during it: {status}");
+        slowly(array, "off");
+    }
+    clients(world, expected, 0x55, "during a quick rebuild");
+    for array in case.arrays() {
+        assert_eq!(settled(world, array)["state"], "healthy");
+        world.order(&["scrub", array, "check"]);
+        let status = settled(world, array);
+        assert_eq!(status["last_scrub"]["mismatches"], 0, "{status}");
+        assert_eq!(status["last_scrub"]["complete"], true, "{status}");
+    }
+    clients(world, expected, 0x66, "whole again");
+}
+
+/// The array once it is whole and nothing is being done.
+fn settled(world: &World, array: &str) -> serde_json::Value {
+    world.order(&["wait", array, "--for", "whole", "--timeout", "60", "--quiet"]);
+    world.order(&["wait", array, "--timeout", "60", "--quiet"])["array"].clone()
+}
+
+/// All three clients, one after the other.
+fn clients(world: &World, expected: &mut [u8], byte: u8, state: &str) {
+    assert!(same(&world.content(), expected), "{state}: before\n{}", world.log());
+    odd_writes(world, expected, byte);
+    world.fio("8M", "4M", 1);
+    let found = world.content();
+    assert!(same(&found, expected), "{state}: after\n{}", world.log());
+    expected[FIO].copy_from_slice(&found[FIO]);
+    // nbdcopy writes all of it anew, in large pieces.
     std::fs::write(world.path("data"), &expected).unwrap();
     world.nbdcopy("data", &world.uri());
-    // New members are filled while clients write.
-    for slot in case.loses {
-        let spare = format!("s{slot}");
-        world.file(&spare, 16 << 20);
-        world.order(&["add", "tank", &spare]);
-    }
-    odd_writes(&world, &mut expected, 0x33);
-    let array = world.settle();
-    assert_eq!(array["state"], "healthy", "{array}");
-    assert!(world.content() == expected, "whole again");
-    if !case.loses.is_empty() {
-        world.order(&["scrub", "tank", "check"]);
-        let array = world.settle();
-        assert_eq!(array["last_scrub"]["mismatches"], 0, "{array}");
-        assert_eq!(array["last_scrub"]["complete"], true, "{array}");
-    }
-    world.fio("4M");
-    let after = world.content();
-    assert_eq!(server.terminate(), 0, "{}", world.log());
-    stopped_and_started(&world, case, &after);
+}
+
+/// Equal where fio did not write.
+fn same(found: &[u8], expected: &[u8]) -> bool {
+    found.len() == expected.len()
+        && found[..FIO.start] == expected[..FIO.start]
+        && found[FIO.end..] == expected[FIO.end..]
 }
 
 /// Writes at odd places, here and in `expected`.
@@ -77,6 +161,7 @@ fn odd_writes(world: &World, expected: &mut [u8], byte: u8) {
         .iter()
         .map(|(offset, len)| format!("write -P {byte} {offset} {len}"))
         .chain(["write -z 2097152 65536".into(), "flush".into()])
+        .chain(places.iter().map(|(offset, len)| format!("read -P {byte} {offset} {len}")))
         .collect();
     world.qemu_io(&commands.iter().map(String::as_str).collect::<Vec<_>>());
     for (offset, len) in places {
@@ -88,7 +173,9 @@ fn odd_writes(world: &World, expected: &mut [u8], byte: u8) {
 /// The array is taken apart, found again by looking, and holds the same.
 fn stopped_and_started(world: &World, case: &Case, content: &[u8]) {
     let server = world.serve(&["tank", "--scan", "."]);
-    assert_eq!(server.ready["arrays"][0]["state"], "healthy", "{}", world.log());
+    for array in server.ready["arrays"].as_array().unwrap() {
+        assert_eq!(array["state"], "healthy", "{}", world.log());
+    }
     assert!(world.content() == content, "{} after a restart", case.level);
     assert_eq!(server.terminate(), 0);
 }
@@ -156,6 +243,26 @@ fn raid35() {
 #[test]
 fn raid35_of_order_2() {
     live(&case("3.5", "", 5, &[4]));
+}
+
+#[test]
+fn raid35_of_order_3() {
+    live(&case("3.5", "order3", 9, &[0]));
+}
+
+#[test]
+fn raid50() {
+    live(&nested("5", 3, &[1]));
+}
+
+#[test]
+fn raid60() {
+    live(&nested("6", 4, &[0, 2]));
+}
+
+#[test]
+fn raid10_in_raid0() {
+    live(&nested("10", 3, &[2]));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -60,34 +60,6 @@ fn sparse(world: &World, level: &str, members: &[&str]) {
     world.ok(&[&start[..], members].concat());
 }
 
-/// fio, writing and verifying over and over at this part of the array until `meanwhile` is done;
-/// it must see no error. The rest of the array is left alone.
-fn under_load(world: &World, meanwhile: impl FnOnce()) {
-    let load = load(world, 2);
-    until(|| world.order(&["status", "tank"])["dirty"] == true);
-    meanwhile();
-    let output = load.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}\n{}", world.log());
-}
-
-/// Random writes of 512 bytes to 64 KiB, 16 at once, each verified, over 8 MiB from 12 MiB on, so
-/// many times.
-fn load(world: &World, loops: u32) -> Child {
-    let fixed = "--name=t --ioengine=nbd --rw=randwrite --bsrange=512-64k --blockalign=512 \
-                 --iodepth=16 --offset=12M --size=8M --verify=crc32c --do_verify=1 \
-                 --verify_fatal=1 --randseed=3";
-    Command::new("fio")
-        .args(fixed.split_whitespace())
-        .args([format!("--loops={loops}"), format!("--uri={}", world.uri())])
-        .current_dir(&world.folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("fio is missing: install the package fio")
-}
-
 /// The first 8 MiB, written and flushed.
 fn precious(world: &World) -> Vec<u8> {
     let data = pattern(8 << 20, 21);
@@ -110,7 +82,7 @@ fn a_full_file_system_costs_the_member_on_it_and_nothing_else() {
     let server = world.serve(&[&["tank"], &members[..]].concat());
     let data = precious(&world);
     mount.fill();
-    world.fio("24M");
+    world.fio("8M", "20M", 1);
     let array = world.order(&["status", "tank"]);
     assert_eq!(slot(&array, 0), "missing", "{array}");
     assert!(array["writable"] == true && array["redundancy_left"] == 0, "{array}");
@@ -171,7 +143,7 @@ fn a_file_that_is_cut_under_load_is_lost_and_no_client_notices() {
         let members = world.create(level, 4, &["--chunk", "16K"]);
         let server = world.serve_members(&members);
         let data = precious(&world);
-        under_load(&world, || cut(&world.path("m1"), 5 << 20));
+        world.under_load("tank", || cut(&world.path("m1"), 5 << 20));
         until(|| slot(&world.order(&["status", "tank"]), 1) == "missing");
         let array = world.order(&["status", "tank"]);
         assert!(array["faulty"][0]["trouble"].as_str().is_some_and(|why| !why.is_empty()));
@@ -196,7 +168,7 @@ fn a_file_that_is_deleted_under_load_serves_on_and_is_told_of() {
     let members = world.create("5", 3, &[]);
     let server = world.serve_members(&members);
     let data = precious(&world);
-    under_load(&world, || std::fs::remove_file(world.path("m1")).unwrap());
+    world.under_load("tank", || std::fs::remove_file(world.path("m1")).unwrap());
     let array = world.order(&["status", "tank"]);
     assert_eq!((slot(&array, 1), &array["redundancy_left"]), ("in_sync", &1.into()), "{array}");
     assert_eq!(array["problems"][0]["id"], "PPT-8007", "{array}");
@@ -279,7 +251,16 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
         disks["disks"][0]["superblocks"][0]["dirty_bits"].as_u64().unwrap()
     };
     until(|| dirty() == 0);
-    let mut load = load(&world, 1000);
+    let uri = format!("--uri={}", world.uri());
+    let mut load = Command::new("fio")
+        .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
+        .args(["--offset=12M", "--size=8M", "--time_based", "--runtime=60", &uri])
+        .current_dir(&world.folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("fio is missing: install the package fio");
     until(|| dirty() > 0);
     server.kill();
     load.kill().unwrap();

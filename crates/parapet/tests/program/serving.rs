@@ -308,7 +308,7 @@ fn an_array_of_arrays_survives_what_its_parts_survive() {
     world.order_refused(&["fail", "tank", "0"], 3, "PPT-3006");
     world.order_refused(&["stop", "left"], 3, "PPT-3006");
     assert!(world.content()[..data.len()] == data);
-    world.fio("4M");
+    world.fio("0", "4M", 1);
     std::fs::write(world.path("data"), &data).unwrap();
     world.nbdcopy("data", &world.uri());
     world.file("new", 16 << 20);

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -193,15 +193,38 @@ impl World {
         out
     }
 
-    /// Random writes of all sizes over `bytes`, and what was written is read back.
-    pub fn fio(&self, bytes: &str) {
-        let (uri, size) = (format!("--uri={}", self.uri()), format!("--size={bytes}"));
+    /// Random writes of all sizes into this part of the array (as fio takes sizes), so many times;
+    /// what was written is read back.
+    pub fn fio(&self, offset: &str, size: &str, loops: u32) {
         let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k \
                      --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 \
                      --verify_fatal=1 --randseed=5";
+        let own = [
+            format!("--uri={}", self.uri()),
+            format!("--offset={offset}"),
+            format!("--size={size}"),
+            format!("--loops={loops}"),
+        ];
         let words: Vec<&str> =
-            fixed.split_whitespace().chain([uri.as_str(), size.as_str()]).collect();
+            fixed.split_whitespace().chain(own.iter().map(String::as_str)).collect();
         self.tool("fio", &words);
+    }
+
+    /// Does this while fio writes and verifies from byte 8 MiB to 12 MiB; fio sees no error. `array`
+    /// is one whose state tells that it is being written.
+    pub fn under_load(&self, array: &str, meanwhile: impl FnOnce()) {
+        let enough = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    self.fio("8M", "4M", 6);
+                }
+            });
+            // Should anything fail here, the load ends all the same.
+            let _end = Raise(&enough);
+            until(|| load.is_finished() || self.order(&["status", array])["dirty"] == true);
+            meanwhile();
+        });
     }
 
     /// What the array holds.
@@ -217,6 +240,15 @@ impl Drop for World {
         if !std::thread::panicking() {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
+    }
+}
+
+/// Raises a flag when it goes.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
