@@ -1,6 +1,6 @@
 //! The program as its users meet it: the real binary, real files, real NBD clients.
 //!
-//! Needs libnbd-bin, qemu-utils, fio and openssl (`cargo xtask tools` installs them); a test whose
+//! Needs libnbd-bin, qemu-utils, fio, mdadm and openssl (`cargo xtask tools` installs them); a test whose
 //! tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
@@ -11,6 +11,7 @@ mod hygiene;
 mod ladder;
 mod levels;
 mod luck;
+mod mdadm;
 mod quickstart;
 mod schema;
 mod serving;

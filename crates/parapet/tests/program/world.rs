@@ -1,6 +1,7 @@
 //! A folder of one's own, the program, servers that end with their test, and other people's tools.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -309,6 +310,15 @@ fn ran(output: Output) -> Ran {
 pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let word = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed << 17);
     (0..bytes as u64).map(|index| (word(index / 8) >> (8 * (index % 8))) as u8).collect()
+}
+
+/// Says that a test does something that only root may, past the runner, which keeps to itself what
+/// passing tests print. Panics if this is root.
+pub fn not_tried(what: &str) {
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    assert!(!is_root, "root cannot do this: {what}");
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "NOT TRIED: {test} {what}; run it as root");
 }
 
 /// Asks again until it is so; the test runner has patience enough.
