@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::rc::Rc;
+
 use array::assemble::Options;
 use array::create::NewArray;
 use array::status::{EventKind, SlotState};
@@ -79,5 +81,38 @@ fn a_loss_in_an_array_that_was_started_read_only_costs_no_other_member() {
         world.run(&array, array.add(new, "new")).expect_err("not ours to change");
         world.run(&array, array.stop()).expect("nothing to mark");
         assert_eq!(writes(), before, "{level}: not a byte was written");
+    }
+}
+
+#[test]
+fn the_disk_of_a_member_that_is_removed_or_refused_is_let_go() {
+    for shards in [1, 3] {
+        let mut world = world(Level::Raid6, 5, 1);
+        world.host.shards = shards;
+        let array = world.start();
+        let bytes = pattern(0, 1 << 20, 4);
+        world.write(&array, 0, &bytes).expect("healthy");
+        let (spare, one) = (array.status().spares[0].id, MemberId(1));
+        let handles = |disk: &Rc<FaultyDisk>| Rc::strong_count(disk) - 1;
+        world.run(&array, array.remove(spare)).expect("a spare may go");
+        world.until(&array, |_| handles(&world.disks[5]) == 0);
+        world.run(&array, array.fail(one)).expect("one may go");
+        assert!(handles(&world.disks[1]) > 0, "it may come back");
+        world.run(&array, array.remove(one)).expect("it failed before");
+        world.until(&array, |_| handles(&world.disks[1]) == 0);
+        assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
+        // As itself again, twice: what is let go may come back at once.
+        world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
+        world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
+        world.run(&array, array.fail(one)).expect("one may go");
+        world.run(&array, array.remove(one)).expect("it failed before");
+        world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
+        world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
+        // A broken array takes nobody in, and keeps nobody's disk.
+        (0..3).for_each(|index| world.disks[index].break_with(Fault::Gone));
+        world.write(&array, 0, &bytes).expect_err("three are too many");
+        let new = FaultyDisk::new(6 << 20);
+        world.run(&array, array.add(new.clone(), "new")).expect_err("it is broken");
+        world.until(&array, |_| handles(&new) == 0);
     }
 }

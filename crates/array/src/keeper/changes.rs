@@ -150,7 +150,12 @@ impl Keeper {
     }
 
     async fn obey_now(&self, command: Command) -> Result<()> {
-        self.permit(&command)?;
+        if let Err(refusal) = self.permit(&command) {
+            if let Command::AddSpare(id) | Command::Readd(id, ..) = command {
+                self.let_go(id);
+            }
+            return Err(refusal);
+        }
         match command {
             Command::Fail(id) => {
                 self.note(EventKind::Fail, Some(id), "failed by command");
@@ -176,7 +181,7 @@ impl Keeper {
             }
             Command::Remove(id) => {
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
-                self.ledger.expel(id);
+                self.let_go(id);
                 self.note(EventKind::Removed, Some(id), "removed");
             }
             Command::Replace(slot, id) => {
@@ -192,6 +197,16 @@ impl Keeper {
             Command::SetMode(mode) => self.change_now(|next| next.mode = mode).await,
         }
         Ok(())
+    }
+
+    /// Lets go of the disk of a member that has no place. What is under way on it may hold it for a
+    /// while longer.
+    fn let_go(&self, id: MemberId) {
+        let now = self.configuration.borrow();
+        if now.seat_of(id).is_none() && !now.spares.contains(&id) {
+            self.ledger.expel(id);
+            self.shards.iter().for_each(|shard| shard.forget(id));
+        }
     }
 
     /// Where members need not be of a size, a spare takes the very size of the member it replaces.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use io::Ticket;
 
 use super::{Scratch, Shard};
+use crate::member::MemberId;
 use crate::message::{Message, ToKeeper, ToShard};
 use crate::view::View;
 
@@ -52,6 +53,12 @@ impl Shard {
             }
             ToShard::End => self.stop(),
         }
+    }
+
+    /// Lets go of a member that has no seat, and so of its disk. The reverse of `introduce`, and as
+    /// immediate: the same member may be introduced again at once.
+    pub(crate) fn forget(&self, id: MemberId) {
+        self.members.borrow_mut().remove(&id);
     }
 
     /// Wakes those whose members are overdue. Apart from everything that can wait for a member.

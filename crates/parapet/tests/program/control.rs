@@ -134,6 +134,29 @@ fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
 }
 
 #[test]
+fn a_disk_that_was_removed_is_free_for_others_while_the_server_runs() {
+    let world = World::new();
+    let mut members = world.create("6", 4, &["--chunk", "16K", "--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 3 0 8M", "read -P 3 0 8M", "flush"]);
+    world.order(&["remove", "tank", "s0"]);
+    world.order(&["fail", "tank", "2"]);
+    let other = ["create", "other", "--level", "1", "--yes", "s0", "m2"];
+    let allowed = [&other[..], &["--overwrite-signature=linux_raid_member@0x1000"]].concat();
+    let message = world.refused(&allowed, 3, "PPT-3003");
+    assert!(message.contains("m2") && message.contains("in use"), "it has failed only: {message}");
+    world.order(&["remove", "tank", "m2"]);
+    world.ok(&allowed);
+    // Somebody else's now: the array refuses it, and goes on without it.
+    world.order_refused(&["re-add", "tank", "m2"], 3, "PPT-3006");
+    world.qemu_io(&["read -P 3 0 8M"]);
+    assert_eq!(world.order(&["status", "tank"])["redundancy_left"], 1);
+    world.ok(&["destroy", "other", "s0", "m2", "--yes"]);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+#[test]
 fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     let world = World::new();
     let members = world.create("6", 5, &["--chunk", "16K"]);
