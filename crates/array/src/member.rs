@@ -127,6 +127,11 @@ impl Member {
         }
     }
 
+    /// True if this handle was made by that very introduction.
+    pub(crate) fn is(&self, known: &Introduction) -> bool {
+        Arc::ptr_eq(&self.counters, &known.counters)
+    }
+
     /// What this shard counts of it.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters[self.shard]

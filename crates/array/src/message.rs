@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use layout::Slot;
 
-use crate::member::MemberId;
+use crate::member::{Introduction, MemberId};
 use crate::unit::{Ended, Unit};
 use crate::view::Configuration;
 
@@ -44,6 +44,8 @@ pub enum ToShard {
         /// Array offset.
         below: u64,
     },
+    /// Let go of a member that has no place, and so of its disk.
+    Forget(Introduction),
     /// Refuse new requests, and say when those under way have ended.
     Quiesce,
     /// The array has stopped.

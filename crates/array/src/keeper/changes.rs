@@ -152,7 +152,7 @@ impl Keeper {
     async fn obey_now(&self, command: Command) -> Result<()> {
         if let Err(refusal) = self.permit(&command) {
             if let Command::AddSpare(id) | Command::Readd(id, ..) = command {
-                self.let_go(id);
+                self.turn_away(id);
             }
             return Err(refusal);
         }
@@ -180,8 +180,10 @@ impl Keeper {
                 .await;
             }
             Command::Remove(id) => {
+                // First, so that every thread has let go when this is answered.
+                self.forget(id);
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
-                self.let_go(id);
+                self.ledger.expel(id);
                 self.note(EventKind::Removed, Some(id), "removed");
             }
             Command::Replace(slot, id) => {
@@ -199,13 +201,20 @@ impl Keeper {
         Ok(())
     }
 
-    /// Lets go of the disk of a member that has no place. What is under way on it may hold it for a
-    /// while longer.
-    fn let_go(&self, id: MemberId) {
+    /// Lets go of the disk of a member that was to join, and has no place.
+    fn turn_away(&self, id: MemberId) {
         let now = self.configuration.borrow();
         if now.seat_of(id).is_none() && !now.spares.contains(&id) {
             self.ledger.expel(id);
-            self.shards.iter().for_each(|shard| shard.forget(id));
+            self.forget(id);
+        }
+    }
+
+    /// Has all shards let go of a member's disk. What is under way on it may hold it for a while
+    /// longer.
+    fn forget(&self, id: MemberId) {
+        if let Some(known) = self.known(id) {
+            self.home.post.to_all(|| ToShard::Forget(known.clone()));
         }
     }
 

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use io::Ticket;
 
 use super::{Scratch, Shard};
-use crate::member::MemberId;
 use crate::message::{Message, ToKeeper, ToShard};
 use crate::view::View;
 
@@ -47,18 +46,16 @@ impl Shard {
                 let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
                 mark.set(mark.get().max(below));
             }
+            ToShard::Forget(known) => {
+                // The same member may have been introduced anew meanwhile.
+                self.members.borrow_mut().retain(|_, member| !member.is(&known));
+            }
             ToShard::Quiesce => {
                 self.quiescing.set(true);
                 self.emptied.raise();
             }
             ToShard::End => self.stop(),
         }
-    }
-
-    /// Lets go of a member that has no seat, and so of its disk. The reverse of `introduce`, and as
-    /// immediate: the same member may be introduced again at once.
-    pub(crate) fn forget(&self, id: MemberId) {
-        self.members.borrow_mut().remove(&id);
     }
 
     /// Wakes those whose members are overdue. Apart from everything that can wait for a member.

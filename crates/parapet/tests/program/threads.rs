@@ -80,10 +80,10 @@ fn members_are_lost_and_rebuilt_under_load_on_three_threads() {
     let array = world.settle();
     assert_eq!(array["state"], "healthy", "{array}");
     assert!(world.content() == data);
-    world.fio("150M");
+    world.fio("0", "150M", 1);
     // Back comes one that failed: what it missed is copied, by the threads that own it.
     world.order(&["fail", "tank", "2"]);
-    world.fio("150M");
+    world.fio("0", "150M", 1);
     world.order(&["re-add", "tank", "m2"]);
     world.settle();
     world.order(&["scrub", "tank", "check"]);
