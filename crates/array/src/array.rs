@@ -16,7 +16,7 @@ use crate::assemble::{Assembly, Joined};
 use crate::bounds::Bounds;
 use crate::decisions::{Decisions, Local};
 use crate::durable::CacheMode;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::front::{Blueprint, Front};
 use crate::keeper::{Command, Keeper, Start};
 use crate::marks::Intent;
@@ -345,21 +345,46 @@ impl Array {
     /// Refuses writes, or takes them again.
     ///
     /// # Errors
-    /// Refused if the array is broken.
+    /// Refused if the array is broken, or what is held in memory cannot be written out.
     pub async fn set_read_only(&self, read_only: bool) -> Result<()> {
-        let mode = if read_only { Mode::ReadOnly } else { Mode::ReadWrite };
-        self.inner.keeper.command(Command::SetMode(mode)).await
+        let inner = &self.inner;
+        if !read_only {
+            return inner.keeper.command(Command::SetMode(Mode::ReadWrite)).await;
+        }
+        // What is acknowledged must be on the members before they take no more.
+        let shard = inner.fronts[0].shard();
+        shard.shut_caches(true);
+        let result = match self.write_back().await {
+            Ok(()) => inner.keeper.command(Command::SetMode(Mode::ReadOnly)).await,
+            failure => failure,
+        };
+        shard.shut_caches(false);
+        result
+    }
+
+    /// Writes out what is held in memory, and flushes; nothing in the other cache modes.
+    async fn write_back(&self) -> Result<()> {
+        if self.inner.blueprint.cache != CacheMode::Writeback {
+            return Ok(());
+        }
+        let done = self.inner.fronts[0].flush(io::Class::Foreground).await;
+        done.result.map_err(|error| {
+            let what = "what is in the write-back cache could not be written out";
+            Error::new(ErrorKind::DataLost, what).because(error)
+        })
     }
 
     /// Stops: refuses new requests, lets those under way end, flushes, marks the members clean.
     ///
     /// # Errors
-    /// If the members could not be marked clean; the array is stopped all the same.
+    /// If the members could not be marked clean, or what was held in memory could not be written
+    /// out; the array is stopped all the same.
     pub async fn stop(&self) -> Result<()> {
         let inner = &self.inner;
         inner.keeper.quiesce().await;
+        let written = self.write_back().await;
         inner.keeper.forget_holders();
-        let result = inner.keeper.stop().await;
+        let result = written.and(inner.keeper.stop().await);
         let post = &inner.fronts[0].shard().post;
         post.to_all(|| ToShard::End);
         post.flush();
@@ -391,6 +416,7 @@ impl Array {
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),
             last_scrub: keeper.last_scrub.borrow().clone(),
+            cached_bytes: keeper.cached_bytes(),
             requests_in_flight: keeper.requests(),
         }
     }
@@ -400,7 +426,11 @@ impl Array {
 fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let (facts, geometry) = (assembly.facts(), &assembly.geometry);
     let mut limits = limits(geometry, &assembly.members, assembly.configuration.mode);
-    limits.volatile &= host.cache == CacheMode::None;
+    limits.volatile = match host.cache {
+        CacheMode::None => limits.volatile,
+        CacheMode::Sync => false,
+        CacheMode::Writeback => true,
+    };
     let known = |joined: &Joined| {
         let bad = joined.bad.clone();
         Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)

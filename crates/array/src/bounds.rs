@@ -11,6 +11,12 @@ pub struct Bounds {
     pub unit_bytes: u64,
     /// Memory of one shard for parity and for what must be read to compute it.
     pub scratch_bytes: u64,
+    /// Memory of one shard for writes that are acknowledged and not on the members: cache mode
+    /// `writeback`.
+    pub cache_bytes: u64,
+    /// Such a write goes to the members after so long, if nothing sends it there before: long
+    /// enough for a slow sequential writer to fill a stripe, short enough that little is at risk.
+    pub cache_linger: Duration,
     /// Unused buffers that are kept for the next request.
     pub keep_bytes: usize,
     /// The largest operation sent to a member.
@@ -36,6 +42,8 @@ impl Default for Bounds {
             units: 64,
             unit_bytes: 1 << 20,
             scratch_bytes: 32 << 20,
+            cache_bytes: 64 << 20,
+            cache_linger: Duration::from_secs(1),
             keep_bytes: 16 << 20,
             member_op_bytes: 1 << 20,
             deadline: Duration::from_secs(30),

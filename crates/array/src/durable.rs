@@ -24,6 +24,8 @@ pub enum CacheMode {
     None,
     /// When it is durable: for clients that never flush.
     Sync,
+    /// When the engine's memory has it; a flush writes it out and makes it durable.
+    Writeback,
 }
 
 /// The flushes of a shard, numbered as they begin.

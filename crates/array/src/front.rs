@@ -135,7 +135,7 @@ impl Front {
         let front = self.clone();
         std::future::poll_fn(move |cx| {
             let poll = front.tasks.poll(cx);
-            if front.shard.has_ended() { Poll::Ready(()) } else { poll }
+            if front.shard.is_stopping() { Poll::Ready(()) } else { poll }
         })
     }
 
@@ -159,7 +159,7 @@ impl Front {
             return Completion::ready(Done::ok(op.work));
         }
         match op.work {
-            Work::Flush => self.submit_flush(op),
+            Work::Flush => self.flush(op.class),
             Work::Read(bufs) => self.submit_read(op.offset, op.class, bufs),
             _ => self.submit_ranges(op),
         }
@@ -177,15 +177,15 @@ impl Front {
         self.limits.check(op)
     }
 
-    fn submit_flush(&self, op: Op) -> Completion<Done> {
+    /// Flushes every shard, also when the array is to stop.
+    pub(crate) fn flush(&self, class: io::Class) -> Completion<Done> {
         let shard = &self.shard;
         let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
         for to in 0..shard.count {
             let from = Origin { shard: shard.index, request, part: to as u32 };
-            let action = Action::Flush;
+            let action = Action::Flush { after: 0 };
             let merged = Vec::new();
-            let unit =
-                Unit { offset: 0, len: 0, action, fua: false, class: op.class, from, merged };
+            let unit = Unit { offset: 0, len: 0, action, fua: false, class, from, merged };
             shard.dispatch(to, unit);
         }
         completion

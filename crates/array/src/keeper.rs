@@ -284,6 +284,11 @@ impl Keeper {
         self.known.borrow().get(&id).cloned()
     }
 
+    /// Bytes that are acknowledged and not on the members, on all threads.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.loads.iter().map(|load| load.cached_bytes.get()).sum()
+    }
+
     /// Remembers a new member.
     pub(crate) fn introduce(&self, member: Introduction) {
         self.known.borrow_mut().insert(member.id, member);

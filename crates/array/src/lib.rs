@@ -49,6 +49,7 @@ mod upkeep;
 mod view;
 mod watch;
 mod write;
+mod writeback;
 mod zero;
 
 pub use array::{Array, Host, Newcomer};

@@ -29,6 +29,11 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed) - by, Ordering::Relaxed);
     }
 
+    /// Says how many there are now, on the thread that counts.
+    pub(crate) fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

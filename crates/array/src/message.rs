@@ -28,6 +28,8 @@ pub enum ToShard {
     Close,
     /// The membership has changed; go on.
     Open(Arc<Configuration>),
+    /// Take nothing into the write-back cache from now on, or take in again: matched.
+    ShutCache(bool),
     /// A mark is durable, or could not be made so.
     Marked {
         /// From [`ToKeeper::Mark`].

@@ -39,6 +39,7 @@ use crate::unit::{Action, Ended, Gain, Origin, Queue, Requests, Unit};
 use crate::upkeep::{Report, Task, Upkeep};
 use crate::view::View;
 use crate::watch::Watch;
+use crate::writeback::{self, Cache};
 
 mod tend;
 
@@ -74,6 +75,7 @@ pub(crate) struct Shard {
     pub(crate) balancer: Balancer,
     pub(crate) requests: Requests,
     pub(crate) flushes: Flushes,
+    pub(crate) cache: Cache,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
@@ -106,6 +108,9 @@ pub(crate) struct Scratch {
     pub(crate) outgoing: Vec<crate::rows::Outgoing>,
     pub(crate) parts: crate::read::Parts,
     pub(crate) chosen: Vec<layout::Place>,
+    /// What the cache held of a range when its read began, and room to sort it.
+    pub(crate) held: Vec<writeback::held::Piece>,
+    pub(crate) order: Vec<(u64, u64)>,
 }
 
 /// The local [`Intent`]: asks the keeper by message.
@@ -150,6 +155,7 @@ impl Shard {
             count: blueprint.loads.len(),
             pool: Pool::new(setup.bounds.keep_bytes),
             scratch: Budget::new(setup.bounds.scratch_bytes),
+            cache: Cache::new(setup.bounds.cache_bytes),
             setup,
             locks: Rc::default(),
             gate: Gate::default(),
@@ -186,6 +192,12 @@ impl Shard {
         tasks.spawn(async move { shard.tend_marks().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
+        if self.setup.cache == CacheMode::Writeback {
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.mind_waiting().await });
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.mind_age().await });
+        }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_quiescence().await });
         let shard = Rc::clone(self);
@@ -218,6 +230,13 @@ impl Shard {
     }
 
     fn enqueue(&self, unit: Unit) {
+        if let Some(unit) = self.hold(unit) {
+            self.line_up(unit);
+        }
+    }
+
+    /// Puts a unit in the queue.
+    pub(crate) fn line_up(&self, unit: Unit) {
         self.queue.borrow_mut().push(unit);
         let worker = self.idle.borrow_mut().pop();
         if let Some(worker) = worker {
@@ -233,11 +252,6 @@ impl Shard {
     /// True if no new request is taken.
     pub(crate) fn is_quiescing(&self) -> bool {
         self.quiescing.get()
-    }
-
-    /// True once the array has stopped.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.stopping.get()
     }
 
     /// The handle on a member.
@@ -288,7 +302,7 @@ impl Shard {
     /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
     fn claim_for(&self, unit: &Unit) -> Option<Claim> {
         match unit.action {
-            Action::Read(_) | Action::Extents(_) | Action::Flush => None,
+            Action::Read(_) | Action::Extents(_) | Action::Flush { .. } => None,
             _ => Some(self.locks.claim(self.rows_of(unit.offset, unit.len))),
         }
     }
@@ -348,7 +362,12 @@ impl Shard {
 
     /// True if a client's bytes change.
     fn writes(&self, unit: &Unit) -> bool {
-        matches!(unit.action, Action::Write(_) | Action::Zero { .. } | Action::Discard)
+        match unit.action {
+            Action::Write(_) | Action::Zero { .. } | Action::Discard | Action::WriteOut(_) => true,
+            Action::Read(_) | Action::Extents(_) | Action::Flush { .. } | Action::Upkeep(_) => {
+                false
+            }
+        }
     }
 
     fn needs_marks(&self, unit: &Unit) -> bool {
@@ -358,24 +377,58 @@ impl Shard {
     async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
         let manner = self.manner(unit);
         let range = (unit.offset, unit.len);
+        let writes = self.writes(unit);
+        if unit.fua
+            && writes
+            && let Some(error) = self.cache.failure()
+        {
+            return (Gain::Nothing, Err(error));
+        }
         match &mut unit.action {
             Action::Read(bufs) => {
                 let mut bufs = std::mem::take(bufs);
-                let result = self.read(work, manner, range, &mut bufs).await;
+                let result = if self.look_at_held(work, range) {
+                    Ok(())
+                } else {
+                    self.read(work, manner, range, &mut bufs).await
+                };
+                self.lay_over(work, range.0, &mut bufs);
                 (Gain::Bytes(bufs), result)
             }
             Action::Write(bytes) => {
                 let result = self.write(work, manner, range, bytes).await;
+                self.overtake_held(range, &result);
                 (Gain::Nothing, result)
             }
-            Action::Zero { unmap } => (Gain::Nothing, self.zero(work, manner, range, *unmap).await),
-            Action::Discard => (Gain::Nothing, self.discard(work, manner, range).await),
+            Action::Zero { unmap } => {
+                let result = self.zero(work, manner, range, *unmap).await;
+                self.overtake_held(range, &result);
+                (Gain::Nothing, result)
+            }
+            Action::Discard => {
+                let result = self.discard(work, manner, range).await;
+                if self.setup.discard_zeroes {
+                    self.overtake_held(range, &result);
+                }
+                (Gain::Nothing, result)
+            }
+            Action::WriteOut(write_out) => {
+                (Gain::Nothing, self.carry_write_out(work, manner, *write_out).await)
+            }
             Action::Extents(found) => {
                 let mut found = std::mem::take(found);
+                self.look_at_held(work, range);
                 let result = self.extents(work, manner, range, &mut found).await;
+                writeback::tell_stored(&mut work.held, range.0, &mut found);
                 (Gain::Extents(found), result)
             }
-            Action::Flush => (Gain::Nothing, self.flush(work).await),
+            Action::Flush { after } => {
+                let result = match self.written_out(*after).await {
+                    Ok(()) => self.flush(work).await,
+                    failure => failure,
+                };
+                (Gain::Nothing, result)
+            }
             Action::Upkeep(upkeep) => {
                 let mut upkeep = upkeep.clone();
                 let result = self.upkeep(work, manner, range, &mut upkeep).await;
@@ -399,10 +452,18 @@ impl Shard {
         self.lists.borrow_mut().pop().unwrap_or_default()
     }
 
-    fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
-        if let Action::Write(mut list) = unit.action {
-            list.clear();
-            self.lists.borrow_mut().push(list);
+    /// Takes back an empty list.
+    pub(crate) fn keep_list(&self, mut list: Vec<SharedBuf>) {
+        list.clear();
+        self.lists.borrow_mut().push(list);
+    }
+
+    /// Tells who asked for a unit how it ended.
+    pub(crate) fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
+        match unit.action {
+            Action::Write(list) => self.keep_list(list),
+            Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
+            _ => {}
         }
         for to in unit.merged.drain(..) {
             self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });

@@ -44,6 +44,8 @@ pub struct Status {
     pub job: Option<JobStatus>,
     /// How the last scrub since the start ended.
     pub last_scrub: Option<ScrubResult>,
+    /// Memory of writes that are acknowledged and not on the members yet.
+    pub cached_bytes: u64,
     /// Requests under way.
     pub requests_in_flight: usize,
 }

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::member::Count;
 use crate::upkeep::Upkeep;
 use crate::write::Fresh;
+use crate::writeback::WriteOut;
 
 /// A piece of work for one shard.
 pub(crate) struct Unit {
@@ -45,8 +46,11 @@ pub(crate) enum Action {
     Discard,
     /// Tell what is stored.
     Extents(Vec<Extent>),
-    /// Make all that was written through this shard durable.
-    Flush,
+    /// Make all that was written through this shard durable; write-outs with lower numbers come
+    /// first.
+    Flush { after: u64 },
+    /// Write out what the cache has frozen.
+    WriteOut(WriteOut),
     /// Rebuild, resync, scrub.
     Upkeep(Upkeep),
 }
@@ -81,6 +85,8 @@ pub(crate) enum Gain {
 pub(crate) struct Load {
     /// Requests that came in there and have not ended.
     pub(crate) requests: Count,
+    /// Bytes that are acknowledged and not on the members.
+    pub(crate) cached_bytes: Count,
 }
 
 /// The requests that came in at one shard and have not ended.
@@ -178,9 +184,14 @@ impl Requests {
         }
     }
 
+    /// What this shard tells of its load.
+    pub(crate) fn load(&self) -> &Load {
+        &self.loads[self.shard]
+    }
+
     /// True if every request has ended.
     pub(crate) fn is_empty(&self) -> bool {
-        self.loads[self.shard].requests.get() == 0
+        self.load().requests.get() == 0
     }
 
     /// A unit has ended; the last one ends the request.
@@ -332,7 +343,7 @@ impl Queue {
 impl Unit {
     /// True if a write to this range must not overtake this unit.
     fn bars(&self, start: u64, end: u64) -> bool {
-        matches!(self.action, Action::Flush | Action::Upkeep(_))
+        matches!(self.action, Action::Flush { .. } | Action::Upkeep(_))
             || self.offset < end && start < self.offset + self.len
     }
 

@@ -302,8 +302,9 @@ impl MemberMap {
 }
 
 /// Appends an extent, joining it to the last one if they are of a kind.
-fn push(into: &mut Vec<Extent>, extent: Extent) {
+pub(crate) fn push(into: &mut Vec<Extent>, extent: Extent) {
     match into.last_mut() {
+        _ if extent.len == 0 => {}
         Some(last) if last.kind == extent.kind => last.len += extent.len,
         _ => into.push(extent),
     }

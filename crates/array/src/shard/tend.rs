@@ -30,12 +30,14 @@ impl Shard {
     fn handle(self: &Rc<Self>, message: ToShard) {
         match message {
             ToShard::Unit(unit) => self.enqueue(unit),
+            ToShard::ShutCache(shut) => self.cache.shut(shut),
             ToShard::Ended(ended) => self.end(ended),
             ToShard::Close => self.gate.close(),
             ToShard::Open(configuration) => {
                 let view = View::new(&configuration, |id| self.member(id));
                 *self.view.borrow_mut() = Rc::new(view);
                 self.gate.open();
+                self.cache.look_again();
             }
             ToShard::Marked { ticket, granted } => {
                 self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
@@ -113,10 +115,29 @@ impl Shard {
         self.post.to_keeper(ToKeeper::Quiesced { shard: self.index });
     }
 
+    /// True once the shard's tasks are to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Takes nothing into any shard's write-back cache, or takes in again: matched calls. To be
+    /// called where a flush is sent from, so that it is heard before it.
+    pub(crate) fn shut_caches(&self, shut: bool) {
+        for to in 0..self.count {
+            if to == self.index && shut {
+                // Units that are sent from here to here do not go by mail.
+                self.cache.shut(true);
+            } else {
+                self.post.to_shard(to, ToShard::ShutCache(shut));
+            }
+        }
+    }
+
     /// Lets the shard's tasks end once the queue is empty.
     pub(crate) fn stop(&self) {
         self.stopping.set(true);
         self.stirred.raise();
+        self.cache.look_again();
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }
