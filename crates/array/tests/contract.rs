@@ -4,6 +4,7 @@ mod world;
 
 use std::rc::Rc;
 
+use array::CacheMode;
 use array::create::NewArray;
 use io::Disk;
 use layout::{Layout, Level};
@@ -21,8 +22,12 @@ fn every_level_keeps_the_contract_healthy_and_degraded() {
         (Level::Raid10, 5),
         (Level::Raid35, 5),
     ] {
-        for lost in 0..2 {
-            let world = World::new(members, 24 << 20);
+        let modes = [CacheMode::None, CacheMode::Writeback];
+        for (lost, cache) in (0..2).flat_map(|lost| modes.map(|cache| (lost, cache))) {
+            let mut world = World::new(members, 24 << 20);
+            world.host.cache = cache;
+            // Little enough that writers wait for room.
+            world.host.bounds.cache_bytes = 256 << 10;
             let chunk = match level {
                 Level::Raid1 | Level::Linear => 0,
                 Level::Raid35 => 1024,

@@ -344,6 +344,7 @@ impl Director {
         }
         self.tell(|| format!("INCIDENT restart, under load: {under_load}"));
         node.stop().await.expect("an array stops");
+        stage.oracle.borrow_mut().keep_all();
         self.again(node).await;
         stage.paused.set(false);
         stage.stirred.raise();

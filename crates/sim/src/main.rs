@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use array::CacheMode;
 use layout::Level;
 use sim::options::{Options, Wish};
 use sim::rng::mix;
@@ -12,16 +13,21 @@ use sim::scenario;
 use sim::trace::Telling;
 
 const USAGE: &str = "\
-cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--verbose] [--marks]
+cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--cache C]
+          [--verbose] [--marks]
 
   SEED          run this one, and print its options and its hash
   --seeds A..B  run these
   --seconds N   run seeds from a fresh one on for so long (default: 10)
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N    so many shards
+  --cache C     only this cache mode: none, sync, writeback
   --verbose     tell the story, and every operation of every disk
   --marks       print how often each rare place was reached
 ";
+
+const CACHES: [(CacheMode, &str); 3] =
+    [(CacheMode::None, "none"), (CacheMode::Sync, "sync"), (CacheMode::Writeback, "writeback")];
 
 /// What was asked for.
 #[derive(Default)]
@@ -59,6 +65,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
                 let names = Level::ALL.map(Level::name).join(", ");
                 let unknown = format!("--level {name}: unknown; there are {names}");
                 request.wish.level = Some(level.ok_or(unknown)?);
+            }
+            "--cache" => {
+                let name = words.next().ok_or("--cache needs a mode")?;
+                let mode = CACHES.into_iter().find(|&(_, word)| word == name);
+                let unknown = format!("--cache {name}: there are none, sync, writeback");
+                request.wish.cache = Some(mode.ok_or(unknown)?.0);
             }
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
@@ -162,5 +174,7 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     println!("{failure}");
     let level = request.wish.level.map(|l| format!(" --level {}", l.name())).unwrap_or_default();
     let shards = request.wish.shards.map(|n| format!(" --shards {n}")).unwrap_or_default();
-    println!("replay: cargo sim {seed}{level}{shards} --verbose");
+    let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == request.wish.cache);
+    let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
+    println!("replay: cargo sim {seed}{level}{shards}{cache} --verbose");
 }

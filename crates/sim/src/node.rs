@@ -63,6 +63,7 @@ impl Node {
         host.bounds = self.shape.bounds;
         host.shards = self.shape.shards;
         host.check_reads = self.shape.check_reads;
+        host.cache = self.shape.cache;
         host
     }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use array::Bounds;
+use array::{Bounds, CacheMode};
 use io::{Limits, ZeroSupport};
 use layout::md::Version;
 use layout::{Layout, Level};
@@ -32,6 +32,8 @@ pub struct Shape {
     pub shards: usize,
     /// Parity is compared on each read.
     pub check_reads: bool,
+    /// When writes are acknowledged.
+    pub cache: CacheMode,
     /// The engine's limits.
     pub bounds: Bounds,
     /// Bytes of a region: small, so that each shard has some.
@@ -103,6 +105,8 @@ pub struct Wish {
     pub level: Option<Level>,
     /// So many shards.
     pub shards: Option<usize>,
+    /// Only this cache mode.
+    pub cache: Option<CacheMode>,
 }
 
 impl Options {
@@ -127,6 +131,12 @@ impl Options {
         }
         if let Some(shards) = wish.shards {
             outer.shards = shards;
+        }
+        let mut cache = Rng::stream(seed, "cache", 0);
+        draw_cache(&mut cache, &mut outer, wish.cache);
+        let mut inner = inner;
+        if let Some(inner) = &mut inner {
+            draw_cache(&mut cache, inner, wish.cache);
         }
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
@@ -191,6 +201,7 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
         bitmap_chunk: bitmap.then_some(4096 << rng.below(6)),
         shards: if rng.percent(60) { 1 } else { 3 },
         check_reads: rng.percent(15),
+        cache: CacheMode::None,
         bounds: draw_bounds(rng),
         region_bytes: rng.pick(&[32 << 10, 64 << 10, 64 << 20]),
     }
@@ -220,7 +231,17 @@ fn draw_bounds(rng: &mut Rng) -> Bounds {
         // To be failed for errors that were repaired is nothing that the budget could foresee.
         read_errors: u32::MAX,
         checkpoint_bytes: rng.pick(&[16 << 10, 128 << 10, 256 << 20]),
+        ..Bounds::default()
     }
+}
+
+/// The cache, from a stream of its own: the rest of a seed does not depend on it.
+fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
+    let (none, sync, writeback) = (CacheMode::None, CacheMode::Sync, CacheMode::Writeback);
+    let drawn = rng.weighted(&[(5, none), (1, sync), (4, writeback)]);
+    shape.cache = wish.unwrap_or(drawn);
+    shape.bounds.cache_bytes = rng.pick(&[8 << 10, 64 << 10, 64 << 20]);
+    shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
 }
 
 fn draw_build(rng: &mut Rng) -> Build {
@@ -262,6 +283,12 @@ impl fmt::Display for Shape {
         write!(f, ", {shards} shards, region {}", self.region_bytes)?;
         write!(f, ", superblock {}, bitmap {:?}", self.version, self.bitmap_chunk)?;
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
+        let Bounds { cache_bytes, cache_linger, .. } = self.bounds;
+        match self.cache {
+            CacheMode::None => {}
+            CacheMode::Sync => write!(f, ", each write flushed")?,
+            CacheMode::Writeback => write!(f, ", write-back {cache_bytes} for {cache_linger:?}")?,
+        }
         let Bounds { units, unit_bytes, scratch_bytes, member_op_bytes, .. } = self.bounds;
         let Bounds { job_units, checkpoint_bytes, deadline, .. } = self.bounds;
         write!(f, ", units {units} of {unit_bytes}, scratch {scratch_bytes}")?;

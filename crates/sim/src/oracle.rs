@@ -18,6 +18,10 @@
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!
+//! - An array with a volatile cache of its own is *forgetful*: if its host dies, a sector may hold any
+//!   value that was current since what is durable: since the last flush that was answered, as of
+//!   when it began. So what is superseded is kept until something that came after it is durable.
+//!
 //! Time here is a counter of calls: every begin and end is a moment of its own.
 
 use std::collections::BTreeMap;
@@ -35,6 +39,8 @@ struct Candidate {
     ended: u64,
     /// When it was superseded; [`OPEN`] while it may still be there.
     superseded: u64,
+    /// Something that came after it is durable: it never comes back.
+    buried: bool,
     /// The write it belongs to, named by when it began.
     write: u64,
 }
@@ -94,15 +100,25 @@ pub struct Oracle {
     now: u64,
     writes: BTreeMap<Request, Under>,
     reads: BTreeMap<Request, Under>,
+    /// What is acknowledged and not flushed may be gone after a crash.
+    forgetful: bool,
+    /// When the host last died.
+    crashed: u64,
 }
 
 impl Oracle {
     /// An array of `bytes` that holds zeros, or something that nobody knows.
     pub fn new(bytes: u64, zeros: bool) -> Oracle {
         let value = if zeros { Held::Known(Value::ZERO) } else { Held::Unknown };
-        let first = Candidate { value, ended: 0, superseded: OPEN, write: 0 };
+        let first = Candidate { value, ended: 0, superseded: OPEN, buried: false, write: 0 };
         let sectors = vec![vec![first]; (bytes / SECTOR) as usize];
-        Oracle { sectors, now: 1, writes: BTreeMap::new(), reads: BTreeMap::new() }
+        let (writes, reads) = (BTreeMap::new(), BTreeMap::new());
+        Oracle { sectors, now: 1, writes, reads, forgetful: false, crashed: 0 }
+    }
+
+    /// Says whether a crash may take back what was acknowledged and not flushed.
+    pub fn set_forgetful(&mut self, forgetful: bool) {
+        self.forgetful = forgetful;
     }
 
     fn tick(&mut self) -> u64 {
@@ -121,7 +137,8 @@ impl Oracle {
                 Put::Zeros => Held::Known(Value::ZERO),
                 Put::Anything => Held::Unknown,
             };
-            let new = Candidate { value, ended: OPEN, superseded: OPEN, write: begun };
+            let new =
+                Candidate { value, ended: OPEN, superseded: OPEN, buried: false, write: begun };
             self.sectors[at as usize].push(new);
         }
         self.writes.insert(request, Under { sector, count, begun });
@@ -140,11 +157,11 @@ impl Oracle {
         }
     }
 
-    /// A write was acknowledged.
-    pub fn acknowledge(&mut self, request: Request) {
+    /// A write was acknowledged; `durable` if it was asked to be.
+    pub fn acknowledge(&mut self, request: Request, durable: bool) {
         let now = self.tick();
         let under = self.writes.remove(&request).expect("a write ends once");
-        let oldest = self.oldest_read();
+        let (oldest, durable) = (self.oldest_read(), durable || !self.forgetful);
         for at in under.sector..under.sector + under.count {
             let candidates = &mut self.sectors[at as usize];
             for candidate in candidates.iter_mut() {
@@ -152,9 +169,10 @@ impl Oracle {
                     candidate.ended = now;
                 } else if candidate.ended < under.begun {
                     candidate.superseded = candidate.superseded.min(now);
+                    candidate.buried |= durable;
                 }
             }
-            candidates.retain(|candidate| candidate.superseded >= oldest);
+            forget(candidates, oldest);
         }
     }
 
@@ -190,6 +208,35 @@ impl Oracle {
             self.leave(&under, now);
         }
         self.reads.clear();
+        self.crashed = now;
+        for candidate in self.sectors.iter_mut().flatten().filter(|c| !c.buried) {
+            candidate.superseded = OPEN;
+        }
+    }
+
+    /// A flush begins: the moment to name when it is answered.
+    pub fn flush(&mut self) -> u64 {
+        self.tick()
+    }
+
+    /// A flush that began then was answered: what was acknowledged before is durable.
+    pub fn flushed(&mut self, begun: u64) {
+        if !self.forgetful {
+            return;
+        }
+        let oldest = self.oldest_read();
+        for candidates in &mut self.sectors {
+            for candidate in candidates.iter_mut() {
+                candidate.buried |= candidate.superseded < begun;
+            }
+            forget(candidates, oldest);
+        }
+    }
+
+    /// The array was stopped in order: all that was acknowledged is durable.
+    pub fn keep_all(&mut self) {
+        let now = self.flush();
+        self.flushed(now);
     }
 
     /// A read begins.
@@ -223,10 +270,11 @@ impl Oracle {
     fn check_values(&mut self, request: Request, values: &[Value]) -> Result<(), Violation> {
         let now = self.tick();
         let under = self.reads.remove(&request).expect("a read ends once");
+        let kept = if self.forgetful { self.crashed } else { OPEN };
         for (at, &seen) in values.iter().enumerate() {
             let sector = under.sector + at as u64;
             let candidates = &mut self.sectors[sector as usize];
-            if let Err(allowed) = settle(candidates, seen, under.begun, now) {
+            if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept) {
                 return Err(Violation { sector, seen, allowed });
             }
         }
@@ -244,12 +292,17 @@ impl Oracle {
     }
 }
 
-/// Takes in that a read from `begun` to `now` saw a value.
+/// Lets go of candidates that no read under way, and none after a crash, can see.
+fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64) {
+    candidates.retain(|candidate| candidate.superseded >= oldest_read || !candidate.buried);
+}
+
+/// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the members.
 fn settle(
     candidates: &mut [Candidate],
     seen: Value,
-    begun: u64,
-    now: u64,
+    (begun, now): (u64, u64),
+    kept: u64,
 ) -> Result<(), Vec<String>> {
     let possible = |candidate: &Candidate| candidate.superseded >= begun;
     let known = |candidate: &&mut Candidate| candidate.value == Held::Known(seen);
@@ -274,6 +327,7 @@ fn settle(
     if ended < begun {
         for other in candidates.iter_mut().filter(|c| c.write != write && c.ended < begun) {
             other.superseded = other.superseded.min(now);
+            other.buried |= ended.max(other.ended) <= kept;
         }
     }
     Ok(())
@@ -302,7 +356,7 @@ mod tests {
         let bytes = bytes(&oracle, a);
         assert!(sees(&mut oracle, &[0; 512]) && sees(&mut oracle, &bytes), "both, under way");
         assert!(sees(&mut oracle, &[0; 512]), "still under way");
-        oracle.acknowledge(a);
+        oracle.acknowledge(a, false);
         assert!(sees(&mut oracle, &bytes));
         assert!(!sees(&mut oracle, &[0; 512]), "superseded");
     }
@@ -312,7 +366,7 @@ mod tests {
         let mut oracle = Oracle::new(4096, true);
         let read = oracle.read(0, 512);
         let a = oracle.write(0, 512, Put::Pattern);
-        oracle.acknowledge(a);
+        oracle.acknowledge(a, false);
         assert!(oracle.check(read, &[0; 512]).is_ok());
         assert!(!sees(&mut oracle, &[0; 512]));
     }
@@ -323,8 +377,8 @@ mod tests {
         let a = oracle.write(0, 512, Put::Pattern);
         let b = oracle.write(0, 512, Put::Pattern);
         let (in_a, in_b) = (bytes(&oracle, a), bytes(&oracle, b));
-        oracle.acknowledge(b);
-        oracle.acknowledge(a);
+        oracle.acknowledge(b, false);
+        oracle.acknowledge(a, false);
         assert!(!sees(&mut oracle, &[0; 512]));
         assert!(sees(&mut oracle, &in_b));
         assert!(!sees(&mut oracle, &in_a), "b was last: it stays so");
@@ -368,9 +422,50 @@ mod tests {
         let a = oracle.write(0, 1024, Put::Pattern);
         let mut both = vec![0; 1024];
         oracle.fill(a, &mut both);
-        oracle.acknowledge(a);
+        oracle.acknowledge(a, false);
         both.copy_within(512.., 0);
         let read = oracle.read(0, 1024);
         assert!(oracle.check(read, &both).is_err());
+    }
+
+    #[test]
+    fn what_was_not_flushed_may_be_forgotten() {
+        let mut oracle = Oracle::new(4096, true);
+        oracle.set_forgetful(true);
+        let writes = [0; 3].map(|_| {
+            let write = oracle.write(0, 512, Put::Pattern);
+            let bytes = bytes(&oracle, write);
+            oracle.acknowledge(write, false);
+            bytes
+        });
+        assert!(sees(&mut oracle, &writes[2]));
+        assert!(!sees(&mut oracle, &writes[1]), "while the host lives");
+        oracle.crash();
+        assert!(sees(&mut oracle, &writes[1]), "the second went to the members, the third did not");
+        assert!(!sees(&mut oracle, &writes[2]) && !sees(&mut oracle, &[0; 512]), "it stays so");
+        oracle.crash();
+        assert!(!sees(&mut oracle, &writes[0]), "whatever happens");
+    }
+
+    #[test]
+    fn what_was_flushed_or_asked_to_be_durable_is_not_forgotten() {
+        let mut oracle = Oracle::new(4096, true);
+        oracle.set_forgetful(true);
+        let a = oracle.write(0, 512, Put::Pattern);
+        let in_a = bytes(&oracle, a);
+        oracle.acknowledge(a, false);
+        let flush = oracle.flush();
+        let b = oracle.write(0, 512, Put::Pattern);
+        let in_b = bytes(&oracle, b);
+        oracle.acknowledge(b, false);
+        oracle.flushed(flush);
+        oracle.crash();
+        assert!(!sees(&mut oracle, &[0; 512]), "the first was flushed");
+        assert!(sees(&mut oracle, &in_a), "the second came after the flush began");
+        assert!(!sees(&mut oracle, &in_b));
+        let c = oracle.write(0, 512, Put::Pattern);
+        oracle.acknowledge(c, true);
+        oracle.crash();
+        assert!(!sees(&mut oracle, &in_a) && !sees(&mut oracle, &in_b));
     }
 }

@@ -11,6 +11,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use array::CacheMode;
 use array::status::SlotState;
 use io::{Clock, Disk, Op, Work};
 use layout::md::ByteMap;
@@ -72,7 +73,9 @@ async fn live(world: World, options: Options) {
     let outer = Rc::clone(&nodes[0]);
     let (capacity, stripe) = (outer.geometry().capacity(), outer.geometry().stripe_bytes());
     let zeros = options.build.fill == Fill::Zeros;
-    let stage = Stage::new(&world, &outer, Oracle::new(capacity, zeros));
+    let mut oracle = Oracle::new(capacity, zeros);
+    oracle.set_forgetful(options.outer.cache == CacheMode::Writeback);
+    let stage = Stage::new(&world, &outer, oracle);
     load(&stage, &nodes, &options, capacity, stripe).await;
     heal(&stage, &nodes, &options).await;
     let content = converged(&stage, &nodes).await;

@@ -319,7 +319,7 @@ impl Stage {
         self.end(name, &request, &done.result);
         let mut oracle = self.oracle.borrow_mut();
         let Err(error) = done.result else {
-            write.into_iter().for_each(|write| oracle.acknowledge(write));
+            write.into_iter().for_each(|write| oracle.acknowledge(write, request.fua));
             return Outcome::Answered;
         };
         let unwilling = matches!(request.kind, Kind::Zero { fast: true, .. });
@@ -334,6 +334,7 @@ impl Stage {
 
     async fn flush(&self, array: &array::Array, name: (usize, usize), request: Request) -> Outcome {
         self.begin(name, &request);
+        let begun = self.oracle.borrow_mut().flush();
         let Some(done) = self.answer(door(array, name).submit(Op::flush())).await else {
             return Outcome::Died;
         };
@@ -341,7 +342,7 @@ impl Stage {
         match done.result {
             Err(error) if Stage::is_stopping(&error) => return Outcome::Stopping,
             Err(error) => self.excuse(&request, &error),
-            Ok(()) => {}
+            Ok(()) => self.oracle.borrow_mut().flushed(begun),
         }
         Outcome::Answered
     }

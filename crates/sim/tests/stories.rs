@@ -7,8 +7,8 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::Mode;
 use array::status::SlotState;
+use array::{CacheMode, Mode};
 use io::{Completion, Disk, Done, Op, ZeroSupport};
 use layout::{Layout, Level, Slot};
 use sim::disk::SimDisk;
@@ -32,7 +32,9 @@ struct Play {
 
 /// An ordinary array of this level: 8 KiB chunks, quick disks that start as zeros.
 fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
-    let mut options = Options::draw(seed, Wish { level: Some(Level::Raid5), shards: Some(1) });
+    let cache = Some(CacheMode::None);
+    let wish = Wish { level: Some(Level::Raid5), shards: Some(1), cache };
+    let mut options = Options::draw(seed, wish);
     options.inner = None;
     let shape = &mut options.outer;
     (shape.layout, shape.members) = (layout, members);
@@ -131,7 +133,7 @@ impl Play {
 
     async fn settle(&self, (asked, completion): (Asked, Completion<Done>)) {
         completion.await.result.expect("within the budget of the level");
-        self.stage.oracle.borrow_mut().acknowledge(asked);
+        self.stage.oracle.borrow_mut().acknowledge(asked, false);
     }
 
     async fn spare(&self) -> array::MemberId {
