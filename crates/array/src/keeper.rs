@@ -91,6 +91,9 @@ pub(crate) struct Keeper {
     pub(crate) stirred: Signal,
     commands: RefCell<VecDeque<(Command, io::Ticket)>>,
     answers: Completions<Result<()>>,
+    /// How often a member was given a slot to be filled: a walk that began before must not speak
+    /// for whoever sits there now.
+    seatings: Cell<u64>,
     /// The membership is being changed: losses, commands and jobs take turns.
     changing: Cell<bool>,
     /// Somebody else has decided about this array: it is not ours to write any more.
@@ -165,6 +168,7 @@ impl Keeper {
             stirred: Signal::new(),
             commands: RefCell::default(),
             answers: Completions::new(),
+            seatings: Cell::new(0),
             changing: Cell::new(false),
             overtaken: Cell::new(false),
             deciding: Cell::new(false),

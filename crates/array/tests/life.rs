@@ -396,3 +396,28 @@ fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
     assert_eq!(array.status().redundancy_left, 0);
     assert_eq!(array.status().job.map(|job| job.kind), None::<JobKind>);
 }
+
+#[test]
+fn a_walk_for_one_member_says_nothing_of_the_next_in_its_slot() {
+    let world = world(Level::Raid1, 2, 0);
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 1 << 19, 1)).expect("healthy");
+    world.run(&array, array.stop()).expect("clean");
+    let array = world.start();
+    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    // The old member, which will come back, misses this.
+    world.write(&array, 0, &[7; 4096]).expect("degraded");
+    // The walk for a spare passes it, and takes a long rest there.
+    array.set_speed(1024, 1024);
+    let spare = world::FaultyDisk::new(MEMBER_BYTES) as Rc<dyn Disk>;
+    let spare = world.run(&array, array.add(spare, "spare")).expect("it is large enough");
+    world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
+    world.run(&array, array.fail(spare)).expect("it holds little yet");
+    let old = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
+    world.run(&array, array.remove(MemberId(0))).expect("it has failed");
+    world.run(&array, array.readd(old, "disk0")).expect("the bitmap knows what it missed");
+    array.set_speed(0, u64::MAX);
+    world.until(&array, whole);
+    world.run(&array, array.fail(MemberId(1))).expect("the other is whole");
+    assert_eq!(world.read(&array, 0, 4096).expect("one is left"), [7; 4096]);
+}

@@ -176,6 +176,7 @@ impl Keeper {
                     self.partial.borrow_mut().insert(id, ranges);
                     next.seats[slot.index()] =
                         Seat { member: Some(id), recovered: Some(first), twin: None };
+                    self.seated_anew();
                 })
                 .await;
             }
@@ -193,6 +194,7 @@ impl Keeper {
                 self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
                     next.seats[slot.index()].twin = Some((id, 0));
+                    self.seated_anew();
                 })
                 .await;
             }
@@ -298,17 +300,23 @@ impl Keeper {
             if still_empty && next.spares.contains(&spare) {
                 next.spares.retain(|&other| other != spare);
                 next.seats[slot] = Seat { member: Some(spare), recovered: Some(0), twin: None };
+                self.seated_anew();
             }
         })
         .await;
         true
     }
 
-    /// The member of a slot holds all that it should.
-    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId) {
+    /// A member was given a slot.
+    fn seated_anew(&self) {
+        self.seatings.set(self.seatings.get() + 1);
+    }
+
+    /// The member of a slot holds all that it should, if nobody was seated since the walk.
+    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, seating: u64) {
         self.change(|next| {
             let seat = &mut next.seats[slot.index()];
-            if seat.member == Some(id) {
+            if seat.member == Some(id) && self.seatings.get() == seating {
                 seat.recovered = None;
             }
         })

@@ -153,7 +153,7 @@ impl Keeper {
 
     /// Does one job from beginning to end.
     async fn labour(&self, (kind, task): (JobKind, Task)) {
-        let ranges = self.ranges_of(task);
+        let (ranges, seating) = (self.ranges_of(task), self.seatings.get());
         let started = self.clock.now();
         *self.job.borrow_mut() = Some(Job {
             kind,
@@ -165,9 +165,9 @@ impl Keeper {
             throttled: Duration::ZERO,
         });
         self.note(EventKind::JobStarted, None, describe(kind));
-        let walk = self.walk(task, &ranges).await;
+        let walk = self.walk(task, &ranges, seating).await;
         let finished = walk == Walk::Finished;
-        self.conclude(task, finished).await;
+        self.conclude(task, finished, seating).await;
         let job = self.job.borrow_mut().take().expect("set above, taken here only");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
             *self.last_scrub.borrow_mut() = Some(ScrubResult {
@@ -189,19 +189,18 @@ impl Keeper {
     }
 
     /// What follows when a walk has ended.
-    async fn conclude(&self, task: Task, finished: bool) {
+    async fn conclude(&self, task: Task, finished: bool, seating: u64) {
         match task {
             Task::Rebuild(slots) if finished => {
                 for slot in slots.iter() {
                     let member = self.configuration.borrow().seats[slot.index()].member;
                     if let Some(id) = member {
                         self.partial.borrow_mut().remove(&id);
-                        self.rebuilt(slot, id).await;
-                        self.note(
-                            EventKind::SpareActive,
-                            Some(id),
-                            format!("slot {slot} is whole"),
-                        );
+                        self.rebuilt(slot, id, seating).await;
+                        if self.configuration.borrow().in_sync().contains(slot) {
+                            let text = format!("slot {slot} is whole");
+                            self.note(EventKind::SpareActive, Some(id), text);
+                        }
                     }
                 }
                 self.clear_all_marks().await;
@@ -224,14 +223,14 @@ impl Keeper {
     }
 
     /// Walks over `ranges` in units, a few at a time.
-    async fn walk(&self, task: Task, ranges: &RangeSet) -> Walk {
+    async fn walk(&self, task: Task, ranges: &RangeSet, seating: u64) -> Walk {
         let step = self.home.upkeep_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let end = self.geometry.capacity();
         let mut flights: VecDeque<Flight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
         loop {
-            let intact = self.goes_on(task);
+            let intact = self.goes_on(task) && self.seatings.get() == seating;
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
                 // Whole stripes, up to the next border of a unit or region: one shard's work.
@@ -247,7 +246,8 @@ impl Keeper {
                 return if intact { Walk::Finished } else { Walk::Broken };
             };
             let (result, report) = flight.answer.await;
-            if result.is_err() {
+            // What was done for one member says nothing of another that has its slot now.
+            if result.is_err() || self.seatings.get() != seating {
                 // The walk ends when all of its units have: they hold locks.
                 for flight in flights {
                     let _ = flight.answer.await;

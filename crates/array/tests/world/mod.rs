@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Options, assemble};
 use array::create::{NewArray, create};
@@ -65,6 +66,10 @@ pub struct FaultyDisk {
     pub faults: RefCell<Vec<Fault>>,
     held: RefCell<Vec<(Ticket, Op)>>,
     answers: Completions<Done>,
+    /// How long each operation takes. It is done at once, and answered then.
+    pub delay: Cell<Duration>,
+    slow: RefCell<Vec<(Time, Ticket, Done)>>,
+    clock: RefCell<Option<Rc<JumpClock>>>,
     pub writes: Cell<u64>,
     pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
@@ -77,6 +82,9 @@ impl FaultyDisk {
             faults: RefCell::default(),
             held: RefCell::default(),
             answers: Completions::new(),
+            delay: Cell::default(),
+            slow: RefCell::default(),
+            clock: RefCell::default(),
             writes: Cell::new(0),
             flushes: Cell::new(0),
             reads: Cell::new(0),
@@ -89,6 +97,19 @@ impl FaultyDisk {
 
     pub fn is_holding(&self) -> usize {
         self.held.borrow().len()
+    }
+
+    /// When the next slow answer is due.
+    fn next(&self) -> Option<Time> {
+        self.slow.borrow().iter().map(|&(due, ..)| due).min()
+    }
+
+    /// Gives the slow answers that are due.
+    fn fire(&self, now: Time) {
+        let (due, rest) = self.slow.take().into_iter().partition(|&(due, ..)| due <= now);
+        *self.slow.borrow_mut() = rest;
+        let due: Vec<(Time, Ticket, Done)> = due;
+        due.into_iter().for_each(|(_, ticket, done)| self.answers.finish(ticket, done));
     }
 
     /// Answers what was held.
@@ -139,7 +160,16 @@ impl Disk for FaultyDisk {
             };
             return Completion::ready(Done::failed(op.work, Error::new(kind, "faulty disk")));
         }
-        self.disk.submit(op)
+        let mut completion = self.disk.submit(op);
+        if self.delay.get().is_zero() {
+            return completion;
+        }
+        let done = completion.take_ready().expect("a disk in memory answers at once");
+        let clock = self.clock.borrow();
+        let due = clock.as_ref().expect("a disk of a world").now() + self.delay.get();
+        let (ticket, completion) = self.answers.start();
+        self.slow.borrow_mut().push((due, ticket, done));
+        completion
     }
 
     fn limits(&self) -> Limits {
@@ -171,7 +201,10 @@ impl World {
         let clock = JumpClock::new();
         let mut host = Host::new(Rc::clone(&clock) as Rc<dyn Clock>);
         host.bounds.unit_bytes = 64 << 10;
-        let disks = (0..disks).map(|_| FaultyDisk::new(bytes)).collect();
+        let disks: Vec<_> = (0..disks).map(|_| FaultyDisk::new(bytes)).collect();
+        for disk in &disks {
+            *disk.clock.borrow_mut() = Some(Rc::clone(&clock));
+        }
         World { clock, disks, pool: Pool::new(1 << 20), host }
     }
 
@@ -218,9 +251,12 @@ impl World {
             if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
                 return value;
             }
-            if let Some(next) = self.clock.timers.next() {
-                self.clock.now.set(self.clock.now.get().max(next.0));
-                self.clock.timers.fire(next);
+            let slow = self.disks.iter().filter_map(|disk| disk.next());
+            if let Some(next) = self.clock.timers.next().into_iter().chain(slow).min() {
+                let now = Time(self.clock.now.get().max(next.0));
+                self.clock.now.set(now.0);
+                self.clock.timers.fire(now);
+                self.disks.iter().for_each(|disk| disk.fire(now));
             }
         }
         panic!("the array hangs");
