@@ -94,6 +94,9 @@ pub(crate) enum Cache {
     None,
     /// When they are durable on the members; flushes are shared
     Sync,
+    /// When they are in Parapet's memory, from where they go to the members in whole stripes; a
+    /// power cut, or a killed process, takes back what was not flushed, as with any disk's cache
+    Writeback,
 }
 
 /// How parity is computed.
@@ -126,6 +129,7 @@ impl RunFlags {
         host.cache = match self.cache {
             Cache::None => CacheMode::None,
             Cache::Sync => CacheMode::Sync,
+            Cache::Writeback => CacheMode::Writeback,
         };
         if let Some(seconds) = self.deadline {
             host.bounds.deadline = Duration::from_secs(seconds);
