@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::rc::Rc;
+use std::time::Duration;
 
 use io::{Clock, Disk};
 use layout::md::superblock::{CLEAN, RAID35_LEVEL};
@@ -26,6 +28,7 @@ use layout::{Family, Layout, Level};
 use crate::assemble::Candidate;
 use crate::assemble::sighting;
 use crate::bitmap::{Bits, Pages};
+use crate::bounds::Bounds;
 use crate::error::{Error, Result};
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::{Record, copy_pages};
@@ -71,6 +74,8 @@ pub struct NewArray {
     pub size_bytes: Option<u64>,
     /// What lies on the disks may be lost.
     pub overwrite: bool,
+    /// A disk that does not answer for so long has failed.
+    pub deadline: Duration,
 }
 
 impl NewArray {
@@ -86,6 +91,7 @@ impl NewArray {
             zeroed: false,
             size_bytes: None,
             overwrite: false,
+            deadline: Bounds::default().deadline,
         }
     }
 }
@@ -99,14 +105,14 @@ impl NewArray {
 pub async fn create(
     new: &NewArray,
     members: Vec<Candidate>,
-    clock: &dyn Clock,
+    clock: &Rc<dyn Clock>,
     random: &dyn Fn(&mut [u8]),
 ) -> Result<Facts> {
     let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
     let plan = plan(new, &limits)?;
-    let reach = Reach::patient();
+    let reach = Reach::within(Rc::clone(clock), new.deadline);
     let old = look_first(&reach, new, &members).await?;
-    let (records, bits) = draw_up(new, &plan, members, clock, random)?;
+    let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
 
     let work = records.iter().zip(&old).map(|(record, old)| async {
         write_structures(&reach, record, old, bits.as_ref())
@@ -128,7 +134,11 @@ pub async fn create(
 }
 
 fn failed(record: &Record, why: io::Error) -> Error {
-    let message = format!("{} could not be written; there is no array", record.name);
+    let late = match why.kind() {
+        io::ErrorKind::Timeout => "; what was sent to it may still land: wipe it before it is used",
+        _ => "",
+    };
+    let message = format!("{} could not be written; there is no array{late}", record.name);
     Error::refused(message).because(why)
 }
 
@@ -139,7 +149,7 @@ async fn look_first(
     members: &[Candidate],
 ) -> Result<Vec<Vec<layout::md::Signature>>> {
     for (index, member) in members.iter().enumerate() {
-        let same = |other: &&Candidate| std::rc::Rc::ptr_eq(&other.disk, &member.disk);
+        let same = |other: &&Candidate| Rc::ptr_eq(&other.disk, &member.disk);
         if let Some(other) = members[..index].iter().find(same) {
             let names = (&other.name, &member.name);
             return Err(Error::refused(format!("{} and {} are one disk", names.0, names.1)));
@@ -297,8 +307,10 @@ async fn zero_private(reach: &Reach, disk: &dyn Disk, map: &ByteMap) -> io::Resu
     let Some(area) = map.private.clone() else { return Ok(()) };
     let checksums = map.private_parts().map(|parts| parts.checksums);
     let table = checksums.map_or(area.end, |checksums| checksums.start);
-    if reach.zero(disk, area.clone(), true).await.is_ok() {
-        return Ok(());
+    match reach.zero(disk, area.clone(), true).await {
+        Ok(()) => return Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::Timeout => return Err(why),
+        Err(_) => {}
     }
     let headers_end = (area.start + HEADERS_BYTES).min(area.end);
     reach.zero(disk, area.start..table.max(headers_end), false).await

@@ -4,7 +4,9 @@
 //! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s
 //! business.
 
-use io::Disk;
+use std::rc::Rc;
+
+use io::{Clock, Disk};
 use layout::Layout;
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, FoundBadBlocks, ParseError, RawSuperblock, Signature,
@@ -15,6 +17,7 @@ use layout::private::{self, HEADERS_BYTES, PrivateHeader};
 use crate::assemble::shape;
 use crate::assemble::sighting;
 use crate::bitmap::Bits;
+use crate::bounds::Bounds;
 use crate::error::{Error, Result};
 use crate::ledger::Format;
 use crate::ledger::reach::Reach;
@@ -65,9 +68,9 @@ pub struct FoundBitmap {
 /// Looks at everything on a disk. Writes nothing.
 ///
 /// # Errors
-/// The disk cannot be read.
-pub async fn examine(disk: &dyn Disk) -> Result<Examination> {
-    let reach = Reach::patient();
+/// The disk cannot be read, or does not answer within [`Bounds::deadline`].
+pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examination> {
+    let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
     let unreadable = |why| Error::refused("the disk cannot be read").because(why);
     let bytes = disk.limits().bytes;
     let mut superblocks = Vec::new();

@@ -13,6 +13,10 @@ use layout::{Layout, Level};
 
 struct Still;
 
+fn clock() -> Rc<dyn Clock> {
+    Rc::new(Still)
+}
+
 impl Clock for Still {
     fn now(&self) -> Time {
         Time(0)
@@ -48,8 +52,8 @@ fn members_find_their_slots_in_any_order_and_by_any_name() {
     new.spares = 1;
     new.zeroed = true;
     let random = random();
-    let made = complete(create(&new, members.clone(), &Still, &*random)).unwrap().unwrap();
-    let found = complete(survey(members.clone())).unwrap();
+    let made = complete(create(&new, members.clone(), &clock(), &*random)).unwrap().unwrap();
+    let found = complete(survey(members.clone(), &clock())).unwrap();
     let group = found.arrays.get(&made.uuid).expect("it was created");
     assert_eq!((group.candidates.len(), group.name.as_str()), (6, "vault"));
 
@@ -80,7 +84,7 @@ fn a_reader_may_be_asked_for() {
     let members = members(2);
     let new = NewArray::new("data", Layout::Raid1, 0);
     let random = random();
-    complete(create(&new, members.clone(), &Still, &*random)).unwrap().unwrap();
+    complete(create(&new, members.clone(), &clock(), &*random)).unwrap().unwrap();
     let options = Options { read_only: true, ..Options::default() };
     let assembling = assemble(members, &options, Rc::new(Still), Rc::clone(&random));
     let assembly = complete(assembling).unwrap().unwrap();

@@ -54,6 +54,10 @@ impl Disk for Watched {
 
 struct Still;
 
+fn clock() -> Rc<dyn Clock> {
+    Rc::new(Still)
+}
+
 impl Clock for Still {
     fn now(&self) -> Time {
         Time(0)
@@ -83,7 +87,7 @@ fn make(new: &NewArray, disks: &[Rc<Watched>]) -> array::Result<Facts> {
     let random = |bytes: &mut [u8]| {
         bytes.iter_mut().for_each(|byte| *byte = seed.replace(seed.get().wrapping_add(37)));
     };
-    complete(create(new, members, &Still, &random)).expect("nothing waits")
+    complete(create(new, members, &clock(), &random)).expect("nothing waits")
 }
 
 fn refusal(new: &NewArray, disks: &[Rc<Watched>]) -> String {
@@ -116,7 +120,7 @@ fn every_layout_is_written_within_its_byte_map_and_examined() {
                 let facts =
                     make(&new, &disks).unwrap_or_else(|error| panic!("{layout:?}: {error}"));
                 for (index, disk) in disks.iter().enumerate() {
-                    let found = complete(examine(&**disk)).unwrap().unwrap();
+                    let found = complete(examine(&**disk, &clock())).unwrap().unwrap();
                     let [superblock] = &found.superblocks[..] else { panic!("one superblock") };
                     assert_eq!(superblock.layout, Ok(layout));
                     let map = superblock.map.clone().unwrap().unwrap();
@@ -149,7 +153,7 @@ fn a_new_superblock_says_what_every_kernel_accepts() {
     disks[3].mem.peek(4096, &mut bytes);
     assert_eq!(bytes[200..208], [1, 0, 0, 0, 0, 0, 0, 0], "events are not 0");
     assert_eq!(bytes[224..256], [0; 32], "no block size");
-    let found = complete(examine(&*disks[3])).unwrap().unwrap().superblocks.remove(0);
+    let found = complete(examine(&*disks[3], &clock())).unwrap().unwrap().superblocks.remove(0);
     assert_eq!(found.format, Format::Md(Version::V1_2));
     let superblock = found.superblock.unwrap();
     assert_eq!((superblock.own_role(), superblock.dev_number), (Role::Spare, 3));
@@ -162,7 +166,7 @@ fn a_new_superblock_says_what_every_kernel_accepts() {
     new.spares = 0;
     new.zeroed = true;
     make(&new, &disks).unwrap();
-    let found = complete(examine(&*disks[0])).unwrap().unwrap().superblocks.remove(0);
+    let found = complete(examine(&*disks[0], &clock())).unwrap().unwrap().superblocks.remove(0);
     assert_eq!(found.superblock.unwrap().resync_offset, CLEAN);
     assert_eq!(found.bitmap.unwrap().dirty, 0);
 }
@@ -178,7 +182,7 @@ fn an_error_at_any_write_leaves_nothing_that_looks_like_an_array() {
         disks[1].patience.set(patience);
         says(&refusal(&new, &disks), &["disk1 could not be written", "no array", "tired disk"]);
         for disk in &disks {
-            let found = complete(examine(&**disk)).unwrap().unwrap();
+            let found = complete(examine(&**disk, &clock())).unwrap().unwrap();
             assert!(found.superblocks.is_empty(), "after {patience} writes: {found:?}");
         }
     }
@@ -195,7 +199,7 @@ fn what_lies_on_a_disk_is_lost_only_with_permission() {
     new.overwrite = true;
     make(&new, &disks).unwrap();
     let names = |disk: &Watched| {
-        let found = complete(examine(disk)).unwrap().unwrap();
+        let found = complete(examine(disk, &clock())).unwrap().unwrap();
         found.signatures.iter().map(|signature| signature.name).collect::<Vec<_>>()
     };
     assert_eq!(names(&disks[1]), ["linux_raid_member"], "the old ones are wiped");

@@ -3,12 +3,14 @@
 mod world;
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::NewArray;
+use array::assemble::{Options, survey};
+use array::create::{NewArray, create};
+use array::examine::examine;
 use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
-use io::{Disk, Op};
+use io::{Clock, Disk, Op};
 use layout::{Layout, Level};
 use world::{Fault, FaultyDisk, World, pattern};
 
@@ -115,4 +117,38 @@ fn the_disk_of_a_member_that_is_removed_or_refused_is_let_go() {
         world.run(&array, array.add(new.clone(), "new")).expect_err("it is broken");
         world.until(&array, |_| handles(&new) == 0);
     }
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
+    let world = World::new(3, 6 << 20);
+    let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
+    let layout = Layout::default_for(Level::Raid5, 3);
+    let deadline = Duration::from_secs(7);
+    let new = NewArray { zeroed: true, deadline, ..NewArray::new("tank", layout, 16 << 10) };
+    let make = || world.wait(create(&new, world.candidates(0..3), &clock, &world::random));
+    let begun = clock.now();
+    // It hangs from the start, and before the first write.
+    world.disks[2].break_with(Fault::Hung);
+    let error = make().expect_err("it does not answer").to_string();
+    assert!(error.contains("disk2") && error.contains("7 s"), "{error}");
+    let wrote: u64 = world.disks.iter().map(|disk| disk.writes.get()).sum();
+    assert_eq!(wrote, 0, "nothing was written to the others");
+    world.disks[2].release();
+    world.disks[2].break_with(Fault::HungWrites);
+    let error = make().expect_err("it does not answer").to_string();
+    assert!(error.contains("disk2") && error.contains("may still land"), "{error}");
+    assert!(clock.now() - begun < Duration::from_secs(60), "in time");
+    world
+        .wait(examine(&*world.disks[0], &clock))
+        .map(|found| {
+            assert!(found.superblocks.is_empty(), "there is no array");
+        })
+        .expect("it can be read");
+    // Nor those who look for arrays.
+    world.disks[2].break_with(Fault::Hung);
+    world.wait(examine(&*world.disks[2], &clock)).expect_err("it does not answer");
+    let survey = world.wait(survey(world.candidates(0..3), &clock));
+    let hung = survey.others.iter().find(|(candidate, _)| candidate.name == "disk2");
+    assert!(hung.expect("it is named").1.contains("no answer"), "{:?}", hung.map(|h| &h.1));
 }

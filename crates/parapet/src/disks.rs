@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use array::Array;
-use io::Disk;
+use array::{Array, Bounds};
+use io::{Clock, Disk, Done, Op};
 use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, Options, Spawner};
 
+use crate::daemon::first;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
@@ -35,19 +36,37 @@ pub(crate) struct Opened {
     pub(crate) file: Option<Rc<FileDisk>>,
     /// The serial number of the device.
     pub(crate) serial: Option<String>,
+    /// For those who wait for its answers.
+    pub(crate) clock: Rc<dyn Clock>,
 }
 
 impl Opened {
     /// An open file or device.
-    pub(crate) fn file(path: &Path, file: Rc<FileDisk>) -> Opened {
+    pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Opened {
         let (path, serial) = (path.to_owned(), serial(path));
-        Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial }
+        Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial, clock: on.clock() }
     }
 
     /// An array, to be a member of another.
-    pub(crate) fn array(array: &Array) -> Opened {
+    pub(crate) fn array(array: &Array, on: &Spawner) -> Opened {
         let path = PathBuf::from(format!("{ARRAY}{}", array.name()));
-        Opened { path, disk: Rc::new(array.clone()), file: None, serial: None }
+        let clock = on.clock();
+        Opened { path, disk: Rc::new(array.clone()), file: None, serial: None, clock }
+    }
+
+    /// The answer to an operation.
+    ///
+    /// # Errors
+    /// The disk's own, or that it did not answer in time; then the operation may still land.
+    pub(crate) async fn ask(&self, op: Op) -> io::Result<Done> {
+        let deadline = Bounds::default().deadline;
+        let alarm = self.clock.sleep_until(self.clock.now() + deadline);
+        let answer = self.disk.submit(op);
+        let Some(done) = first(answer, alarm).await else {
+            let context = format!("{}, after {} s", self.path.display(), deadline.as_secs());
+            return Err(io::Error::new(io::ErrorKind::Timeout, context));
+        };
+        done.result.clone().map(|()| done)
     }
 
     /// Its size.
@@ -77,7 +96,7 @@ fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened
     let deadline = Instant::now() + LETTING_GO;
     loop {
         let error = match FileDisk::open(path, options, on) {
-            Ok(file) => return Ok(Opened::file(path, file)),
+            Ok(file) => return Ok(Opened::file(path, file, on)),
             Err(error) => error,
         };
         let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
@@ -96,7 +115,7 @@ fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened
 /// Says what is in the way.
 pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
     let file = FileDisk::open(path, options, on)?;
-    Ok(Opened::file(path, file))
+    Ok(Opened::file(path, file, on))
 }
 
 /// Refuses if two paths lead to the same disk.

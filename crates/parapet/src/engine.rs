@@ -238,7 +238,7 @@ pub(crate) async fn start(
 /// A member as people know it.
 pub(crate) async fn know(opened: &Opened) -> Known {
     // Only a name is looked for: what cannot be read has none.
-    let found = array::examine::examine(&*opened.disk).await.ok();
+    let found = array::examine::examine(&*opened.disk, &opened.clock).await.ok();
     let superblock = found
         .and_then(|found| found.superblocks.into_iter().find_map(|found| found.superblock.ok()));
     Known {

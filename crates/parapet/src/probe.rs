@@ -15,7 +15,7 @@ use crate::failure::{Failure, Id, Result};
 /// # Errors
 /// What cannot be read cannot be called empty.
 pub(crate) async fn signatures(opened: &Opened) -> Result<Vec<SignatureView>> {
-    let found = array::examine::examine(&*opened.disk).await.map_err(|error| {
+    let found = array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
         let message = format!("{}: {error}", opened.path.display());
         Failure::new(Id::Input, message, "see the system's log for the disk's errors")
     })?;

@@ -95,11 +95,10 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
 
 async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
     let buf = Pool::new(0).take(len as usize);
-    let done = opened.disk.submit(Op::read(offset, buf)).await;
-    if let Err(error) = &done.result {
+    let done = opened.ask(Op::read(offset, buf)).await.map_err(|error| {
         let message = format!("no copy can be made of what is there: {error}");
-        return Err(Failure::new(Id::Input, message, "see the system's log for the disk's errors"));
-    }
+        Failure::new(Id::Input, message, "see the system's log for the disk's errors")
+    })?;
     Ok(done.into_buf().to_vec())
 }
 

@@ -103,7 +103,7 @@ impl Node {
             overwrite: true,
             ..NewArray::new(&self.name, shape.layout, shape.chunk_bytes)
         };
-        let facts = create(&new, candidates, &*clock, &*self.random()).await?;
+        let facts = create(&new, candidates, &clock, &*self.random()).await?;
         self.world.tell(|| format!("{}: created, {} bytes", self.name, facts.capacity));
         self.assemble().await
     }

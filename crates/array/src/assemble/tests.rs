@@ -522,7 +522,7 @@ fn a_survey_groups_members_by_array() {
     let mut all = Rig::new(1);
     all.disks.extend(a.disks.iter().chain(&b.disks).cloned());
     let candidates = (0..all.disks.len()).map(|index| all.candidate(index)).collect();
-    let survey = complete(survey(candidates)).unwrap();
+    let survey = complete(survey(candidates, &(Rc::new(crate::ledger::rig::Still) as _))).unwrap();
     assert_eq!(survey.arrays.len(), 2);
     let group = &survey.arrays[&a.superblock(0).set_uuid];
     let names: Vec<&str> = group.candidates.iter().map(|c| c.name.as_str()).collect();

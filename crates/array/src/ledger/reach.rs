@@ -21,19 +21,15 @@ const MOST_BYTES: u64 = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Reach {
     pool: Pool,
-    /// With this clock an operation may take so long; without one, for ever.
-    deadline: Option<(Rc<dyn Clock>, Duration)>,
+    clock: Rc<dyn Clock>,
+    /// An operation may take so long.
+    deadline: Duration,
 }
 
 impl Reach {
-    /// Waits for as long as it takes.
-    pub(crate) fn patient() -> Reach {
-        Reach { pool: Pool::new(KEEP_BYTES), deadline: None }
-    }
-
     /// Gives an operation up after `deadline`.
     pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
-        Reach { pool: Pool::new(KEEP_BYTES), deadline: Some((clock, deadline)) }
+        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline }
     }
 
     /// Reads bytes of a disk, wherever they begin and end.
@@ -94,16 +90,13 @@ impl Reach {
     /// The answer, or `Timeout`. What comes too late is dropped with its buffers.
     async fn finish(&self, answer: Completion<Done>) -> io::Result<Done> {
         let mut answer = pin!(answer);
-        let Some((clock, deadline)) = &self.deadline else {
-            return checked(answer.await);
-        };
-        let mut alarm = pin!(clock.sleep_until(clock.now() + *deadline));
+        let mut alarm = pin!(self.clock.sleep_until(self.clock.now() + self.deadline));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(done) = answer.as_mut().poll(cx) {
                 return Poll::Ready(checked(done));
             }
             alarm.as_mut().poll(cx).map(|()| {
-                let context = format!("superblock or bitmap, after {} s", deadline.as_secs());
+                let context = format!("superblock or bitmap, after {} s", self.deadline.as_secs());
                 Err(io::Error::new(ErrorKind::Timeout, context))
             })
         })

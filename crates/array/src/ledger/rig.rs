@@ -163,7 +163,7 @@ impl Rig {
     pub(crate) fn create(&mut self, new: &NewArray) -> Result<Facts> {
         self.version = new.version;
         let members = (0..self.disks.len()).map(|index| self.candidate(index)).collect();
-        complete(create(new, members, &Still, &random)).expect("nothing waits")
+        complete(create(new, members, &(Rc::new(Still) as _), &random)).expect("nothing waits")
     }
 
     /// Assembles from some of the disks.

@@ -85,7 +85,7 @@ impl Shape {
         let bitmap = bitmap.then_some(BitmapChunk::Fitting);
         let new = NewArray { bitmap, ..self.new_array() };
         let random: Random = Rc::new(random);
-        create(&new, candidates(), &*on.clock(), &*random).await.expect("members that fit");
+        create(&new, candidates(), &(on.clock() as _), &*random).await.expect("members that fit");
         let options = Options::default();
         let assembly = assemble(candidates(), &options, on.clock(), random).await;
         let assembly = assembly.expect("members of one array");

@@ -167,7 +167,7 @@ async fn prospect<'a>(
                 let message = format!("no array called {name} was found");
                 Failure::new(Id::NoArray, message, "say where its members are: --scan DIR")
             })?;
-            Opened::array(&found.array)
+            Opened::array(&found.array, on)
         }
         None if path.symlink_metadata().is_ok() => disks::open_one(path, &Options::default(), on)?,
         None => {
@@ -351,7 +351,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened>
 pub(crate) async fn write(new: &NewArray, disks: &[Opened], on: &Spawner) -> Result<Facts> {
     let random = engine::random()?;
     let members = engine::candidates(disks);
-    let made = array::create::create(new, members, &*on.clock(), &*random).await;
+    let made = array::create::create(new, members, &(on.clock() as _), &*random).await;
     made.map_err(|error| {
         Failure::new(Id::Failed, error.to_string(), "see the system's log for the disk's errors")
     })

@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 /// What is on a disk, if it is a member of this array and of no other.
 async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
     let path = opened.path.display();
-    let found = array::examine::examine(&*opened.disk).await.map_err(|error| {
+    let found = array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
         Failure::new(Id::Input, format!("{path}: {error}"), "see the system's log")
     })?;
     let valid = |found: &FoundSuperblock| found.superblock.clone().ok();
@@ -164,15 +164,14 @@ fn plan(name: &str, victims: &[Victim<'_>]) -> Result<Plan> {
 
 /// Overwrites the superblocks, durably.
 async fn wipe(victim: &Victim<'_>) -> Result<()> {
-    let disk = &victim.opened.disk;
     let pool = Pool::new(1 << 16);
     for place in &victim.places {
         let zeros = pool.take_zeroed(RESERVED_BYTES as usize).freeze();
-        let written = disk.submit(Op::write(place.offset, zeros).with_fua()).await.result;
+        let written = victim.opened.ask(Op::write(place.offset, zeros).with_fua()).await;
         written.map_err(|error| {
             Failure::new(Id::Input, error.to_string(), "run it again; what was kept stays kept")
         })?;
     }
-    let flushed = disk.submit(Op::flush()).await.result;
-    flushed.map_err(|error| Failure::new(Id::Input, error.to_string(), "run it again"))
+    let flushed = victim.opened.ask(Op::flush()).await;
+    flushed.map(drop).map_err(|error| Failure::new(Id::Input, error.to_string(), "run it again"))
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let mut examined = Examined { disks: Vec::new() };
     for path in &args.disks {
         let opened = disks::open_one(path, &options, &on)?;
-        let found = executor.block_on(array::examine::examine(&*opened.disk));
+        let found = executor.block_on(array::examine::examine(&*opened.disk, &opened.clock));
         let found = found.map_err(|error| {
             let source = std::io::Error::other(error.to_string());
             crate::failure::of_path(path, &source)

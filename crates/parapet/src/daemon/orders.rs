@@ -135,7 +135,7 @@ impl Daemon {
     }
 
     fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
-        match served.still_open(path) {
+        match served.still_open(path, &self.spawner) {
             Some(opened) => Ok(opened),
             None => disks::open_one(path, &Options::default(), &self.spawner),
         }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use array::{Array, MemberId};
 use io::{Disk, Signal};
-use os::FileDisk;
+use os::{FileDisk, Spawner};
 
 use super::crew::Card;
 use super::watch::Watched;
@@ -115,14 +115,14 @@ impl Served {
     }
 
     /// A disk that was let go of and is still open, if this is its path.
-    pub(super) fn still_open(&self, path: &Path) -> Option<Opened> {
+    pub(super) fn still_open(&self, path: &Path, on: &Spawner) -> Option<Opened> {
         let identity = disks::identity(path)?;
         let leaving = self.leaving.borrow();
         let same = |(left, _): &&(PathBuf, std::rc::Weak<FileDisk>)| {
             disks::identity(left) == Some(identity)
         };
         let file = leaving.iter().find(same)?.1.upgrade()?;
-        Some(Opened::file(path, file))
+        Some(Opened::file(path, file, on))
     }
 
     /// Members that hold no place: they have failed and were not removed.

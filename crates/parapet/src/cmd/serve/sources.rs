@@ -114,13 +114,13 @@ impl Sources<'_> {
         }
         for _ in 0..DEPTH {
             let disks: Vec<Opened> =
-                layer.iter().map(|inner| Opened::array(&inner.array)).collect();
+                layer.iter().map(|inner| Opened::array(&inner.array, daemon.spawner())).collect();
             let mut outer = Vec::new();
             for group in sorted(&disks).await {
                 let uuid = Some(group.uuid.as_str());
                 let served = start(uuid, &group.disks, assembly, run, daemon).await?;
                 for inner in &layer {
-                    let path = Opened::array(&inner.array).path;
+                    let path = Opened::array(&inner.array, daemon.spawner()).path;
                     if group.disks.iter().any(|member| member.path == path) {
                         inner.put_inside(&served);
                     }
@@ -181,7 +181,8 @@ impl Sources<'_> {
 
 /// The members of each array among these disks.
 async fn sorted(disks: &[Opened]) -> Vec<Group<'_>> {
-    let survey = survey(engine::candidates(disks)).await;
+    let Some(any) = disks.first() else { return Vec::new() };
+    let survey = survey(engine::candidates(disks), &any.clock).await;
     let members = |candidates: &[array::assemble::Candidate]| {
         let named = |opened: &&Opened| {
             let path = opened.path.display().to_string();
