@@ -29,14 +29,6 @@ impl JumpClock {
     pub fn new() -> Rc<JumpClock> {
         Rc::new(JumpClock { now: Cell::new(1), timers: Timers::new() })
     }
-
-    /// To the next timer, if there is one.
-    fn jump(&self) {
-        if let Some(next) = self.timers.next() {
-            self.now.set(self.now.get().max(next.0));
-            self.timers.fire(next);
-        }
-    }
 }
 
 impl Clock for JumpClock {
