@@ -38,7 +38,7 @@ pub(crate) mod sighting;
 mod sync;
 mod together;
 
-pub use note::Note;
+pub use note::{Cause, Note};
 
 use sighting::{Reject, Sighting};
 
@@ -220,6 +220,8 @@ async fn look_at_all(
 pub struct Survey {
     /// Arrays, by identity.
     pub arrays: BTreeMap<Uuid, Group>,
+    /// Disks with a superblock that cannot be used, or that cannot be read, and why.
+    pub damaged: Vec<(Candidate, String)>,
     /// Disks that are no members, and why.
     pub others: Vec<(Candidate, String)>,
 }
@@ -249,7 +251,11 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
     let mut survey = Survey::default();
     for (candidate, look) in all(looks).await {
         match look {
-            Err(reject) => survey.others.push((candidate, reject.to_string())),
+            Err(reject) => {
+                let stranger = matches!(reject, Reject::Stranger(_));
+                let list = if stranger { &mut survey.others } else { &mut survey.damaged };
+                list.push((candidate, reject.to_string()));
+            }
             Ok(Sighting { superblock, format, .. }) => {
                 let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
                     name: superblock.set_name.short(),

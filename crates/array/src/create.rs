@@ -41,7 +41,7 @@ pub use plan::{Plan, plan};
 
 /// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the
 /// array for new and stamp a block size on it that older kernels refuse.
-const FIRST_EVENT: u64 = 1;
+pub(crate) const FIRST_EVENT: u64 = 1;
 
 /// How large a piece of the members one bit of the bitmap stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -149,6 +149,6 @@ fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
     world.disks[2].break_with(Fault::Hung);
     world.wait(examine(&*world.disks[2], &clock)).expect_err("it does not answer");
     let survey = world.wait(survey(world.candidates(0..3), &clock));
-    let hung = survey.others.iter().find(|(candidate, _)| candidate.name == "disk2");
+    let hung = survey.damaged.iter().find(|(candidate, _)| candidate.name == "disk2");
     assert!(hung.expect("it is named").1.contains("no answer"), "{:?}", hung.map(|h| &h.1));
 }

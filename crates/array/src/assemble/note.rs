@@ -62,11 +62,24 @@ pub enum Note {
         /// What.
         text: String,
     },
-    /// The array was not shut down in order.
-    Dirty {
+    /// Parity or copies may disagree.
+    Unsynced {
         /// Bytes that must be synced.
         bytes: u64,
+        /// How that came about.
+        cause: Cause,
     },
+}
+
+/// Why an array is not in sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// It was never used since it was created.
+    New,
+    /// It was stopped while it was being synced.
+    Unfinished,
+    /// It was not shut down in order.
+    Crash,
 }
 
 impl Note {
@@ -94,8 +107,13 @@ impl fmt::Display for Note {
                 write!(f, "{name} is a copy of slot {slot} up to array offset {below}")
             }
             Note::Remark { name, text } => write!(f, "{name}: {text}"),
-            Note::Dirty { bytes } => {
-                write!(f, "the array was not shut down in order: {bytes} bytes are to be synced")
+            Note::Unsynced { bytes, cause } => {
+                let cause = match cause {
+                    Cause::New => "is new",
+                    Cause::Unfinished => "was stopped while it was being synced",
+                    Cause::Crash => "was not shut down in order",
+                };
+                write!(f, "the array {cause}: {bytes} bytes are to be synced")
             }
         }
     }

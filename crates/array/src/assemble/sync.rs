@@ -9,11 +9,13 @@ use layout::md::bitmap;
 use layout::md::{Bitmap, Fault, Features, SECTOR};
 use layout::{Family, Geometry};
 
+use super::note::Cause;
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
 use super::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
+use crate::create::FIRST_EVENT;
 use crate::error::Result;
 use crate::ledger::Format;
 use crate::ledger::reach::{Reach, all};
@@ -171,7 +173,13 @@ impl Loaded {
                 dirty.filter(|range| range.start < range.end).map(to_array).collect()
             }
         };
-        self.notes.push(Note::Dirty { bytes: self.unsynced.bytes() });
+        let cause = match (superblock.events, superblock.resync_offset) {
+            (..=FIRST_EVENT, _) => Cause::New,
+            // While anything is written, md and we say 0.
+            (_, 0) => Cause::Crash,
+            _ => Cause::Unfinished,
+        };
+        self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
     /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.

@@ -268,6 +268,7 @@ fn without_a_bitmap_a_dirty_array_is_synced_whole_and_a_clean_one_not_at_all() {
         assert!(rig.all().unwrap().unsynced.is_empty());
     }
     let unsynced = Rig::of(Level::Raid5, 3, |new| new.zeroed = false).all().unwrap();
+    says(&notes(&unsynced), &["is new"]);
     assert_eq!(unsynced.unsynced.bytes(), unsynced.geometry.capacity(), "not known to be zeros");
 }
 

@@ -45,12 +45,9 @@ pub(super) fn choose(
     rejects: Vec<(String, Reject)>,
     options: &Options,
 ) -> Result<Chosen> {
-    let scanning = options.uuid.is_some() || options.name.is_some();
+    // Whoever has named a disk wants to know what is wrong with it; a scan has sorted out strangers.
     let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
-    // In a scan, strangers are what one expects to find.
-    let told = rejects.into_iter();
-    let told = told.filter(|(_, why)| !(scanning && matches!(why, Reject::Stranger(_))));
-    let notes: Vec<Note> = told.map(unusable).collect();
+    let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
     sightings.retain(|found| {
         options.uuid.is_none_or(|uuid| found.superblock.set_uuid == uuid)
             && options.name.as_ref().is_none_or(|name| is_called(&found.superblock.set_name, name))

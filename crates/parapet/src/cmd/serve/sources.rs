@@ -183,6 +183,9 @@ impl Sources<'_> {
 async fn sorted(disks: &[Opened]) -> Vec<Group<'_>> {
     let Some(any) = disks.first() else { return Vec::new() };
     let survey = survey(engine::candidates(disks), &any.clock).await;
+    for (disk, why) in &survey.damaged {
+        tracing::warn!(disk = disk.name, "left out: {why}");
+    }
     let members = |candidates: &[array::assemble::Candidate]| {
         let named = |opened: &&Opened| {
             let path = opened.path.display().to_string();
