@@ -1,4 +1,4 @@
-//! The verbs: one file each, with its flags and what it does.
+//! The verbs: a file each, or one for two of a kind, with its flags and what it does.
 //!
 //! Verbs that act on a running array ask its server; `create`, `examine`, `assemble` and `destroy`
 //! work on members; `serve` and `quickstart` are servers.
@@ -14,13 +14,12 @@ mod completions;
 pub(crate) mod create;
 mod destroy;
 mod examine;
-mod fail;
 mod health;
 mod list;
 mod man;
+mod member;
 pub(crate) mod quickstart;
 mod readd;
-mod remove;
 mod replace;
 mod schema;
 mod scrub;
@@ -44,8 +43,8 @@ pub(crate) enum Verb {
     List(list::Args),
     Status(status::Args),
     When(when::Args),
-    Fail(fail::Args),
-    Remove(remove::Args),
+    Fail(member::Fail),
+    Remove(member::Remove),
     Add(add::Args),
     #[command(alias = "readd")]
     ReAdd(readd::Args),
@@ -76,8 +75,8 @@ impl Verb {
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),
-            Verb::Fail(args) => fail::run(&args, terminal),
-            Verb::Remove(args) => remove::run(&args, terminal),
+            Verb::Fail(args) => member::fail(&args, terminal),
+            Verb::Remove(args) => member::remove(&args, terminal),
             Verb::Add(args) => add::run(args, terminal),
             Verb::ReAdd(args) => readd::run(args, terminal),
             Verb::Replace(args) => replace::run(args, terminal),
