@@ -240,8 +240,8 @@ pub struct Group {
     pub candidates: Vec<Candidate>,
 }
 
-/// Groups disks by the array they are members of. Writes nothing. A disk that does not answer within
-/// [`Bounds::deadline`] is no member.
+/// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
+/// within [`Bounds::deadline`] is no member.
 pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey {
     let reach = &Reach::within(Rc::clone(clock), Bounds::default().deadline);
     let looks = candidates.into_iter().map(|candidate| async move {

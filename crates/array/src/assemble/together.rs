@@ -45,7 +45,7 @@ pub(super) fn choose(
     rejects: Vec<(String, Reject)>,
     options: &Options,
 ) -> Result<Chosen> {
-    // Whoever has named a disk wants to know what is wrong with it; a scan has sorted out strangers.
+    // Whoever names a disk wants to know what is wrong with it; a scan has sorted out strangers.
     let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
     let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
     sightings.retain(|found| {

@@ -1,5 +1,6 @@
 //! What the ledger writes, in which order, and what is read back.
 
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use io::Disk;

@@ -254,14 +254,14 @@ impl World {
     /// Waits for something that needs no array; time jumps when nothing else happens.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
-        self.drive(|cx| future.as_mut().poll(cx))
+        self.poll(|cx| future.as_mut().poll(cx))
     }
 
     /// Runs the array until the future completes; time jumps when nothing else happens.
     pub fn run<T>(&self, array: &Array, future: impl Future<Output = T>) -> T {
         let (mut future, mut run) = (pin!(future), pin!(array.run()));
         let mut stopped = false;
-        self.drive(|cx| {
+        self.poll(|cx| {
             let poll = future.as_mut().poll(cx);
             if poll.is_pending() && !stopped {
                 stopped = run.as_mut().poll(cx).is_ready();
@@ -271,7 +271,7 @@ impl World {
         })
     }
 
-    fn drive<T>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    fn poll<T>(&self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
         let woken = Arc::new(Woken(AtomicBool::new(false)));
         let waker = Waker::from(Arc::clone(&woken));
         for _ in 0..10_000_000 {

@@ -4,10 +4,10 @@
 //! there:
 //!
 //! ```text
-//!   cut         bytes are lost                           failed at once
-//!   deleted     nothing is lost while it is open:        kept, and told of; a spare takes over while
-//!               the last chance to save the bytes        it serves; failed when the server stops, so
-//!                                                        that the next start does not miss it
+//!   cut        bytes are lost                       failed at once
+//!   deleted    nothing is lost while it is open:    kept, and told of; a spare takes over while it
+//!              the last chance to save the bytes    serves; failed when the server stops, so that
+//!                                                   the next start does not miss it
 //! ```
 //!
 //! Never decides whether a member can be spared: the engine refuses to lose data.

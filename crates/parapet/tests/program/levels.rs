@@ -1,11 +1,11 @@
-//! Every level with real NBD clients: healthy, while members fail, degraded, while they are rebuilt,
-//! and whole again.
+//! Every level with real NBD clients: healthy, while members fail, degraded, while they are
+//! rebuilt, and whole again.
 //!
 //! ```text
 //!    0          8 MiB     12 MiB        end
-//!    ├── nbdcopy ┼── fio ──┼── nbdcopy ──┤     nbdcopy fills the array, and reads all of it back in
-//!        ╵ ╵ qemu-io                          each state; qemu-io writes what is not aligned, and
-//!                                             fio checks what it wrote itself
+//!    ├── nbdcopy ┼── fio ──┼── nbdcopy ──┤    nbdcopy fills the array, and reads all of it back
+//!        ╵ ╵ qemu-io                          in each state; qemu-io writes what is not aligned,
+//!                                             and fio checks what it wrote itself
 //! ```
 
 use crate::world::{World, pattern};

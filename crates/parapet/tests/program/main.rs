@@ -1,7 +1,7 @@
 //! The program as its users meet it: the real binary, real files, real NBD clients.
 //!
-//! Needs libnbd-bin, qemu-utils, fio, mdadm and openssl (`cargo xtask tools` installs them); a test whose
-//! tool is missing fails and names the package.
+//! Needs libnbd-bin, qemu-utils, fio, mdadm and openssl (`cargo xtask tools` installs them); a test
+//! whose tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 

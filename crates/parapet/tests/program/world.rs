@@ -211,8 +211,8 @@ impl World {
         self.tool("fio", &words);
     }
 
-    /// Does this while fio writes and verifies from byte 8 MiB to 12 MiB; fio sees no error. `array`
-    /// is one whose state tells that it is being written.
+    /// Does this while fio writes and verifies from byte 8 MiB to 12 MiB; fio sees no error.
+    /// `array` is one whose state tells that it is being written.
     pub fn under_load(&self, array: &str, meanwhile: impl FnOnce()) {
         let enough = AtomicBool::new(false);
         std::thread::scope(|scope| {
