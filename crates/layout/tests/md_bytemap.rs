@@ -4,9 +4,7 @@
 use std::ops::Range;
 
 use layout::md::superblock::{CLEAN, RESERVED_BYTES};
-use layout::md::{
-    ByteMap, Fault, Features, Magic, Name, Role, Superblock, Timestamp, Uuid, Version, bitmap,
-};
+use layout::md::{ByteMap, Fault, Features, Role, Superblock, Uuid, Version, bitmap};
 use layout::private;
 
 const KIB: u64 = 1 << 10;
@@ -33,39 +31,17 @@ const SIZES: [u64; 14] = [
 
 fn superblock(map: &ByteMap, features: Features) -> Superblock {
     let mut superblock = Superblock {
-        magic: Magic::Md,
         features,
         set_uuid: Uuid([1; 16]),
-        set_name: Name::default(),
-        ctime: Timestamp(0),
         level: 5,
         layout: 2,
-        size: 0,
         chunk_sectors: 128,
         raid_disks: 4,
-        bitmap_offset: 0,
-        new_level: 0,
-        reshape_position: 0,
-        delta_disks: 0,
-        new_layout: 0,
-        new_chunk: 0,
-        new_offset: 0,
-        data_offset: 0,
-        data_size: 0,
-        super_offset: 0,
-        recovery_offset: 0,
-        dev_number: 0,
-        corrected_reads: 0,
         device_uuid: Uuid([2; 16]),
-        device_flags: 0,
-        bblog_shift: 0,
-        bblog_size: 0,
-        bblog_offset: 0,
-        utime: Timestamp(0),
         events: 1,
         resync_offset: CLEAN,
-        logical_block_size: 0,
         roles: Superblock::role_table(4).expect("4 fit"),
+        ..Superblock::default()
     };
     superblock.roles[..4].copy_from_slice(&[0, 1, 2, 3].map(Role::Slot));
     map.describe(&mut superblock);

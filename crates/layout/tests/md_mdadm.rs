@@ -101,7 +101,6 @@ fn superblock(level: &Level, map: &ByteMap) -> Superblock {
         features = Features::RAID0_LAYOUT;
     }
     let mut superblock = Superblock {
-        magic: Magic::Md,
         features,
         set_uuid: Uuid(std::array::from_fn(|i| 0x11 * i as u8)),
         set_name: Name::new("elsewhere:main").expect("short"),
@@ -111,29 +110,13 @@ fn superblock(level: &Level, map: &ByteMap) -> Superblock {
         size: if redundant { size } else { 0 },
         chunk_sectors: if level.number == 1 { 0 } else { CHUNK_SECTORS },
         raid_disks: 4,
-        bitmap_offset: 0,
-        new_level: 0,
-        reshape_position: 0,
-        delta_disks: 0,
-        new_layout: 0,
-        new_chunk: 0,
-        new_offset: 0,
-        data_offset: 0,
-        data_size: 0,
-        super_offset: 0,
-        recovery_offset: 0,
         dev_number: 2,
-        corrected_reads: 0,
         device_uuid: Uuid(std::array::from_fn(|i| 0xff - i as u8)),
-        device_flags: 0,
-        bblog_shift: 0,
-        bblog_size: 0,
-        bblog_offset: 0,
         utime: Timestamp::new(1_700_000_000, 424_242),
         events: 17,
         resync_offset: CLEAN,
-        logical_block_size: 0,
         roles,
+        ..Superblock::default()
     };
     map.describe(&mut superblock);
     superblock

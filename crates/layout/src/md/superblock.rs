@@ -86,9 +86,10 @@ const STRUCTURE: &str = "superblock";
 const ROLES: Field = Field { name: "dev_roles", offset: FIXED_BYTES, size: 2 };
 
 /// Whose superblock it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Magic {
     /// Linux md's: udev, blkid, mdadm and the kernel know it.
+    #[default]
     Md,
     /// Parapet's, for RAID 3.5: the bytes `Pp35`, which none of them knows, so that none of them
     /// takes hold of a member it cannot read.
@@ -202,8 +203,9 @@ pub struct PplPlace {
 }
 
 /// A version 1 superblock as one member holds it. Offsets and sizes named so are in sectors of 512
-/// bytes. The checksum, `max_dev` and the pads are not here: printing makes them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// bytes. The checksum, `max_dev` and the pads are not here: printing makes them. The default says
+/// nothing yet: zeros, no roles, nothing in sync.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Superblock {
     /// md's or Parapet's.
     pub magic: Magic,

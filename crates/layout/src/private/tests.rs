@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::md::tests::crc32c;
-use crate::md::{ByteMap, Features, Magic, Name, Role, Version};
+use crate::md::{ByteMap, Features, Role, Version};
 
 const SECONDS: u64 = 1_700_000_000;
 
@@ -12,39 +12,19 @@ fn map() -> ByteMap {
 
 fn superblock() -> Superblock {
     let mut superblock = Superblock {
-        magic: Magic::Md,
         features: Features::BITMAP,
         set_uuid: Uuid([1; 16]),
-        set_name: Name::default(),
         ctime: Timestamp::new(SECONDS, 0),
         level: 5,
         layout: 2,
         size: 1024,
         chunk_sectors: 128,
         raid_disks: 4,
-        bitmap_offset: 0,
-        new_level: 0,
-        reshape_position: 0,
-        delta_disks: 0,
-        new_layout: 0,
-        new_chunk: 0,
-        new_offset: 0,
-        data_offset: 0,
-        data_size: 0,
-        super_offset: 0,
-        recovery_offset: 0,
-        dev_number: 0,
-        corrected_reads: 0,
         device_uuid: Uuid([2; 16]),
-        device_flags: 0,
-        bblog_shift: 0,
-        bblog_size: 0,
-        bblog_offset: 0,
         utime: Tag::new(77).stamp(SECONDS),
         events: 17,
-        resync_offset: 0,
-        logical_block_size: 0,
         roles: [Role::Slot(0)].into(),
+        ..Superblock::default()
     };
     map().describe(&mut superblock);
     superblock
