@@ -24,6 +24,8 @@ pub(crate) struct Batch {
     read_lists: Vec<Vec<Buf>>,
     write_lists: Vec<Vec<SharedBuf>>,
     tag_lists: Vec<Vec<u32>>,
+    /// Whether operations were waited for, since it was forgotten.
+    waited: Option<bool>,
 }
 
 struct MemberOp {
@@ -152,7 +154,9 @@ impl Batch {
         for op in &mut self.ops {
             op.send(manner);
         }
-        if self.poll_ended() {
+        let at_once = self.poll_ended();
+        self.waited = Some(self.waited == Some(true) || !at_once);
+        if at_once {
             return;
         }
         let since = clock.now();
@@ -181,6 +185,16 @@ impl Batch {
         if let Some(number) = registered {
             watch.end(number);
         }
+    }
+
+    /// Whether members took their time, if they were asked anything.
+    pub(crate) fn waited(&self) -> Option<bool> {
+        self.waited
+    }
+
+    /// See [`Batch::waited`].
+    pub(crate) fn forget_waiting(&mut self) {
+        self.waited = None;
     }
 
     /// Takes what has ended already, without waiting; true if that is everything.

@@ -17,6 +17,12 @@ pub struct Bounds {
     /// Such a write goes to the members after so long, if nothing sends it there before: long
     /// enough for a slow sequential writer to fill a stripe, short enough that little is at risk.
     pub cache_linger: Duration,
+    /// The most that is read ahead of one sequential reader; 0: nothing. Two stripes of five
+    /// members with chunks of 512 KiB.
+    pub ahead_bytes: u64,
+    /// Sequential readers that one shard knows at once: so many times `ahead_bytes` is its memory
+    /// for them.
+    pub ahead_streams: usize,
     /// Unused buffers that are kept for the next request.
     pub keep_bytes: usize,
     /// The largest operation sent to a member.
@@ -44,6 +50,8 @@ impl Default for Bounds {
             scratch_bytes: 32 << 20,
             cache_bytes: 64 << 20,
             cache_linger: Duration::from_secs(1),
+            ahead_bytes: 4 << 20,
+            ahead_streams: 8,
             keep_bytes: 16 << 20,
             member_op_bytes: 1 << 20,
             deadline: Duration::from_secs(30),

@@ -104,31 +104,45 @@ impl Shard {
         {
             let inside = self.gate.enter().await;
             let view = self.view();
-            work.chosen.clear();
-            for (at, part, places) in self.stretches(offset, len) {
-                let place = self.choose_copy(&view, at, part, &places).map(|(place, _)| place);
-                work.chosen.extend(place);
+            if self.read_chosen(work, manner, &view, (offset, len), bufs).await {
+                return Ok(());
             }
-            if work.chosen.len() == self.stretches(offset, len).count() {
-                let (batch, chosen) = (&mut work.batch, &work.chosen);
-                let lens = self.stretches(offset, len).map(|(_, part, _)| part);
-                Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
-                    let place = chosen[number];
-                    let member = view.member(place.slot).expect("what is chosen has a member");
-                    let at = place.member_offset + begin;
-                    batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
-                });
-                self.run(&mut work.batch, manner).await;
-                if self.gather(work, bufs, len) {
-                    return Ok(());
-                }
-                work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-                if !work.failures.is_empty() {
-                    self.lose(&inside, &view, &mut work.failures).await?;
-                }
+            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            if !work.failures.is_empty() {
+                self.lose(&inside, &view, &mut work.failures).await?;
             }
         }
         self.read_any_copy(work, manner, (offset, len), bufs).await
+    }
+
+    /// Reads the copy of each stretch that it is best to read. False if a read failed, or there is
+    /// none somewhere.
+    pub(crate) async fn read_chosen(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> bool {
+        work.chosen.clear();
+        for (at, part, places) in self.stretches(offset, len) {
+            let place = self.choose_copy(view, at, part, &places).map(|(place, _)| place);
+            work.chosen.extend(place);
+        }
+        if work.chosen.len() < self.stretches(offset, len).count() {
+            return false;
+        }
+        let (batch, chosen) = (&mut work.batch, &work.chosen);
+        let lens = self.stretches(offset, len).map(|(_, part, _)| part);
+        Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
+            let place = chosen[number];
+            let member = view.member(place.slot).expect("what is chosen has a member");
+            let at = place.member_offset + begin;
+            batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
+        });
+        self.run(&mut work.batch, manner).await;
+        self.gather(work, bufs, len)
     }
 
     /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites

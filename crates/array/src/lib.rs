@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod ahead;
 mod array;
 pub mod assemble;
 mod balance;

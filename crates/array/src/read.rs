@@ -66,6 +66,27 @@ impl Shard {
         self.read_rows(work, manner, range, bufs).await
     }
 
+    /// Reads what can be read as it is: without locks, without repair, without a word about what
+    /// fails. False if that is not all of the range.
+    pub(crate) async fn read_as_it_is(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> bool {
+        let _inside = self.gate.enter().await;
+        let view = self.view();
+        let whole = if self.setup.geometry.family() == Family::Parity {
+            self.can_read_directly(&view, range)
+                && self.read_directly(work, manner, &view, range, bufs).await
+        } else {
+            self.read_chosen(work, manner, &view, range, bufs).await
+        };
+        work.failures.clear();
+        whole
+    }
+
     /// True if everything in the range can be read as it is.
     fn can_read_directly(&self, view: &View, (offset, len): (u64, u64)) -> bool {
         let geometry = &self.setup.geometry;

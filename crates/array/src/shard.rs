@@ -22,6 +22,7 @@ use io::{Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal,
 use layout::{Family, Geometry, Stripe};
 use parity::Kernel;
 
+use crate::ahead::Ahead;
 use crate::balance::Balancer;
 use crate::batch::{Batch, Failure, Manner};
 use crate::bounds::Bounds;
@@ -76,6 +77,7 @@ pub(crate) struct Shard {
     pub(crate) requests: Requests,
     pub(crate) flushes: Flushes,
     pub(crate) cache: Cache,
+    pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
@@ -156,6 +158,7 @@ impl Shard {
             pool: Pool::new(setup.bounds.keep_bytes),
             scratch: Budget::new(setup.bounds.scratch_bytes),
             cache: Cache::new(setup.bounds.cache_bytes),
+            ahead: Ahead::new(setup.bounds.ahead_bytes, setup.bounds.ahead_streams),
             setup,
             locks: Rc::default(),
             gate: Gate::default(),
@@ -231,7 +234,9 @@ impl Shard {
 
     fn enqueue(&self, unit: Unit) {
         if let Some(unit) = self.hold(unit) {
+            self.read_ahead_of(&unit);
             self.line_up(unit);
+            self.line_up_ahead();
         }
     }
 
@@ -302,7 +307,9 @@ impl Shard {
     /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
     fn claim_for(&self, unit: &Unit) -> Option<Claim> {
         match unit.action {
-            Action::Read(_) | Action::Extents(_) | Action::Flush { .. } => None,
+            Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
+                None
+            }
             _ => Some(self.locks.claim(self.rows_of(unit.offset, unit.len))),
         }
     }
@@ -346,6 +353,12 @@ impl Shard {
             None
         };
         let (gain, result) = self.act(&mut unit, work).await;
+        match unit.action {
+            Action::Read(_) => self.ahead.answered(&unit, work.batch.waited()),
+            Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {}
+            // Whatever came of it, in the same turn, and before anybody is told.
+            _ => self.ahead.forget((unit.offset, unit.len)),
+        }
         if let Some(marks) = marked {
             self.marks.exit(marks, self.setup.clock.now());
             self.stirred.raise();
@@ -364,9 +377,11 @@ impl Shard {
     fn writes(&self, unit: &Unit) -> bool {
         match unit.action {
             Action::Write(_) | Action::Zero { .. } | Action::Discard | Action::WriteOut(_) => true,
-            Action::Read(_) | Action::Extents(_) | Action::Flush { .. } | Action::Upkeep(_) => {
-                false
-            }
+            Action::Read(_)
+            | Action::ReadAhead(_)
+            | Action::Extents(_)
+            | Action::Flush { .. }
+            | Action::Upkeep(_) => false,
         }
     }
 
@@ -387,7 +402,11 @@ impl Shard {
         match &mut unit.action {
             Action::Read(bufs) => {
                 let mut bufs = std::mem::take(bufs);
-                let result = if self.look_at_held(work, range) {
+                work.batch.forget_waiting();
+                // First what is held, then what was read ahead: see there.
+                let result = if self.look_at_held(work, range)
+                    || self.copy_read_ahead(range, &mut bufs).await
+                {
                     Ok(())
                 } else {
                     self.read(work, manner, range, &mut bufs).await
@@ -411,6 +430,10 @@ impl Shard {
                     self.overtake_held(range, &result);
                 }
                 (Gain::Nothing, result)
+            }
+            Action::ReadAhead(number) => {
+                self.carry_read_ahead(work, manner, range, *number).await;
+                (Gain::Nothing, Ok(()))
             }
             Action::WriteOut(write_out) => {
                 (Gain::Nothing, self.carry_write_out(work, manner, *write_out).await)
@@ -463,6 +486,7 @@ impl Shard {
         match unit.action {
             Action::Write(list) => self.keep_list(list),
             Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
+            Action::ReadAhead(_) => return,
             _ => {}
         }
         for to in unit.merged.drain(..) {

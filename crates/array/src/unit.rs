@@ -49,6 +49,8 @@ pub(crate) enum Action {
     /// Make all that was written through this shard durable; write-outs with lower numbers come
     /// first.
     Flush { after: u64 },
+    /// Read this piece ahead.
+    ReadAhead(u64),
     /// Write out what the cache has frozen.
     WriteOut(WriteOut),
     /// Rebuild, resync, scrub.

@@ -139,9 +139,7 @@ impl Shard {
                     None
                 }
             }
-            Action::Read(_) | Action::Extents(_) | Action::Upkeep(_) | Action::WriteOut(_) => {
-                Some(unit)
-            }
+            _ => Some(unit),
         }
     }
 

@@ -79,6 +79,9 @@ pub(crate) struct RunFlags {
     /// When writes are acknowledged; FLUSH and FUA are honoured in any case
     #[arg(long, value_name = "MODE", default_value = "none")]
     pub(crate) cache: Cache,
+    /// How far to read ahead of a sequential reader, at most; 0: not at all
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) read_ahead: Option<Size>,
     /// A member that does not answer for so long is lost
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) deadline: Option<u64>,
@@ -131,6 +134,9 @@ impl RunFlags {
             Cache::Sync => CacheMode::Sync,
             Cache::Writeback => CacheMode::Writeback,
         };
+        if let Some(size) = self.read_ahead {
+            host.bounds.ahead_bytes = size.0;
+        }
         if let Some(seconds) = self.deadline {
             host.bounds.deadline = Duration::from_secs(seconds);
         }

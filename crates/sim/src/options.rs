@@ -235,12 +235,14 @@ fn draw_bounds(rng: &mut Rng) -> Bounds {
     }
 }
 
-/// The cache, from a stream of its own: the rest of a seed does not depend on it.
+/// Cache and read-ahead, from a stream of its own: the rest of a seed does not depend on it.
 fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
     let (none, sync, writeback) = (CacheMode::None, CacheMode::Sync, CacheMode::Writeback);
     let drawn = rng.weighted(&[(5, none), (1, sync), (4, writeback)]);
     shape.cache = wish.unwrap_or(drawn);
     shape.bounds.cache_bytes = rng.pick(&[8 << 10, 64 << 10, 64 << 20]);
+    shape.bounds.ahead_bytes = rng.pick(&[0, 8 << 10, 64 << 10, 4 << 20]);
+    shape.bounds.ahead_streams = rng.pick(&[1, 8]);
     shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
 }
 
@@ -283,7 +285,8 @@ impl fmt::Display for Shape {
         write!(f, ", {shards} shards, region {}", self.region_bytes)?;
         write!(f, ", superblock {}, bitmap {:?}", self.version, self.bitmap_chunk)?;
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
-        let Bounds { cache_bytes, cache_linger, .. } = self.bounds;
+        let Bounds { cache_bytes, cache_linger, ahead_bytes, ahead_streams, .. } = self.bounds;
+        write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;
         match self.cache {
             CacheMode::None => {}
             CacheMode::Sync => write!(f, ", each write flushed")?,

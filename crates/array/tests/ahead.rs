@@ -1,0 +1,188 @@
+//! Read-ahead: a sequential reader at depth 1 hardly waits, nothing that was written is hidden, and
+//! nobody else pays.
+
+mod world;
+
+use std::time::Duration;
+
+use array::create::NewArray;
+use array::status::EventKind;
+use array::{Array, CacheMode};
+use io::{Clock, Disk, Op};
+use layout::{Layout, Level};
+use world::{Fault, World, pattern};
+
+const BYTES: u64 = 4 << 20;
+const CHUNK: u64 = 16 << 10;
+const LATENCY: Duration = Duration::from_millis(1);
+
+/// An array with a pattern on disks that take a millisecond for everything.
+fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, Array) {
+    let mut world = World::new(members, 8 << 20);
+    world.host.bounds.ahead_bytes = 512 << 10;
+    edit(&mut world);
+    let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+    let layout = Layout::default_for(level, members);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+    let array = world.start();
+    for at in (0..BYTES).step_by(1 << 20) {
+        world.write(&array, at, &pattern(at, 1 << 20, 1)).expect("healthy");
+    }
+    world.run(&array, array.stop()).expect("it stops");
+    let array = world.start();
+    set_latency(&world, LATENCY);
+    (world, array)
+}
+
+fn set_latency(world: &World, latency: Duration) {
+    world.disks.iter().for_each(|disk| disk.delay.set(latency));
+}
+
+fn read_bytes(array: &Array) -> u64 {
+    let status = array.status();
+    status.slots.iter().filter_map(|slot| slot.member.as_ref()).map(|m| m.read_bytes).sum()
+}
+
+/// Reads on from an offset, one chunk after the other; gives the virtual time it took.
+fn stream(world: &World, array: &Array, from: u64, chunks: u64) -> Duration {
+    let start = world.clock.now();
+    for at in (0..chunks).map(|number| from + number * CHUNK) {
+        let bytes = world.read(array, at, CHUNK as usize).expect("healthy");
+        assert!(bytes == pattern(at, CHUNK as usize, 1), "wrong bytes at {at}");
+    }
+    world.clock.now() - start
+}
+
+#[test]
+fn a_sequential_reader_hardly_waits() {
+    for (level, members) in
+        [(Level::Raid0, 4), (Level::Raid1, 2), (Level::Raid5, 5), (Level::Raid10, 4)]
+    {
+        let chunks = 128;
+        let (world, array) = started(level, members, |world| world.host.bounds.ahead_bytes = 0);
+        assert_eq!(stream(&world, &array, 0, chunks), LATENCY * chunks as u32, "{level}: without");
+        let (world, array) = started(level, members, |_| {});
+        let took = stream(&world, &array, 0, chunks);
+        assert!(took < LATENCY * 20, "{level}: {took:?}");
+        let most = chunks * CHUNK + world.host.bounds.ahead_bytes;
+        assert!(read_bytes(&array) <= most, "{level}: nothing is read twice");
+    }
+}
+
+#[test]
+fn several_readers_each_have_a_stream_and_another_size_is_no_matter() {
+    let (world, array) = started(Level::Raid5, 5, |_| {});
+    let start = world.clock.now();
+    for round in 0..64 {
+        for reader in 0..4 {
+            let at = reader * (1 << 20) + round * 4096;
+            let bytes = world.read(&array, at, 4096).expect("healthy");
+            assert!(bytes == pattern(at, 4096, 1));
+        }
+    }
+    let took = world.clock.now() - start;
+    assert!(took < LATENCY * 64, "{took:?} for 256 reads");
+}
+
+#[test]
+fn random_and_deep_readers_and_those_who_need_not_wait_get_none() {
+    let (world, array) = started(Level::Raid5, 5, |_| {});
+    for round in 0..64 {
+        let at = round * 37 % 64 * (64 << 10);
+        world.read(&array, at, 4096).expect("healthy");
+    }
+    assert_eq!(read_bytes(&array), 64 * 4096, "random");
+    let deep = |array: &Array| {
+        let read = |at: u64| array.submit(Op::read(at * CHUNK, world.pool.take(CHUNK as usize)));
+        let mut under_way: std::collections::VecDeque<_> = (0..2).map(read).collect();
+        for at in 2..64 {
+            let first = under_way.pop_front().expect("two are under way");
+            world.run(array, first).result.expect("healthy");
+            under_way.push_back(read(at));
+        }
+        under_way.into_iter().for_each(|read| drop(world.run(array, read)));
+    };
+    deep(&array);
+    assert_eq!(read_bytes(&array), 64 * 4096 + 64 * CHUNK, "deep");
+    set_latency(&world, Duration::ZERO);
+    let before = read_bytes(&array);
+    stream(&world, &array, 0, 64);
+    assert_eq!(read_bytes(&array) - before, 64 * CHUNK, "members that answer at once");
+}
+
+#[test]
+fn what_was_written_is_never_hidden() {
+    for cache in [CacheMode::None, CacheMode::Writeback] {
+        let (world, array) = started(Level::Raid5, 5, |world| world.host.cache = cache);
+        stream(&world, &array, 0, 8);
+        world.write(&array, 9 * CHUNK, &[7; 4096]).expect("healthy");
+        let zero = io::Work::Zero { len: 4096, unmap: false, fast: false };
+        let zero = Op::new(10 * CHUNK + 4096, zero);
+        world.run(&array, array.submit(zero)).result.expect("healthy");
+        stream(&world, &array, 8 * CHUNK, 1);
+        let mut want = pattern(9 * CHUNK, CHUNK as usize, 1);
+        want[..4096].fill(7);
+        assert_eq!(world.read(&array, 9 * CHUNK, CHUNK as usize).expect("healthy"), want);
+        let mut want = pattern(10 * CHUNK, CHUNK as usize, 1);
+        want[4096..8192].fill(0);
+        assert_eq!(world.read(&array, 10 * CHUNK, CHUNK as usize).expect("healthy"), want);
+        // Written out in between, too.
+        stream(&world, &array, 11 * CHUNK, 4);
+        world.write(&array, 15 * CHUNK, &[8; 4096]).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        let bytes = world.read(&array, 15 * CHUNK, CHUNK as usize).expect("healthy");
+        assert_eq!(bytes[..4096], [8; 4096]);
+    }
+}
+
+#[test]
+fn what_is_on_its_way_is_not_taken_if_it_was_overwritten_meanwhile() {
+    for cache in [CacheMode::None, CacheMode::Writeback] {
+        let (world, array) = started(Level::Raid0, 2, |world| world.host.cache = cache);
+        // The third read asks for the next chunk too: that takes long, and brings the bytes of now.
+        world.disks[1].delay.set(LATENCY);
+        stream(&world, &array, 0, 2);
+        world.disks[1].delay.set(100 * LATENCY);
+        stream(&world, &array, 2 * CHUNK, 1);
+        assert!(read_bytes(&array) > 3 * CHUNK, "it is on its way");
+        world.disks[1].delay.set(LATENCY);
+        let start = world.clock.now();
+        world.write(&array, 3 * CHUNK, &[7; 512]).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        let bytes = world.read(&array, 3 * CHUNK, CHUNK as usize).expect("healthy");
+        assert_eq!(bytes[..512], [7; 512]);
+        assert!(world.clock.now() - start < 50 * LATENCY, "nor is it waited for");
+    }
+}
+
+/// Where a disk holds these bytes.
+fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<u64> {
+    let mut whole = vec![0; 8 << 20];
+    world.disks[disk].disk.peek(0, &mut whole);
+    (0..whole.len() - bytes.len())
+        .step_by(4096)
+        .find(|&at| whole[at..].starts_with(bytes))
+        .map(|at| at as u64)
+}
+
+#[test]
+fn what_cannot_be_read_ahead_is_left_to_the_real_read() {
+    let (world, array) = started(Level::Raid5, 5, |_| {});
+    let repaired = |array: &Array| {
+        array.log().since(0).iter().filter(|event| event.kind == EventKind::Repaired).count()
+    };
+    let next = pattern(5 * CHUNK, CHUNK as usize, 1);
+    let (disk, offset) = (0..5)
+        .find_map(|disk| find(&world, disk, &next).map(|at| (disk, at)))
+        .expect("it is on some disk");
+    world.disks[disk].break_with(Fault::Unreadable { offset, len: 512 });
+    stream(&world, &array, 0, 4);
+    world.run(&array, world.clock.sleep_until(world.clock.now() + 10 * LATENCY));
+    assert_eq!(repaired(&array), 0, "read-ahead repairs nothing");
+    stream(&world, &array, 4 * CHUNK, 2);
+    assert_eq!(repaired(&array), 1);
+    // Nor does it report a member.
+    world.disks[3].break_with(Fault::Gone);
+    stream(&world, &array, 6 * CHUNK, 60);
+    assert_eq!(array.status().redundancy_left, 0, "the real read has found out");
+}
