@@ -17,9 +17,8 @@
 //! **Never stale.** What changes bytes on members drops all that was read ahead of its range, there
 //! or on its way, when it ends and before that is told to anyone. A read that begins after the
 //! answer finds nothing there from before; one that began earlier may see either. Bytes that only
-//! the write-back cache holds lie over what is answered from here as over what members answer: they
-//! are looked up first, and when they leave the cache, what was read ahead of them is dropped in
-//! the same turn.
+//! the write-back cache holds lie over what is answered from here as over what members answer; when
+//! they leave the cache, what was read ahead of them is dropped in the same turn.
 //!
 //! No deadlock: a read waits only for pieces that a worker has begun to read.
 

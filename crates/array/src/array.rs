@@ -425,12 +425,8 @@ impl Array {
 /// What every shard is told.
 fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let (facts, geometry) = (assembly.facts(), &assembly.geometry);
-    let mut limits = limits(geometry, &assembly.members, assembly.configuration.mode);
-    limits.volatile = match host.cache {
-        CacheMode::None => limits.volatile,
-        CacheMode::Sync => false,
-        CacheMode::Writeback => true,
-    };
+    let mode = assembly.configuration.mode;
+    let limits = limits(geometry, &assembly.members, mode, host.cache);
     let known = |joined: &Joined| {
         let bad = joined.bad.clone();
         Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
@@ -453,7 +449,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
 }
 
 /// What the array can do, from what its members can.
-fn limits(geometry: &Geometry, members: &[Joined], mode: Mode) -> Limits {
+fn limits(geometry: &Geometry, members: &[Joined], mode: Mode, cache: CacheMode) -> Limits {
     let each = || members.iter().map(|joined| joined.disk.limits());
     let chunk = geometry.chunk_bytes().clamp(4096, 1 << 20) as u32;
     let discard_zeroes = each().all(|limits| limits.discard && limits.discard_zeroes);
@@ -473,7 +469,11 @@ fn limits(geometry: &Geometry, members: &[Joined], mode: Mode) -> Limits {
         discard_zeroes,
         rotational: each().any(|limits| limits.rotational),
         read_only: mode != Mode::ReadWrite || each().any(|limits| limits.read_only),
-        volatile: each().any(|limits| limits.volatile),
+        volatile: match cache {
+            CacheMode::None => each().any(|limits| limits.volatile),
+            CacheMode::Sync => false,
+            CacheMode::Writeback => true,
+        },
         boot_id: 0,
         epoch: 0,
     }

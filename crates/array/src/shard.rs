@@ -402,16 +402,7 @@ impl Shard {
         match &mut unit.action {
             Action::Read(bufs) => {
                 let mut bufs = std::mem::take(bufs);
-                work.batch.forget_waiting();
-                // First what is held, then what was read ahead: see there.
-                let result = if self.look_at_held(work, range)
-                    || self.copy_read_ahead(range, &mut bufs).await
-                {
-                    Ok(())
-                } else {
-                    self.read(work, manner, range, &mut bufs).await
-                };
-                self.lay_over(work, range.0, &mut bufs);
+                let result = self.read_through(work, manner, range, &mut bufs).await;
                 (Gain::Bytes(bufs), result)
             }
             Action::Write(bytes) => {
@@ -440,18 +431,10 @@ impl Shard {
             }
             Action::Extents(found) => {
                 let mut found = std::mem::take(found);
-                self.look_at_held(work, range);
-                let result = self.extents(work, manner, range, &mut found).await;
-                writeback::tell_stored(&mut work.held, range.0, &mut found);
+                let result = self.extents_through(work, manner, range, &mut found).await;
                 (Gain::Extents(found), result)
             }
-            Action::Flush { after } => {
-                let result = match self.written_out(*after).await {
-                    Ok(()) => self.flush(work).await,
-                    failure => failure,
-                };
-                (Gain::Nothing, result)
-            }
+            Action::Flush { after } => (Gain::Nothing, self.flush_after(work, *after).await),
             Action::Upkeep(upkeep) => {
                 let mut upkeep = upkeep.clone();
                 let result = self.upkeep(work, manner, range, &mut upkeep).await;

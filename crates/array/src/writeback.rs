@@ -367,16 +367,53 @@ impl Shard {
 
     // ---- what others ask -----------------------------------------------------------------------
 
-    /// Completes when every write-out before this number has ended.
+    /// Flushes the members when every write-out before this number has ended.
     ///
     /// # Errors
-    /// If any write-out has failed since the start.
-    pub(crate) async fn written_out(&self, before: u64) -> Result<()> {
+    /// If any write-out has failed since the start, or a member cannot be flushed.
+    pub(crate) async fn flush_after(&self, work: &mut Scratch, before: u64) -> Result<()> {
         let cache = &self.cache;
         while cache.held.borrow().is_leaving_before(before) {
             cache.changed.wait().await;
         }
-        cache.failure().map_or(Ok(()), Err)
+        match cache.failure() {
+            Some(error) => Err(error),
+            None => self.flush(work).await,
+        }
+    }
+
+    /// Reads a range: what is held, what was read ahead, and the members.
+    pub(crate) async fn read_through(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        work.batch.forget_waiting();
+        if !self.look_at_held(work, range) && !self.copy_read_ahead(range, bufs).await {
+            let result = self.read(work, manner, range, bufs).await;
+            if result.is_err() {
+                work.held.clear();
+                return result;
+            }
+        }
+        self.lay_over(work, range.0, bufs);
+        Ok(())
+    }
+
+    /// Tells what is stored: on the members, and here.
+    pub(crate) async fn extents_through(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        found: &mut Vec<Extent>,
+    ) -> Result<()> {
+        self.look_at_held(work, range);
+        let result = self.extents(work, manner, range, found).await;
+        tell_stored(&mut work.held, range.0, found);
+        result
     }
 
     /// Bytes of this range were changed past the cache, their rows still locked: if that went well
@@ -388,7 +425,7 @@ impl Shard {
     }
 
     /// Notes what is held of a range. True if that is all of it.
-    pub(crate) fn look_at_held(&self, work: &mut Scratch, (offset, len): (u64, u64)) -> bool {
+    fn look_at_held(&self, work: &mut Scratch, (offset, len): (u64, u64)) -> bool {
         let held = self.cache.held.borrow();
         if held.is_empty() {
             return false;
@@ -399,7 +436,7 @@ impl Shard {
     }
 
     /// Lays what was noted over the bytes that were read.
-    pub(crate) fn lay_over(&self, work: &mut Scratch, offset: u64, bufs: &mut [Buf]) {
+    fn lay_over(&self, work: &mut Scratch, offset: u64, bufs: &mut [Buf]) {
         let mut target = Target { offset, bufs };
         for piece in work.held.drain(..) {
             target.put(piece.start, &piece.bytes);
@@ -409,7 +446,7 @@ impl Shard {
 }
 
 /// What is held counts as stored, whatever the members say of it.
-pub(crate) fn tell_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
+fn tell_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
     if held.is_empty() {
         return;
     }

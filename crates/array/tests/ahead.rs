@@ -114,18 +114,19 @@ fn random_and_deep_readers_and_those_who_need_not_wait_get_none() {
 fn what_was_written_is_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {
         let (world, array) = started(Level::Raid5, 5, |world| world.host.cache = cache);
+        let read = |at: u64| world.read(&array, at, CHUNK as usize).expect("healthy");
         stream(&world, &array, 0, 8);
-        world.write(&array, 9 * CHUNK, &[7; 4096]).expect("healthy");
+        world.write(&array, 8 * CHUNK, &[7; 4096]).expect("healthy");
+        let mut want = pattern(8 * CHUNK, CHUNK as usize, 1);
+        want[..4096].fill(7);
+        assert_eq!(read(8 * CHUNK), want);
+        stream(&world, &array, 9 * CHUNK, 1);
         let zero = io::Work::Zero { len: 4096, unmap: false, fast: false };
         let zero = Op::new(10 * CHUNK + 4096, zero);
         world.run(&array, array.submit(zero)).result.expect("healthy");
-        stream(&world, &array, 8 * CHUNK, 1);
-        let mut want = pattern(9 * CHUNK, CHUNK as usize, 1);
-        want[..4096].fill(7);
-        assert_eq!(world.read(&array, 9 * CHUNK, CHUNK as usize).expect("healthy"), want);
         let mut want = pattern(10 * CHUNK, CHUNK as usize, 1);
         want[4096..8192].fill(0);
-        assert_eq!(world.read(&array, 10 * CHUNK, CHUNK as usize).expect("healthy"), want);
+        assert_eq!(read(10 * CHUNK), want);
         // Written out in between, too.
         stream(&world, &array, 11 * CHUNK, 4);
         world.write(&array, 15 * CHUNK, &[8; 4096]).expect("healthy");

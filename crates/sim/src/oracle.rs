@@ -18,9 +18,9 @@
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!
-//! - An array with a volatile cache of its own is *forgetful*: if its host dies, a sector may hold any
-//!   value that was current since what is durable: since the last flush that was answered, as of
-//!   when it began. So what is superseded is kept until something that came after it is durable.
+//! - An array with a volatile cache of its own is *forgetful*: if its host dies, a sector may hold
+//!   any value that was current since what is durable: since the last flush that was answered, as
+//!   of when it began. So what is superseded is kept until something that came after it is durable.
 //!
 //! Time here is a counter of calls: every begin and end is a moment of its own.
 
@@ -297,7 +297,8 @@ fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64) {
     candidates.retain(|candidate| candidate.superseded >= oldest_read || !candidate.buried);
 }
 
-/// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the members.
+/// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the
+/// members.
 fn settle(
     candidates: &mut [Candidate],
     seen: Value,

@@ -43,8 +43,12 @@ impl Piece {
         Piece { start, bytes, memory }
     }
 
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
     pub(crate) fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
+        self.start + self.len()
     }
 
     /// The part of it that lies in a range; they overlap.
@@ -80,15 +84,14 @@ impl Block {
             tail = (range.end < right.end()).then(|| right.within(&(range.end..u64::MAX)));
         }
         let came = [head, new, tail];
-        let sum = |of: fn(u64) -> u64, pieces: &mut dyn Iterator<Item = &Piece>| -> u64 {
-            pieces.map(|piece| of(piece.bytes.len() as u64)).sum()
-        };
-        let (len, memory): (fn(u64) -> u64, fn(u64) -> u64) = (|len| len, memory_of);
-        let old = &self.pieces[first..last];
-        self.len -= sum(len, &mut old.iter());
-        self.memory -= sum(memory, &mut old.iter());
-        self.len += sum(len, &mut came.iter().flatten());
-        self.memory += sum(memory, &mut came.iter().flatten());
+        for piece in &self.pieces[first..last] {
+            self.len -= piece.len();
+            self.memory -= memory_of(piece.len());
+        }
+        for piece in came.iter().flatten() {
+            self.len += piece.len();
+            self.memory += memory_of(piece.len());
+        }
         self.pieces.splice(first..last, came.into_iter().flatten());
     }
 
@@ -277,7 +280,7 @@ impl Held {
 
 /// True if the pieces leave no gap in the range. `order` is room to sort in.
 pub(crate) fn cover(pieces: &[Piece], range: &Range<u64>, order: &mut Vec<(u64, u64)>) -> bool {
-    let held: u64 = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
+    let held: u64 = pieces.iter().map(Piece::len).sum();
     if held < range.end - range.start {
         return false;
     }

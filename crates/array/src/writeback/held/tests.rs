@@ -129,7 +129,7 @@ fn cover_sees_gaps() {
     let mut order = Vec::new();
     assert!(cover(&pieces(&[5..10, 0..5]), &(0..10), &mut order));
     assert!(cover(&pieces(&[3..10, 0..5]), &(0..10), &mut order));
-    assert!(!cover(&pieces(&[0..9]), &(0..10), &mut order));
+    assert!(!cover(&pieces(&[0..9, 0..9]), &(0..10), &mut order));
     assert!(!cover(&pieces(&[0..4, 0..4, 5..10]), &(0..10), &mut order));
     assert!(!cover(&pieces(&[1..10, 1..10]), &(0..10), &mut order));
 }
