@@ -172,6 +172,23 @@ fn an_export_may_have_another_name_and_a_kernel_another_speed() {
 }
 
 #[test]
+fn with_write_back_what_was_flushed_survives_a_kill_and_what_was_read_ahead_is_right() {
+    let world = World::new();
+    world.create("5", 4, &[]);
+    let start = ["tank", "m0", "m1", "m2", "m3", "--cache", "writeback", "--read-ahead", "1M"];
+    let server = world.serve(&start);
+    std::fs::write(world.path("data"), pattern(8 << 20, 21)).unwrap();
+    world.nbdcopy("data", &world.uri());
+    server.kill();
+    let server = world.serve(&start);
+    let one = ["nbdcopy", "--requests=1", "--connections=1", "--request-size=65536"];
+    let (uri, back) = (world.uri(), world.path("back").display().to_string());
+    world.tool("libnbd-bin", &[&one[..], &[&uri, &back]].concat());
+    assert!(std::fs::read(world.path("back")).unwrap()[..8 << 20] == pattern(8 << 20, 21));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn nobody_else_listens_where_somebody_answers_but_a_dead_socket_is_replaced() {
     let world = World::new();
     world.create("1", 2, &[]);
