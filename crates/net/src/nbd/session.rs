@@ -33,8 +33,8 @@ use super::wire::{Fault, Request, command, reply};
 
 /// Turns before other connections get theirs.
 const TURNS: usize = 16;
-/// Bytes of reads started before those that are there are sent: what memory and page cache answer at
-/// once is sent while it is still in the processor's cache.
+/// Bytes of reads started before those that are there are sent: what memory and page cache answer
+/// at once is sent while it is still in the processor's cache.
 const BITE_BYTES: u64 = 256 << 10;
 /// Read data up to this length is copied behind its header, so that small answers are one piece.
 const COPY_BYTES: usize = 4 << 10;
