@@ -23,6 +23,9 @@ pub struct Bounds {
     /// Sequential readers that one shard knows at once: so many times `ahead_bytes` is its memory
     /// for them.
     pub ahead_streams: usize,
+    /// How long a part of a stripe at the end of a stream of writes may wait for the rest: about as
+    /// long as a wake from another core takes.
+    pub stream_patience: Duration,
     /// Unused buffers that are kept for the next request.
     pub keep_bytes: usize,
     /// The largest operation sent to a member.
@@ -52,6 +55,7 @@ impl Default for Bounds {
             cache_linger: Duration::from_secs(1),
             ahead_bytes: 4 << 20,
             ahead_streams: 8,
+            stream_patience: Duration::from_micros(20),
             keep_bytes: 16 << 20,
             member_op_bytes: 1 << 20,
             deadline: Duration::from_secs(30),

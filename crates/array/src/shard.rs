@@ -88,6 +88,8 @@ pub(crate) struct Shard {
     /// Array ranges of this shard whose parity or copies may disagree.
     pub(crate) unsynced: RefCell<RangeSet>,
     queue: RefCell<Queue>,
+    /// Raised when a write is held in the queue.
+    held_up: Signal,
     idle: RefCell<Vec<Waker>>,
     pub(crate) post: Rc<Post>,
     marking: Rc<Marking>,
@@ -173,6 +175,7 @@ impl Shard {
             members: RefCell::new(members),
             unsynced: RefCell::new(blueprint.unsynced.clone()),
             queue: RefCell::default(),
+            held_up: Signal::new(),
             idle: RefCell::default(),
             post,
             marking,
@@ -193,6 +196,8 @@ impl Shard {
         tasks.spawn(async move { shard.keep_deadlines().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.tend_marks().await });
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.release_held().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
         if self.setup.cache == CacheMode::Writeback {
@@ -243,6 +248,11 @@ impl Shard {
     /// Puts a unit in the queue.
     pub(crate) fn line_up(&self, unit: Unit) {
         self.queue.borrow_mut().push(unit);
+        self.rouse();
+    }
+
+    /// Wakes a worker that has nothing to do.
+    fn rouse(&self) {
         let worker = self.idle.borrow_mut().pop();
         if let Some(worker) = worker {
             worker.wake();
@@ -276,7 +286,7 @@ impl Shard {
     /// The next unit, with its claim on its rows: both taken in the order of arrival.
     async fn next(&self) -> Option<(Unit, Option<Claim>)> {
         std::future::poll_fn(|cx| {
-            if let Some(unit) = self.queue.borrow_mut().pop(self.unit_border()) {
+            if let Some(unit) = self.take_unit() {
                 let claim = self.claim_for(&unit);
                 return Poll::Ready(Some((unit, claim)));
             }
@@ -287,6 +297,25 @@ impl Shard {
             Poll::Pending
         })
         .await
+    }
+
+    /// The unit whose turn it is. The last part of a stream of writes, short of a whole stripe, is
+    /// held for a moment if there were several under way: half a stripe costs reads, and its other
+    /// half is often still on its way through the socket.
+    fn take_unit(&self) -> Option<Unit> {
+        let mut queue = self.queue.borrow_mut();
+        let unit = queue.pop(self.unit_border())?;
+        let geometry = &self.setup.geometry;
+        let alone = self.requests.load().requests.get() == 1;
+        if geometry.family() == Family::Parity
+            && queue.may_go_on(&unit, geometry.stripe_bytes(), alone)
+        {
+            queue.hold(unit);
+            self.held_up.raise();
+            return None;
+        }
+        queue.taken(&unit);
+        Some(unit)
     }
 
     /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a

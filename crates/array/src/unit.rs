@@ -289,6 +289,15 @@ fn joined(first: Buf, next: Buf) -> Buf {
 #[derive(Default)]
 pub(crate) struct Queue {
     units: VecDeque<Unit>,
+    /// Where the last write that was taken out ended.
+    last_end: u64,
+    /// The stream of writes that ended there has had more than one under way, and was never waited
+    /// for in vain since.
+    deep: bool,
+    /// The write that waits, or has waited, for what continues it: its first byte and its length.
+    held: Option<(u64, u64)>,
+    /// Nothing is taken out while it does.
+    closed: bool,
     /// Lists of those whose writes were merged, to be used again.
     lists: Vec<Vec<Origin>>,
 }
@@ -298,6 +307,9 @@ const MERGE_WINDOW: usize = 64;
 
 impl Queue {
     pub(crate) fn push(&mut self, unit: Unit) {
+        // What was waited for has come.
+        let goes_on = |held: &Unit| held.offset + held.len == unit.offset;
+        self.closed &= !self.units.front().is_some_and(goes_on);
         self.units.push_back(unit);
     }
 
@@ -305,6 +317,9 @@ impl Queue {
     /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit
     /// that overlaps it.
     pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
+        if self.closed {
+            return None;
+        }
         let mut unit = self.units.pop_front()?;
         if !matches!(unit.action, Action::Write(_)) {
             return Some(unit);
@@ -323,6 +338,46 @@ impl Queue {
             }
         }
         Some(unit)
+    }
+
+    /// True if more of the stream of writes that a unit just taken out belongs to may be about to
+    /// come, and is worth waiting for: the unit stops short of a multiple of `border`. `alone` if
+    /// it is the only request under way.
+    pub(crate) fn may_go_on(&mut self, unit: &Unit, border: u64, alone: bool) -> bool {
+        if !matches!(unit.action, Action::Write(_)) || unit.offset != self.last_end {
+            return false;
+        }
+        self.deep |= !alone;
+        let short = !(unit.offset + unit.len).is_multiple_of(border);
+        short && self.deep && self.held != Some((unit.offset, unit.len))
+    }
+
+    /// Puts a unit that was taken out back in front, and closes the queue.
+    pub(crate) fn hold(&mut self, unit: Unit) {
+        self.held = Some((unit.offset, unit.len));
+        self.closed = true;
+        self.units.push_front(unit);
+    }
+
+    /// A unit that was taken out is being carried out.
+    pub(crate) fn taken(&mut self, unit: &Unit) {
+        if matches!(unit.action, Action::Write(_)) {
+            self.deep &= unit.offset == self.last_end;
+            self.last_end = unit.offset + unit.len;
+            self.held = None;
+        }
+    }
+
+    /// True while a write is held.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Opens the queue: nothing has come. Gives how many units are in it.
+    pub(crate) fn open(&mut self) -> usize {
+        self.closed = false;
+        self.deep = false;
+        self.units.len()
     }
 
     /// Takes back the list of a merged unit.
@@ -397,6 +452,41 @@ mod tests {
         queue.push(write(&pool, 1, 2, 4));
         queue.push(write(&pool, 2, 4, 4));
         assert_eq!(popped(&mut queue), [(0, 4, 0), (2, 4, 0), (4, 4, 0)]);
+    }
+
+    #[test]
+    fn the_end_of_a_deep_stream_is_held_for_what_continues_it() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        let take = |queue: &mut Queue, alone| {
+            let unit = queue.pop(64)?;
+            if queue.may_go_on(&unit, 32, alone) {
+                queue.hold(unit);
+                return None;
+            }
+            queue.taken(&unit);
+            Some((unit.offset, unit.len))
+        };
+        let put = |queue: &mut Queue, offset, len| queue.push(write(&pool, 0, offset, len));
+        put(&mut queue, 64, 32);
+        assert_eq!(take(&mut queue, false), Some((64, 32)), "a whole stripe");
+        put(&mut queue, 96, 8);
+        assert_eq!(take(&mut queue, false), None, "a part of one");
+        put(&mut queue, 2000, 16);
+        assert_eq!(take(&mut queue, false), None, "that does not continue it");
+        put(&mut queue, 104, 8);
+        assert_eq!(take(&mut queue, true), None, "that does, and more may come");
+        put(&mut queue, 112, 16);
+        assert_eq!(take(&mut queue, true), Some((96, 32)));
+        assert_eq!(take(&mut queue, true), Some((2000, 16)), "no stream");
+        put(&mut queue, 2016, 16);
+        assert_eq!(take(&mut queue, true), Some((2016, 16)), "one at a time");
+        put(&mut queue, 2032, 8);
+        assert_eq!(take(&mut queue, false), None);
+        assert!(queue.is_closed());
+        assert_eq!(queue.open(), 1);
+        assert_eq!(take(&mut queue, true), Some((2032, 8)), "nothing has come");
+        put(&mut queue, 2040, 4);
+        assert_eq!(take(&mut queue, true), Some((2040, 4)), "nor is it waited for again");
     }
 
     #[test]

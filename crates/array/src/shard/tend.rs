@@ -73,6 +73,19 @@ impl Shard {
         }
     }
 
+    /// Lets go on what was held in the queue and for which nothing has come.
+    pub(super) async fn release_held(self: Rc<Self>) {
+        while !self.stopping.get() {
+            while !self.queue.borrow().is_closed() {
+                self.held_up.wait().await;
+            }
+            let clock = &self.setup.clock;
+            clock.sleep_until(clock.now() + self.setup.bounds.stream_patience).await;
+            let units = self.queue.borrow_mut().open();
+            (0..units).for_each(|_| self.rouse());
+        }
+    }
+
     /// Gives back marks that are not needed any more.
     pub(super) async fn tend_marks(self: Rc<Self>) {
         let bounds = self.setup.bounds;
