@@ -147,4 +147,14 @@ impl Member {
         let bad = self.bad.borrow();
         bad.is_empty() || !bad.overlaps(member_offset..member_offset + len)
     }
+
+    /// Which of these bytes are on the bad-block list, counted from `member_offset`.
+    pub(crate) fn bad_within(&self, member_offset: u64, len: u64) -> RangeSet {
+        let (bad, end) = (self.bad.borrow(), member_offset + len);
+        let within = bad.iter().filter(|range| range.start < end && range.end > member_offset);
+        within
+            .map(|range| range.start.max(member_offset)..range.end.min(end))
+            .map(|range| range.start - member_offset..range.end - member_offset)
+            .collect()
+    }
 }

@@ -8,7 +8,6 @@ use layout::{Layout, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
 use crate::member::MemberId;
-use crate::upkeep::Finding;
 use crate::view::Mode;
 
 /// Everything there is to know about a running array, at one moment.
@@ -122,8 +121,8 @@ pub struct JobStatus {
     pub remaining: Option<Duration>,
     /// It is being held back by its speed limit.
     pub throttled: bool,
-    /// Contradictions found so far.
-    pub findings: Vec<Finding>,
+    /// Places found so far where members contradict each other.
+    pub mismatches: u64,
     /// Bytes that could not be recovered so far.
     pub lost_bytes: u64,
 }

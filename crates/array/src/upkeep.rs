@@ -8,6 +8,17 @@ use layout::{Family, Slot, SlotSet};
 use crate::batch::Manner;
 use crate::error::Result;
 use crate::shard::{Scratch, Shard};
+use crate::view::View;
+
+mod compare;
+mod copies;
+mod report;
+mod rows;
+
+pub use report::{Finding, Report};
+
+/// No block of a disk is smaller.
+const SECTOR: u64 = 512;
 
 /// One range of background work, and what came of it.
 #[derive(Clone, Debug)]
@@ -31,48 +42,14 @@ pub(crate) enum Task {
     Repair,
 }
 
-/// What a range of background work found.
-#[derive(Clone, Default, Debug)]
-pub struct Report {
-    /// Bytes read from and written to all members.
-    pub bytes: u64,
-    /// Places where members contradict each other.
-    pub findings: Vec<Finding>,
-    /// Bytes of members that were changed to agree.
-    pub repaired_bytes: u64,
-    /// Array ranges that could not be recovered, as (offset, bytes).
-    pub lost: Vec<(u64, u64)>,
-}
-
-/// A place where members contradict each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Finding {
-    /// First array byte of the stripe or block concerned.
-    pub array_offset: u64,
-    /// Offset from the start of the members' data.
-    pub member_offset: u64,
-    /// How many bytes of a member.
-    pub len: u64,
-    /// The member that is wrong, where it can be told.
-    pub culprit: Option<Slot>,
-}
-
-impl Report {
-    /// Adds what another range found.
-    pub(crate) fn absorb(&mut self, other: Report, findings_max: usize) {
-        self.bytes += other.bytes;
-        self.repaired_bytes += other.repaired_bytes;
-        let room = findings_max.saturating_sub(self.findings.len());
-        self.findings.extend(other.findings.into_iter().take(room));
-        let room = findings_max.saturating_sub(self.lost.len());
-        self.lost.extend(other.lost.into_iter().take(room));
-    }
-}
-
-mod copies;
-mod rows;
-
 impl Shard {
+    /// The smallest block that every member can write: what is judged as one when members
+    /// contradict each other.
+    fn block_bytes(&self, view: &View) -> u64 {
+        let blocks = view.members().map(|(_, member)| u64::from(member.limits.logical_block));
+        blocks.max().unwrap_or(SECTOR).max(SECTOR)
+    }
+
     /// Does one range of background work.
     pub(crate) async fn upkeep(
         &self,

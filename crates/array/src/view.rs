@@ -125,9 +125,13 @@ impl View {
 
     /// May these bytes of a member be read? The one place that decides it.
     pub(crate) fn is_readable(&self, slot: Slot, array_end: u64, at: u64, len: u64) -> bool {
+        self.holding(slot, array_end).is_some_and(|member| member.is_good(at, len))
+    }
+
+    /// The member in a slot if it holds all below an array offset, but for its bad blocks.
+    pub(crate) fn holding(&self, slot: Slot, array_end: u64) -> Option<&Rc<Member>> {
         let seat = &self.seats[slot.index()];
-        let Some(member) = &seat.member else { return false };
-        array_end <= seat.watermark.get() && member.is_good(at, len)
+        seat.member.as_ref().filter(|_| array_end <= seat.watermark.get())
     }
 
     /// Every member that must get what is written to a slot.

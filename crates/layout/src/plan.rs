@@ -127,6 +127,11 @@ impl Roles {
         Roles { data: SlotSet::first(slots).difference(parity), p: map.p(), q: map.q() }
     }
 
+    /// All slots.
+    pub fn all(&self) -> SlotSet {
+        self.data.union(self.parity())
+    }
+
     /// Slots with parity.
     pub fn parity(&self) -> SlotSet {
         SlotSet::only(self.p).union(self.q.map_or(SlotSet::EMPTY, SlotSet::only))

@@ -191,21 +191,29 @@ pub(crate) struct Scrub {
     pub(crate) seconds: f64,
     /// Bytes read and written, over all members.
     pub(crate) bytes: u64,
-    /// Places where members contradicted each other: 1000 means that many or more.
+    /// Bytes of the array that were compared with their redundancy.
+    pub(crate) compared_bytes: u64,
+    /// Places where members contradicted each other.
     pub(crate) mismatches: u64,
     /// Bytes of members that were changed to agree.
     pub(crate) repaired_bytes: u64,
-    /// These places.
+    /// Those of them where it could not be told which member was wrong: what they agree on now may
+    /// be the wrong one.
+    pub(crate) guessed_bytes: u64,
+    /// These places: the first 1000.
     pub(crate) findings: Vec<Finding>,
 }
 
 /// A place where members contradict each other.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Finding {
-    /// The byte of the array.
+    /// The first byte of the array concerned.
     pub(crate) array_offset: u64,
-    /// Bytes from the start of the data on each member.
+    /// Where that is on the member, from the start of its data.
     pub(crate) member_offset: u64,
+    /// Where that is on the member, from the start of its file or disk: of the wrong member, or of
+    /// the first one concerned where it cannot be told.
+    pub(crate) disk_offset: u64,
     /// Bytes of a member concerned.
     pub(crate) bytes: u64,
     /// The slot that is wrong, where the level can tell.

@@ -88,8 +88,8 @@ impl Inner {
             member_rate: rate(|&(_, _, bytes)| bytes),
             remaining: seconds.map(Duration::from_secs_f64),
             throttled: job.throttled > (now - job.started) / 10,
-            findings: job.report.findings.clone(),
-            lost_bytes: job.report.lost.iter().map(|&(_, len)| len).sum(),
+            mismatches: job.report.mismatches,
+            lost_bytes: job.report.lost_bytes,
         })
     }
 }

@@ -22,9 +22,6 @@ use crate::view::Mode;
 /// How long background work that is held back sleeps at a time.
 const NAP: Duration = Duration::from_millis(100);
 
-/// How many findings of a scrub are kept.
-pub(crate) const FINDINGS_MAX: usize = 1000;
-
 /// What kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobKind {
@@ -179,7 +176,7 @@ impl Keeper {
             });
         }
         let how = if finished { "finished" } else { "interrupted" };
-        let lost: u64 = job.report.lost.iter().map(|&(_, len)| len).sum();
+        let lost = job.report.lost_bytes;
         let lost =
             if lost > 0 { format!(", {lost} bytes could not be recovered") } else { String::new() };
         let text = format!("{} {how}{lost}", describe(kind));
@@ -347,7 +344,7 @@ impl Keeper {
         let now = self.clock.now();
         if let Some(job) = self.job.borrow_mut().as_mut() {
             job.done += len;
-            job.report.absorb(report, FINDINGS_MAX);
+            job.report.absorb(report);
             job.recent.push_back((now, job.done, job.report.bytes));
             while job.recent.front().is_some_and(|&(at, ..)| now - at > Duration::from_secs(60)) {
                 job.recent.pop_front();

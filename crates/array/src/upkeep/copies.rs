@@ -1,11 +1,30 @@
 //! Rebuild, copy, resync and scrub of the mirror levels.
+//!
+//! Copies are compared block by block, and each block is judged by itself:
+//!
+//! ```text
+//!             block 0   block 1   block 2   block 3
+//!   copy 0       a         b         X         d        outvoted: wrong here
+//!   copy 1       a         Y         c         ?        outvoted: wrong here; unreadable
+//!   copy 2       a         b         c         e
+//!                                              └ no majority: copy 0 counts, by a guess
+//! ```
+//!
+//! A repair writes the blocks that were outvoted, on the members that were, and nothing else. Where
+//! copies were never said to agree (not synced yet) nobody is wrong: all reads have gone to the
+//! first readable copy so far, and the others follow it.
 
-use io::Buf;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::{Buf, SharedBuf};
 use layout::{Place, Places, Slot};
 
 use crate::batch::Manner;
 use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
+use crate::member::Member;
+use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Finding, Report, Task};
@@ -65,7 +84,7 @@ impl Shard {
         let bytes = match read {
             Ok((bytes, _)) => bytes.freeze(),
             Err(error) if error.kind() == ErrorKind::DataLost => {
-                report.lost.push((at, part));
+                report.lose(at, part);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -97,80 +116,223 @@ impl Shard {
         report: &mut Report,
     ) -> Result<()> {
         let view = self.view();
-        let readable =
-            |place: &Place| view.is_readable(place.slot, at + part, place.member_offset, part);
-        let copies: Vec<Place> = places.copies().filter(readable).collect();
+        let holding = |place: Place| {
+            let member = view.holding(place.slot, at + part)?;
+            let holes = member.bad_within(place.member_offset, part);
+            let (member, bytes) = (Rc::clone(member), self.pool.take(0).freeze());
+            Some(Copy { place, member, bytes, holes })
+        };
+        let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
         if copies.len() < 2 {
             return Ok(());
         }
-        for (tag, place) in copies.iter().enumerate() {
-            let member = view.member(place.slot).expect("what is readable has a member");
-            let buf = self.pool.take(part as usize);
-            let at = place.member_offset;
-            work.batch.read(member, place.slot, at, buf, tag as u32, manner.op_bytes);
-        }
-        self.run(&mut work.batch, manner).await;
-        let mut bytes: Vec<Option<Buf>> = copies.iter().map(|_| None).collect();
-        let take = |tag: u32, buf: Option<Buf>, ok| bytes[tag as usize] = buf.filter(|_| ok);
-        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.fill_copies(work, manner, &mut copies, part).await;
         if !work.failures.is_empty() {
             return self.lose(inside, &view, &mut work.failures).await;
         }
         report.bytes += copies.len() as u64 * part;
-        // Where reads have gone to the first copy so far, the others follow it.
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
-        let Some(right) = right_copy(&bytes, settled) else {
-            report.lost.push((at, part));
+        let block = self.block_bytes(&view).min(part);
+        let mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
+        if task == Task::Check {
             return Ok(());
-        };
-        let source = bytes[right.copy].take().expect("the right copy was read").freeze();
-        work.outgoing.clear();
-        for (copy, place) in copies.iter().enumerate().filter(|&(copy, _)| copy != right.copy) {
-            let unreadable = bytes[copy].is_none();
-            if bytes[copy].as_ref().is_some_and(|buf| buf[..] == source[..]) {
-                continue;
-            }
-            if !unreadable && task != Task::Resync {
-                report.findings.push(Finding {
-                    array_offset: at,
-                    member_offset: place.member_offset,
-                    len: part,
-                    culprit: right.by_majority.then_some(place.slot),
-                });
-            }
-            let (slot, at, bytes) = (place.slot, place.member_offset, source.clone());
-            work.outgoing.push(Outgoing { slot, at, bytes });
         }
-        if task == Task::Check || work.outgoing.is_empty() {
+        report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
+        report.guessed_bytes +=
+            mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
+        // What was outvoted is written; what could not be read is written and read once more.
+        for unreadable in [false, true] {
             work.outgoing.clear();
-            return Ok(());
+            for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
+                let Place { slot, member_offset } = copies[mend.copy].place;
+                let range = mend.range.start as usize..mend.range.end as usize;
+                let bytes = copies[mend.source].bytes.slice(range);
+                work.outgoing.push(Outgoing { slot, at: member_offset + mend.range.start, bytes });
+            }
+            if unreadable {
+                self.rewrite(work, manner, inside, self.view()).await?;
+            } else {
+                self.send(work, manner, inside, self.view()).await?;
+            }
         }
-        report.repaired_bytes += work.outgoing.len() as u64 * part;
-        self.rewrite(work, manner, inside, view).await
+        work.outgoing.clear();
+        Ok(())
+    }
+
+    /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
+    /// among the holes; members to be given up are in `failures`.
+    async fn fill_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        copies: &mut [Copy],
+        part: u64,
+    ) {
+        for (tag, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let buf = self.pool.take(part as usize);
+            work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, manner.op_bytes);
+        }
+        self.run(&mut work.batch, manner).await;
+        let mut torn = Vec::new();
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
+            Some(buf) => copies[tag as usize].bytes = buf.freeze(),
+            None => torn.push(tag as usize),
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        for index in torn {
+            if !work.failures.is_empty() {
+                return;
+            }
+            self.fill_torn(work, manner, &mut copies[index], part).await;
+        }
+    }
+
+    /// Reads a copy grain by grain.
+    async fn fill_torn(&self, work: &mut Scratch, manner: Manner, copy: &mut Copy, part: u64) {
+        let Place { slot, member_offset } = copy.place;
+        for (tag, at) in (0..part).step_by(GRAIN as usize).enumerate() {
+            let buf = self.pool.take(GRAIN.min(part - at) as usize);
+            work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, GRAIN);
+        }
+        self.run(&mut work.batch, manner).await;
+        let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let start = u64::from(tag) * GRAIN;
+            let range = start..(start + GRAIN).min(part);
+            match buf.filter(|_| ok) {
+                Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
+                None => holes.insert(range),
+            }
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        copy.bytes = whole.freeze();
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
     }
 }
 
-/// Which copy the others should be like.
-struct Right {
+/// The grain in which what can be read is told from what cannot.
+const GRAIN: u64 = 4096;
+
+/// A copy of a stretch.
+struct Copy {
+    place: Place,
+    member: Rc<Member>,
+    bytes: SharedBuf,
+    /// Bytes of it that cannot be read, or are on the bad-block list.
+    holes: RangeSet,
+}
+
+impl Copy {
+    /// Says that this range of the stretch, which begins at an array offset, is contradicted here.
+    fn finding(&self, array_offset: u64, range: &Range<u64>, culprit: Option<Slot>) -> Finding {
+        let member_offset = self.place.member_offset + range.start;
+        Finding {
+            array_offset: array_offset + range.start,
+            member_offset,
+            disk_offset: self.member.data_offset + member_offset,
+            len: range.end - range.start,
+            culprit,
+        }
+    }
+}
+
+/// Bytes of a copy to be made like another.
+struct Mend {
     copy: usize,
+    source: usize,
+    range: Range<u64>,
+    unreadable: bool,
+    guessed: bool,
+}
+
+impl Mend {
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// Who counts in one block.
+struct Verdict {
+    source: usize,
+    /// More than half of the copies that can be read are like the source.
     by_majority: bool,
 }
 
-/// The copy that most others equal, where the majority counts; else the first that could be read.
-fn right_copy(copies: &[Option<Buf>], by_majority: bool) -> Option<Right> {
-    let read = copies.iter().flatten().count();
-    let alike = |copy: &Buf| copies.iter().flatten().filter(|other| other[..] == copy[..]).count();
-    let majority = copies
-        .iter()
-        .enumerate()
-        .find(|(_, copy)| copy.as_ref().is_some_and(|copy| 2 * alike(copy) > read))
-        .filter(|_| by_majority);
-    match majority {
-        Some((copy, _)) => Some(Right { copy, by_majority: read > 2 }),
-        None => {
-            let copy = copies.iter().position(Option::is_some)?;
-            Some(Right { copy, by_majority: false })
+/// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
+/// written. In what is not `settled` nobody is wrong.
+fn judge(
+    copies: &[Copy],
+    (at, part): (u64, u64),
+    block: u64,
+    settled: bool,
+    tell: bool,
+    report: &mut Report,
+) -> Vec<Mend> {
+    let mut mends: Vec<Mend> = Vec::new();
+    let sound = copies.iter().all(|copy| copy.holes.is_empty());
+    if sound && copies.iter().all(|copy| copy.bytes[..] == copies[0].bytes[..]) {
+        report.compared_bytes += part;
+        return mends;
+    }
+    for start in (0..part).step_by(block as usize) {
+        let range = start..(start + block).min(part);
+        let len = range.end - range.start;
+        let bytes = |copy: usize| &copies[copy].bytes[range.start as usize..range.end as usize];
+        let readable = |&copy: &usize| !copies[copy].holes.overlaps(range.clone());
+        let there: Vec<usize> = (0..copies.len()).filter(readable).collect();
+        let Some(verdict) = verdict(&there, bytes, settled) else {
+            report.lose(at + start, len);
+            continue;
+        };
+        if there.len() > 1 {
+            report.compared_bytes += len;
+        }
+        let source = verdict.source;
+        let wrong = |&copy: &usize| bytes(copy) != bytes(source);
+        let disputed = there.iter().any(wrong);
+        if disputed && tell && !verdict.by_majority {
+            report.find(copies[source].finding(at, &range, None));
+        }
+        for (copy, judged) in copies.iter().enumerate() {
+            let unreadable = !there.contains(&copy);
+            if !unreadable && !wrong(&copy) {
+                continue;
+            }
+            if !unreadable && tell && verdict.by_majority {
+                report.find(judged.finding(at, &range, Some(judged.place.slot)));
+            }
+            let guessed = disputed && settled && !verdict.by_majority;
+            let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
+            add(&mut mends, mend);
         }
     }
+    mends
+}
+
+/// Adds a mend, to one that it goes on where there is one.
+fn add(mends: &mut Vec<Mend>, mend: Mend) {
+    let alike = |last: &&mut Mend| {
+        let key = |m: &Mend| (m.copy, m.source, m.unreadable, m.guessed);
+        key(last) == key(&mend) && last.range.end == mend.range.start
+    };
+    match mends.iter_mut().rev().take(8).find(alike) {
+        Some(last) => last.range.end = mend.range.end,
+        None => mends.push(mend),
+    }
+}
+
+/// The copy that most others equal, where the majority counts; else the first. `None` if none can
+/// be read.
+fn verdict<'a>(
+    there: &[usize],
+    bytes: impl Fn(usize) -> &'a [u8],
+    settled: bool,
+) -> Option<Verdict> {
+    let &first = there.first()?;
+    let alike = |copy: usize| there.iter().filter(|&&other| bytes(other) == bytes(copy)).count();
+    let vote = settled && there.len() > 2;
+    let majority = there.iter().copied().find(|&copy| vote && 2 * alike(copy) > there.len());
+    Some(Verdict { source: majority.unwrap_or(first), by_majority: majority.is_some() })
 }

@@ -1,5 +1,6 @@
-//! Rebuild, copy, resync and scrub of the parity levels: the same plans, rows and batches as a
-//! client's request, under the same locks.
+//! Rebuild and copy of the parity levels: the same plans, rows and batches as a client's request,
+//! under the same locks. Rows that fit into memory together are done in one go, so that a member is
+//! asked once for what lies side by side, however small its chunks are.
 //!
 //! A row that cannot be recovered whole is taken apart into blocks of 4 KiB, so that one bad sector
 //! costs no more than its own block.
@@ -7,19 +8,18 @@
 use io::Buf;
 use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
-use parity::Culprit;
 
+use super::compare::grains;
 use crate::batch::Manner;
-use crate::compute;
 use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
-use crate::rows::{Outgoing, RowWork};
+use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
-use crate::upkeep::{Finding, Report, Task};
+use crate::upkeep::{Report, Task};
 use crate::view::View;
 
-/// The grain in which bad blocks are told apart, and mismatches located.
-const GRAIN: u64 = 4096;
+/// The grain in which blocks that cannot be read are told from those that can.
+pub(super) const GRAIN: u64 = 4096;
 
 impl Shard {
     /// Does one task to a range of whole stripes.
@@ -34,18 +34,20 @@ impl Shard {
         let mut all = Vec::new();
         self.cut_rows(offset, len, &mut all);
         let all = self.sliced(all);
-        // Memory is waited for outside the gate: those who have it may be waiting to get in.
         let slots = self.setup.geometry.slots() as u64;
-        let need = all.iter().map(|row| row.row.len() * slots).max().unwrap_or(0);
+        let weight = |rows: &[RowWork]| rows.iter().map(|row| row.row.len() * slots).sum::<u64>();
+        let runs = gathered(&all, self.setup.bounds.scratch_bytes / 4, weight);
+        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        let need = runs.iter().map(|rows| weight(rows)).max().unwrap_or(0);
         let _memory = self.scratch.take(need).await;
         let inside = self.gate.enter().await;
-        for row in all {
+        for rows in runs {
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    self.restore(work, manner, &inside, row, task, report).await?;
+                    self.restore_rows(work, manner, &inside, rows, task, report).await?;
                 }
                 Task::Resync | Task::Check | Task::Repair => {
-                    self.compare(work, manner, &inside, row, task, report).await?;
+                    self.compare_rows(work, manner, &inside, rows, task, report).await?;
                 }
             }
         }
@@ -68,32 +70,34 @@ impl Shard {
             .collect()
     }
 
-    /// Brings the targets of a rebuild or copy up to date in one row; block by block if the row as
-    /// a whole cannot be recovered.
-    async fn restore(
+    /// Brings the targets of a rebuild or copy up to date in rows that fit into memory together: in
+    /// one go, else one by one, and block by block what cannot be recovered whole.
+    async fn restore_rows(
         &self,
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
-        row: RowWork,
+        rows: &[RowWork],
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        let mut todo = vec![row];
+        if rows.len() > 1 {
+            match self.restore_once(work, manner, inside, rows, task, report).await {
+                Err(error) if error.kind() == ErrorKind::DataLost => {}
+                other => return other,
+            }
+        }
+        let mut todo = rows.to_vec();
         while let Some(row) = todo.pop() {
-            match self.restore_once(work, manner, inside, row, task, report).await {
+            match self.restore_once(work, manner, inside, &[row], task, report).await {
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     let Row { stripe, start, end, .. } = row.row;
                     if end - start <= GRAIN {
-                        report.lost.push((self.stripe_offset(stripe), end - start));
+                        report.lose(self.stripe_offset(stripe), end - start);
                         self.note_unrecoverable(&row, task);
                         continue;
                     }
-                    let grains = (start..end).step_by(GRAIN as usize).map(|at| {
-                        let part = Row { start: at, end: (at + GRAIN).min(end), ..row.row };
-                        RowWork { row: part, bad: SlotSet::EMPTY, ..row }
-                    });
-                    todo.extend(grains);
+                    todo.extend(grains(row));
                 }
                 other => other?,
             }
@@ -119,12 +123,12 @@ impl Shard {
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
-        row: RowWork,
+        rows: &[RowWork],
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
         work.rows.clear();
-        work.rows.push(row);
+        work.rows.extend_from_slice(rows);
         let (view, targets) = loop {
             let view = self.view();
             let targets = match task {
@@ -135,7 +139,9 @@ impl Shard {
             if targets.is_empty() {
                 return Ok(());
             }
-            self.plan_restore(&view, &mut work.rows[0], targets)?;
+            for row in &mut work.rows {
+                self.plan_restore(&view, row, targets)?;
+            }
             if self.read_for_rows(work, manner, &view).await {
                 break (view, targets);
             }
@@ -143,13 +149,14 @@ impl Shard {
                 self.lose(inside, &view, &mut work.failures).await?;
             }
         };
-        let row = work.rows[0];
-        let read = row.plan.map_or(0, |plan| plan.read.count()) as u64;
-        report.bytes += (read + targets.count() as u64) * row.row.len();
         work.outgoing.clear();
-        for slot in targets.iter() {
-            let bytes = self.bytes_of(&row, slot, &work.pieces);
-            work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+        for row in &work.rows {
+            let read = row.plan.map_or(0, |plan| plan.read.count()) as u64;
+            report.bytes += (read + targets.count() as u64) * row.row.len();
+            for slot in targets.iter() {
+                let bytes = self.bytes_of(row, slot, &work.pieces).freeze();
+                work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
+            }
         }
         let result = match task {
             Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
@@ -160,7 +167,12 @@ impl Shard {
     }
 
     /// Plans the reads from which all `targets` of a row can be computed.
-    fn plan_restore(&self, view: &View, row: &mut RowWork, targets: SlotSet) -> Result<()> {
+    pub(super) fn plan_restore(
+        &self,
+        view: &View,
+        row: &mut RowWork,
+        targets: SlotSet,
+    ) -> Result<()> {
         let mut state = self.state_of(view, row);
         let direct = targets.is_subset(state.readable);
         let (method, read) = if direct {
@@ -178,44 +190,18 @@ impl Shard {
     }
 
     /// What a slot should hold in a row, from what was read.
-    fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[crate::rows::Piece]) -> Buf {
+    pub(super) fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> Buf {
         if let Some(bytes) = row.have(pieces, slot) {
             return self.pool.copy_of(bytes);
         }
-        let recovered = match row.plan.map(|plan| plan.method) {
-            Some(Method::Recover(erasure)) => {
-                Some((erasure, self.recover_row(row, erasure, pieces)))
-            }
-            _ => None,
-        };
-        let lost = recovered.as_ref().map_or(SlotSet::EMPTY, |(erasure, _)| erasure.lost());
-        if let Some((_, (x, y))) = recovered.as_ref().filter(|_| lost.contains(slot)) {
-            let first = lost.iter().next() == Some(slot);
-            return self.pool.copy_of(if first { x } else { y });
+        if !row.roles.data.contains(slot) {
+            return self.computed(row, slot, pieces);
         }
-        let len = row.row.len() as usize;
-        let mut buf = self.pool.take(len);
-        let source = |index: usize, at: usize| -> &[u8] {
-            let data = row.map.data(index);
-            match (&recovered, row.have(pieces, data)) {
-                (_, Some(bytes)) => &bytes[at..],
-                (Some((_, (x, y))), None) => {
-                    if lost.iter().next() == Some(data) {
-                        &x[at..]
-                    } else {
-                        &y[at..]
-                    }
-                }
-                (None, None) => unreachable!("the plan reads or recovers all the data"),
-            }
+        let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else {
+            unreachable!("data that was not read is recovered");
         };
-        let (p, q) = if slot == row.map.p() {
-            (Some(&mut buf[..]), None)
-        } else {
-            (None, Some(&mut buf[..]))
-        };
-        compute::encode(self.setup.kernel, &row.map, len, source, p, q);
-        buf
+        let (x, y) = self.recover_row(row, erasure, pieces);
+        if erasure.lost().iter().next() == Some(slot) { x } else { y }
     }
 
     /// Writes what was read of a slot to its twin alone.
@@ -238,194 +224,16 @@ impl Shard {
         }
         self.lose(inside, view, &mut work.failures).await
     }
-
-    /// Compares data and parity of one row, and makes them agree if the task says so.
-    async fn compare(
-        &self,
-        work: &mut Scratch,
-        manner: Manner,
-        inside: &Inside<'_>,
-        row: RowWork,
-        task: Task,
-        report: &mut Report,
-    ) -> Result<()> {
-        work.rows.clear();
-        work.rows.push(row);
-        let all = row.roles.data.union(row.roles.parity());
-        let view = loop {
-            let view = self.view();
-            let state = self.state_of(&view, &work.rows[0]);
-            if !work.rows[0].bad.is_empty() && task != Task::Check {
-                // What cannot be read is first restored from the rest.
-                let bad = work.rows[0].bad;
-                let fresh = RowWork { bad: SlotSet::EMPTY, ..row };
-                return self.mend(work, manner, inside, fresh, bad, report).await;
-            }
-            if !all.is_subset(state.readable) {
-                // A degraded row has nothing to be compared with.
-                return Ok(());
-            }
-            work.rows[0].plan =
-                Some(WritePlan { method: Method::DataOnly, read: all, write: SlotSet::EMPTY });
-            if self.read_for_rows(work, manner, &view).await {
-                break view;
-            }
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
-        };
-        let row = work.rows[0];
-        report.bytes += all.count() as u64 * row.row.len();
-        if self.row_agrees(&row, &work.pieces) {
-            return Ok(());
-        }
-        work.outgoing.clear();
-        self.settle_row(&row, work, task, report);
-        if task == Task::Check {
-            work.outgoing.clear();
-        }
-        let bytes: u64 = work.outgoing.iter().map(|out| out.bytes.len() as u64).sum();
-        self.send(work, manner, inside, view).await?;
-        report.repaired_bytes += bytes;
-        work.outgoing.clear();
-        Ok(())
-    }
-
-    /// Rewrites the blocks of a row that cannot be read.
-    async fn mend(
-        &self,
-        work: &mut Scratch,
-        manner: Manner,
-        inside: &Inside<'_>,
-        row: RowWork,
-        bad: SlotSet,
-        report: &mut Report,
-    ) -> Result<()> {
-        work.rows.clear();
-        work.rows.push(RowWork { bad, ..row });
-        let view = self.view();
-        let planned = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
-        if !planned || !self.read_for_rows(work, manner, &view).await {
-            report.lost.push((self.stripe_offset(row.row.stripe) + row.row.start, row.row.len()));
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
-            return Ok(());
-        }
-        let row = work.rows[0];
-        work.outgoing.clear();
-        for slot in bad.iter() {
-            let bytes = self.bytes_of(&row, slot, &work.pieces).freeze();
-            report.repaired_bytes += bytes.len() as u64;
-            work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
-        }
-        self.rewrite(work, manner, inside, view).await
-    }
-
-    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
-    /// can be told, and puts what would mend them into `outgoing`.
-    fn settle_row(&self, row: &RowWork, work: &mut Scratch, task: Task, report: &mut Report) {
-        let start = row.row.start;
-        let offset = self.stripe_offset(row.row.stripe);
-        // In a row that is not synced it is parity that is unknown: data is never changed there.
-        let stripe_bytes = self.setup.geometry.stripe_bytes();
-        let synced = task != Task::Resync && !self.is_unsynced(offset, stripe_bytes);
-        let mut at = 0;
-        while at < row.row.len() {
-            let len = GRAIN.min(row.row.len() - at);
-            let block = Block { at: at as usize, len: len as usize, synced };
-            if let Some(settled) = self.settle_block(row, &work.pieces, block) {
-                report.findings.push(Finding {
-                    array_offset: offset,
-                    member_offset: row.map.member_offset() + start + at,
-                    len,
-                    culprit: settled.culprit,
-                });
-                for (slot, buf) in settled.mends {
-                    work.outgoing.push(Outgoing { slot, at: row.at() + at, bytes: buf.freeze() });
-                }
-            }
-            at += len;
-        }
-    }
-
-    /// The culprit of one block, if its syndromes name one, and what to write to make it agree.
-    /// `None` if it agrees.
-    fn settle_block(
-        &self,
-        row: &RowWork,
-        pieces: &[crate::rows::Piece],
-        block: Block,
-    ) -> Option<Settled> {
-        let (map, kernel) = (&row.map, self.setup.kernel);
-        let part = block.at..block.at + block.len;
-        let have = |slot| &row.have(pieces, slot).expect("all slots were read")[part.clone()];
-        let mut p = self.pool.take(block.len);
-        let mut q = map.q().map(|_| self.pool.take(block.len));
-        let source = |index: usize, at: usize| &have(map.data(index))[at..];
-        compute::encode(kernel, map, block.len, source, Some(&mut p), q.as_deref_mut());
-        let p_differs = p[..] != *have(map.p());
-        let q_differs = match (map.q(), &q) {
-            (Some(slot), Some(q)) => q[..] != *have(slot),
-            _ => false,
-        };
-        if !p_differs && !q_differs {
-            return None;
-        }
-        let culprit = match (map.q(), &q) {
-            (Some(slot), Some(q)) if block.synced => {
-                self.culprit(row, (&p, have(map.p())), (q, have(slot)))
-            }
-            _ => None,
-        };
-        if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
-            // The data block is wrong and P is right: what P says it should be.
-            let mut right = self.pool.copy_of(have(map.p()));
-            kernel.xor_into(&[&p[..], have(slot)], &mut right);
-            return Some(Settled { culprit, mends: vec![(slot, right)] });
-        }
-        let mut mends = Vec::new();
-        if p_differs {
-            mends.push((map.p(), p));
-        }
-        if let (Some(slot), Some(q)) = (map.q(), q.filter(|_| q_differs)) {
-            mends.push((slot, q));
-        }
-        Some(Settled { culprit, mends })
-    }
-
-    /// Which slot alone explains wrong P and Q.
-    fn culprit(&self, row: &RowWork, p: (&[u8], &[u8]), q: (&[u8], &[u8])) -> Option<Slot> {
-        let kernel = self.setup.kernel;
-        let (mut p_syndrome, mut q_syndrome) = (self.pool.copy_of(p.0), self.pool.copy_of(q.0));
-        kernel.xor_into(&[p.1], &mut p_syndrome);
-        kernel.xor_into(&[q.1], &mut q_syndrome);
-        let count = row.map.data_count();
-        let exponents: Vec<u8> = (0..count).map(|index| row.map.exponent(index)).collect();
-        match parity::locate(&p_syndrome, &q_syndrome, &exponents) {
-            Culprit::P => Some(row.map.p()),
-            Culprit::Q => row.map.q(),
-            Culprit::Data(exponent) => {
-                let index = exponents.iter().position(|&e| e == exponent);
-                index.map(|index| row.map.data(index))
-            }
-            Culprit::None | Culprit::Unclear => None,
-        }
-    }
 }
 
-/// How a block that contradicts itself is settled: who is wrong, where it can be told, and what to
-/// write.
-struct Settled {
-    culprit: Option<Slot>,
-    mends: Vec<(Slot, Buf)>,
-}
-
-/// A block within a row.
-#[derive(Clone, Copy)]
-struct Block {
-    at: usize,
-    len: usize,
-    /// Parity was known to agree with the data here: then a contradiction has a culprit.
-    synced: bool,
+/// Rows in runs that are not heavier than `most`, unless a single one is.
+fn gathered(rows: &[RowWork], most: u64, weight: impl Fn(&[RowWork]) -> u64) -> Vec<&[RowWork]> {
+    let (mut runs, mut first) = (Vec::new(), 0);
+    for next in 1..=rows.len() {
+        if next == rows.len() || weight(&rows[first..=next]) > most {
+            runs.push(&rows[first..next]);
+            first = next;
+        }
+    }
+    runs
 }

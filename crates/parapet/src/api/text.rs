@@ -208,13 +208,29 @@ impl Job {
 
 impl Scrub {
     fn sentence(&self, page: &Page) -> String {
-        let found = match (self.mismatches, self.repaired_bytes) {
-            (0, _) => "no mismatch".into(),
-            (count, 0) => format!("{count} mismatches, none repaired"),
-            (count, bytes) => format!("{count} mismatches, {} repaired", page.size(bytes)),
+        let count = match self.mismatches {
+            0 => "no mismatch".into(),
+            1 => "1 mismatch".into(),
+            count => format!("{count} mismatches"),
         };
+        let repaired = match (self.mismatches, self.repaired_bytes) {
+            (0, 0) => String::new(),
+            (_, 0) => ", none repaired".into(),
+            (_, bytes) => format!(", {} repaired", page.size(bytes)),
+        };
+        let guessed = match self.guessed_bytes {
+            0 => String::new(),
+            bytes => format!(" ({} of it by a guess at who was wrong)", page.size(bytes)),
+        };
+        let found = format!("{count}{repaired}{guessed}");
         let rate = Size((self.bytes as f64 / self.seconds.max(0.001)) as u64);
-        let stopped = if self.complete { "" } else { " (stopped before its end)" };
+        let stopped = match self.complete {
+            true => String::new(),
+            false => format!(
+                " (incomplete: {} of the array were compared)",
+                page.size(self.compared_bytes)
+            ),
+        };
         let took = span(self.seconds.ceil() as u64);
         format!("{}{stopped}: {found}, took {took} at {rate}/s over all members", self.ended)
     }
@@ -226,8 +242,8 @@ impl Finding {
             format!("slot {slot} is wrong")
         });
         format!(
-            "array offset {}, member offset {}, {} bytes: {who}",
-            self.array_offset, self.member_offset, self.bytes
+            "{who}: {} bytes at offset {} of its disk ({} of its data), array offset {}",
+            self.bytes, self.disk_offset, self.member_offset, self.array_offset
         )
     }
 }

@@ -131,8 +131,11 @@ impl Daemon {
             && scrub.mismatches > 0
             && scrub.repaired_bytes == 0
         {
-            let count = scrub.mismatches;
-            let message = format!("the last scrub found {count} places where members disagree");
+            let places = match scrub.mismatches {
+                1 => "a place".to_string(),
+                count => format!("{count} places"),
+            };
+            let message = format!("the last scrub found {places} where members disagree");
             problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
         }
         for slot in &array.slots {
@@ -231,7 +234,7 @@ fn job(job: &JobStatus) -> Job {
         seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
         limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
         started: Timestamp::now().checked_sub(elapsed).unwrap_or_default(),
-        mismatches: job.findings.len() as u64,
+        mismatches: job.mismatches,
         lost_bytes: job.lost_bytes,
     }
 }
@@ -241,6 +244,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
     let finding = |finding: &array::Finding| Finding {
         array_offset: finding.array_offset,
         member_offset: finding.member_offset,
+        disk_offset: finding.disk_offset,
         bytes: finding.len,
         slot: finding.culprit.map(layout::Slot::index),
     };
@@ -250,8 +254,10 @@ fn scrub(result: &ScrubResult) -> Scrub {
         ended: Timestamp::from_microsecond(micros).unwrap_or_default(),
         seconds: result.duration.as_secs_f64(),
         bytes: result.report.bytes,
-        mismatches: result.report.findings.len() as u64,
+        compared_bytes: result.report.compared_bytes,
+        mismatches: result.report.mismatches,
         repaired_bytes: result.report.repaired_bytes,
+        guessed_bytes: result.report.guessed_bytes,
         findings: result.report.findings.iter().map(finding).collect(),
     }
 }

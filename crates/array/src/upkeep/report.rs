@@ -1,0 +1,128 @@
+//! What background work found: counted in full, listed as far as somebody may want to read.
+
+use layout::Slot;
+
+/// How many findings, and how many losses, are listed.
+const LISTED: usize = 1000;
+
+/// Findings grow at several members at once: so many of the last ones may go on.
+const GROWING: usize = 8;
+
+/// What a range of background work found.
+#[derive(Clone, Default, Debug)]
+pub struct Report {
+    /// Bytes read from and written to all members.
+    pub bytes: u64,
+    /// Bytes of the array that were compared with their redundancy.
+    pub compared_bytes: u64,
+    /// Places where members contradict each other: all of them are counted.
+    pub mismatches: u64,
+    /// The first 1000 of these places.
+    pub findings: Vec<Finding>,
+    /// Bytes of members that were changed to agree.
+    pub repaired_bytes: u64,
+    /// Those of them where it could not be told which member was wrong: they agree now, but what
+    /// they agree on may be the wrong one.
+    pub guessed_bytes: u64,
+    /// Bytes of the array that could not be recovered.
+    pub lost_bytes: u64,
+    /// The first 1000 such ranges of the array, as (offset, bytes).
+    pub lost: Vec<(u64, u64)>,
+}
+
+/// A place where members contradict each other: a run of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The first array byte concerned: of the wrong block if that is data, else of the row.
+    pub array_offset: u64,
+    /// Offset from the start of the member's data: of the wrong member; of the first one concerned
+    /// where it cannot be told.
+    pub member_offset: u64,
+    /// The same place, counted from the start of the member's disk.
+    pub disk_offset: u64,
+    /// How many bytes of a member.
+    pub len: u64,
+    /// The member that is wrong, where it can be told.
+    pub culprit: Option<Slot>,
+}
+
+impl Finding {
+    /// Takes in `next` if it goes on where this one ends.
+    fn join(&mut self, next: &Finding) -> bool {
+        let goes_on = self.culprit == next.culprit
+            && self.array_offset + self.len == next.array_offset
+            && self.disk_offset + self.len == next.disk_offset;
+        if goes_on {
+            self.len += next.len;
+        }
+        goes_on
+    }
+}
+
+impl Report {
+    /// Members contradict each other.
+    pub(super) fn find(&mut self, finding: Finding) {
+        if self.findings.iter_mut().rev().take(GROWING).any(|last| last.join(&finding)) {
+            return;
+        }
+        self.mismatches += 1;
+        if self.findings.len() < LISTED {
+            self.findings.push(finding);
+        }
+    }
+
+    /// A range of the array could not be recovered.
+    pub(super) fn lose(&mut self, offset: u64, len: u64) {
+        self.lost_bytes += len;
+        if self.lost.len() < LISTED {
+            self.lost.push((offset, len));
+        }
+    }
+
+    /// Adds what another range found.
+    pub(crate) fn absorb(&mut self, other: Report) {
+        self.bytes += other.bytes;
+        self.compared_bytes += other.compared_bytes;
+        self.repaired_bytes += other.repaired_bytes;
+        self.guessed_bytes += other.guessed_bytes;
+        let unlisted = other.mismatches - other.findings.len() as u64;
+        other.findings.into_iter().for_each(|finding| self.find(finding));
+        self.mismatches += unlisted;
+        let listed: u64 = other.lost.iter().map(|&(_, len)| len).sum();
+        other.lost.into_iter().for_each(|(offset, len)| self.lose(offset, len));
+        self.lost_bytes += other.lost_bytes - listed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(offset: u64) -> Finding {
+        Finding {
+            array_offset: offset,
+            member_offset: offset,
+            disk_offset: offset + 4096,
+            len: 512,
+            culprit: None,
+        }
+    }
+
+    #[test]
+    fn what_touches_is_one_place_and_the_count_goes_on_beyond_the_list() {
+        let mut whole = Report::default();
+        for unit in 0..4u64 {
+            let mut part = Report::default();
+            (0..1500).for_each(|i| part.find(at((unit * 1500 + i) * 1024)));
+            whole.absorb(part);
+        }
+        assert_eq!((whole.mismatches, whole.findings.len()), (6000, LISTED));
+        let (mut left, mut right) = (Report::default(), Report::default());
+        left.find(at(0));
+        left.find(at(512));
+        right.find(at(1024));
+        right.find(Finding { culprit: Some(Slot(1)), ..at(1536) });
+        left.absorb(right);
+        assert_eq!((left.mismatches, left.findings[0].len), (2, 1536));
+    }
+}

@@ -1,0 +1,183 @@
+//! What a scrub finds, blames, changes, and leaves alone.
+
+mod world;
+
+use array::create::NewArray;
+use array::{Array, ScrubResult};
+use io::Disk;
+use layout::{Layout, Level, Slot};
+use world::{Fault, World, pattern};
+
+const MEMBER_BYTES: u64 = 6 << 20;
+/// Where the array's data begins on a member of such a world.
+fn data_offset(world: &World) -> u64 {
+    let options = array::assemble::Options::default();
+    let assembly = world.assemble(0..world.disks.len(), &options).expect("it assembles");
+    assembly.members[0].data_offset
+}
+
+fn world(layout: Layout, members: usize, spares: usize) -> World {
+    let world = World::new(members + spares, MEMBER_BYTES);
+    let chunk = match layout.level() {
+        Level::Raid1 => 0,
+        Level::Raid35 => 1024,
+        _ => 16 << 10,
+    };
+    world.create(&NewArray { zeroed: true, spares, ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+fn scrub(world: &World, array: &Array, repair: bool) -> ScrubResult {
+    let before = array.status().last_scrub.map(|scrub| scrub.unix_micros);
+    array.scrub(repair).expect("nothing else runs");
+    world
+        .until(array, |status| status.last_scrub.as_ref().map(|scrub| scrub.unix_micros) != before);
+    array.status().last_scrub.expect("waited for")
+}
+
+/// All that the array holds.
+fn content(world: &World, array: &Array) -> Vec<u8> {
+    let all = array.limits().bytes;
+    let part = |at: u64| world.read(array, at, (1 << 19).min(all - at) as usize).expect("whole");
+    (0..all).step_by(1 << 19).flat_map(part).collect()
+}
+
+/// Fills the array and gives what it holds.
+fn fill(world: &World, array: &Array) -> Vec<u8> {
+    let bytes = pattern(0, array.limits().bytes as usize, 3);
+    for (index, part) in bytes.chunks(1 << 19).enumerate() {
+        world.write(array, (index as u64) << 19, part).expect("healthy");
+    }
+    bytes
+}
+
+/// All bytes of all disks from the start of the data on.
+fn disks(world: &World, from: u64) -> Vec<Vec<u8>> {
+    let bytes = |disk: &std::rc::Rc<world::FaultyDisk>| {
+        let mut bytes = vec![0; (MEMBER_BYTES - from) as usize];
+        disk.disk.peek(from, &mut bytes);
+        bytes
+    };
+    world.disks.iter().map(bytes).collect()
+}
+
+#[test]
+fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_written() {
+    for layout in
+        [Layout::default_for(Level::Raid1, 3), Layout::Raid10 { near: 3, far: 1, offset: false }]
+    {
+        let world = world(layout, 3, 0);
+        let from = data_offset(&world);
+        let array = world.start();
+        let bytes = fill(&world, &array);
+        let before = disks(&world, from);
+        // All in one stretch, and at last in neighbouring blocks.
+        world.disks[0].disk.poke(from + 100_000, &[0xee; 10]);
+        world.disks[1].disk.poke(from + 102_000, &[0xdd; 10]);
+        world.disks[2].disk.poke(from + 110_080, &[0xcc; 1500]);
+        world.disks[2].break_with(Fault::Unreadable { offset: from + 122_880, len: 512 });
+        let found = scrub(&world, &array, false).report;
+        let blamed: Vec<_> = found
+            .findings
+            .iter()
+            .map(|f| (f.culprit.map(|slot| slot.index()), f.disk_offset - from, f.len))
+            .collect();
+        let expected = [(Some(0), 99_840, 512), (Some(1), 101_888, 512), (Some(2), 110_080, 1536)];
+        assert_eq!(blamed, expected, "{layout:?}");
+        assert_eq!((found.mismatches, found.repaired_bytes, found.lost_bytes), (3, 0, 0));
+        let written = || world.disks.iter().map(|disk| disk.writes.get()).collect::<Vec<_>>();
+        let writes = written();
+        let repair = scrub(&world, &array, true).report;
+        assert_eq!(repair.guessed_bytes, 0, "all were outvoted");
+        assert!(repair.repaired_bytes >= 2560 && repair.repaired_bytes <= 2560 + 4096);
+        let writes: Vec<u64> = written().iter().zip(writes).map(|(now, then)| now - then).collect();
+        assert!(writes.iter().all(|&count| count <= 3), "no more than was wrong: {writes:?}");
+        assert!(disks(&world, from) == before, "{layout:?}: all as it was");
+        assert!(content(&world, &array) == bytes);
+        assert!(world.disks[2].faults.borrow().is_empty(), "the bad sector was written");
+        assert_eq!(scrub(&world, &array, false).report.mismatches, 0);
+    }
+}
+
+#[test]
+fn without_a_majority_the_first_copy_counts_and_that_is_called_a_guess() {
+    // Two copies; and three that are all different.
+    for copies in [2, 3] {
+        let world = world(Layout::default_for(Level::Raid1, copies), copies, 0);
+        let from = data_offset(&world);
+        let array = world.start();
+        let mut bytes = fill(&world, &array);
+        for (index, disk) in world.disks.iter().enumerate() {
+            disk.disk.poke(from + 65_536, &[index as u8; 512]);
+        }
+        let check = scrub(&world, &array, false).report;
+        assert_eq!((check.mismatches, check.guessed_bytes), (1, 0));
+        let found = check.findings[0];
+        assert_eq!((found.culprit, found.array_offset, found.len), (None, 65_536, 512));
+        let repair = scrub(&world, &array, true).report;
+        let written = 512 * (copies as u64 - 1);
+        assert_eq!((repair.repaired_bytes, repair.guessed_bytes), (written, written));
+        bytes[65_536..66_048].fill(0);
+        assert!(content(&world, &array) == bytes);
+        assert_eq!(scrub(&world, &array, false).report.mismatches, 0);
+    }
+}
+
+#[test]
+fn members_that_are_wrong_in_different_rows_of_a_stripe_are_all_named_on_raid_6() {
+    let layout = Layout::default_for(Level::Raid6, 5);
+    let world = world(layout, 5, 0);
+    let from = data_offset(&world);
+    let array = world.start();
+    let bytes = fill(&world, &array);
+    let before = disks(&world, from);
+    // One chunk on each member is one stripe; neighbours and far apart, data and parity.
+    for (disk, disk_bytes) in world.disks.iter().enumerate() {
+        let at = 4 * (16 << 10) + disk as u64 * 1536;
+        disk_bytes.disk.poke(from + at, &[0x5a; 700]);
+    }
+    // A sector that cannot be read must not hide, or spoil, what is wrong beside it.
+    let bad = from + 4 * (16 << 10) + 12_288;
+    world.disks[2].break_with(Fault::Unreadable { offset: bad, len: 512 });
+    let found = scrub(&world, &array, false).report;
+    let blamed: Vec<_> = found.findings.iter().map(|f| (f.culprit, f.disk_offset - from)).collect();
+    let place = |disk: u64| (Some(Slot::new(disk as usize)), 65_536 + disk * 1536);
+    assert_eq!(blamed, (0..5).map(place).collect::<Vec<_>>());
+    let repair = scrub(&world, &array, true).report;
+    assert_eq!((repair.mismatches, repair.guessed_bytes), (5, 0));
+    assert!(disks(&world, from) == before);
+    assert!(content(&world, &array) == bytes);
+    assert!(world.disks[2].faults.borrow().is_empty(), "the bad sector was written");
+}
+
+#[test]
+fn raid_5_cannot_tell_who_is_wrong_and_says_that_its_repair_is_a_guess() {
+    let world = world(Layout::default_for(Level::Raid5, 4), 4, 0);
+    let from = data_offset(&world);
+    let array = world.start();
+    fill(&world, &array);
+    world.disks[1].disk.poke(from + 40_960, &[0x5a; 512]);
+    let check = scrub(&world, &array, false).report;
+    assert_eq!(
+        (check.mismatches, check.findings[0].culprit, check.findings[0].len),
+        (1, None, 512)
+    );
+    assert_eq!(check.compared_bytes, array.limits().bytes);
+    let repair = scrub(&world, &array, true).report;
+    assert_eq!((repair.repaired_bytes, repair.guessed_bytes), (512, 512));
+    assert_eq!(scrub(&world, &array, false).report.mismatches, 0);
+}
+
+#[test]
+fn all_mismatches_are_counted_though_not_all_are_listed() {
+    let world = world(Layout::default_for(Level::Raid1, 2), 2, 0);
+    let from = data_offset(&world);
+    let array = world.start();
+    fill(&world, &array);
+    for place in 0..1500 {
+        world.disks[1].disk.poke(from + place * 1024, &[0xff, 0]);
+        world.disks[1].disk.poke(from + place * 1024 + 2, &[0, 0xff]);
+    }
+    let found = scrub(&world, &array, false).report;
+    assert_eq!((found.mismatches, found.findings.len()), (1500, 1000));
+}
