@@ -181,3 +181,27 @@ fn all_mismatches_are_counted_though_not_all_are_listed() {
     let found = scrub(&world, &array, false).report;
     assert_eq!((found.mismatches, found.findings.len()), (1500, 1000));
 }
+
+#[test]
+fn of_small_chunks_background_work_reads_and_writes_whole_runs_of_a_member() {
+    // Rows of 1 KiB: a member holds 5 MiB of them.
+    let world = world(Layout::Raid35 { order: 2 }, 5, 1);
+    let array = world.start();
+    let bytes = fill(&world, &array);
+    let units = array.limits().bytes.div_ceil(64 << 10);
+    let operations = |world: &World| {
+        world.disks.iter().map(|disk| disk.reads.get() + disk.writes.get()).max().expect("disks")
+    };
+    let before = operations(&world);
+    assert_eq!(scrub(&world, &array, false).report.compared_bytes, array.limits().bytes);
+    let asked = operations(&world) - before;
+    assert!(asked <= units + 16, "{asked} operations for {units} units");
+    let before = operations(&world);
+    world.disks[1].break_with(Fault::Gone);
+    world.write(&array, 0, &bytes[..512]).expect("one loss is survived");
+    let whole = |status: &array::Status| status.redundancy_left == 1 && status.job.is_none();
+    world.until(&array, whole);
+    let asked = operations(&world) - before;
+    assert!(asked <= units + 64, "{asked} operations for {units} units");
+    assert!(content(&world, &array) == bytes);
+}
