@@ -2,7 +2,10 @@
 
 mod world;
 
+use std::time::Duration;
+
 use array::create::NewArray;
+use array::status::EventKind;
 use array::{Array, ScrubResult};
 use io::Disk;
 use layout::{Layout, Level, Slot};
@@ -204,4 +207,38 @@ fn of_small_chunks_background_work_reads_and_writes_whole_runs_of_a_member() {
     let asked = operations(&world) - before;
     assert!(asked <= units + 64, "{asked} operations for {units} units");
     assert!(content(&world, &array) == bytes);
+}
+
+#[test]
+fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
+    for (layout, members) in [
+        (Layout::default_for(Level::Raid1, 2), 2),
+        (Layout::default_for(Level::Raid6, 5), 5),
+        (Layout::default_for(Level::Raid10, 4), 4),
+    ] {
+        for repair in [false, true] {
+            let world = world(layout, members, 1);
+            let array = world.start();
+            fill(&world, &array);
+            // A long rest after each piece: it would take hours.
+            array.set_speed(1024, 1024);
+            array.scrub(repair).expect("nothing else runs");
+            world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
+            let begun = io::Clock::now(&*world.clock);
+            world.disks[1].break_with(Fault::Gone);
+            world.write(&array, 0, &pattern(0, 65_536, 3)).expect("one loss is survived");
+            world.until(&array, |status| status.spares.is_empty());
+            assert!(io::Clock::now(&*world.clock) - begun < Duration::from_secs(1), "at once");
+            let scrub = array.status().last_scrub.expect("it has ended");
+            assert!(!scrub.complete, "{layout:?}");
+            let compared = scrub.report.compared_bytes;
+            assert!(compared > 0 && compared < array.limits().bytes, "{compared}");
+            let events = array.log().since(0);
+            let told = events.iter().find(|event| event.kind == EventKind::JobInterrupted);
+            let told = &told.expect("it is told").text;
+            assert!(told.contains("a member was lost") && told.contains("compared"), "{told}");
+            array.set_speed(0, u64::MAX);
+            world.until(&array, |status| status.redundancy_left >= 1 && status.job.is_none());
+        }
+    }
 }

@@ -41,6 +41,8 @@ pub enum JobKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
+    /// Slots that were whole when it began.
+    pub(crate) in_sync: SlotSet,
     /// Array bytes to walk over, and those done.
     pub(crate) total: u64,
     pub(crate) done: u64,
@@ -154,6 +156,7 @@ impl Keeper {
         let started = self.clock.now();
         *self.job.borrow_mut() = Some(Job {
             kind,
+            in_sync: self.configuration.borrow().in_sync(),
             total: ranges.bytes(),
             done: 0,
             started,
@@ -175,14 +178,29 @@ impl Keeper {
                 report: job.report.clone(),
             });
         }
-        let how = if finished { "finished" } else { "interrupted" };
-        let lost = job.report.lost_bytes;
-        let lost =
-            if lost > 0 { format!(", {lost} bytes could not be recovered") } else { String::new() };
-        let text = format!("{} {how}{lost}", describe(kind));
+        let text = self.outcome(&job, finished);
         let event = if finished { EventKind::JobFinished } else { EventKind::JobInterrupted };
         self.note(event, None, text);
         self.stirred.raise();
+    }
+
+    /// How a job ended, in words.
+    fn outcome(&self, job: &Job, finished: bool) -> String {
+        let (Report { compared_bytes, lost_bytes, .. }, whole) = (&job.report, job.in_sync);
+        let mut text = describe(job.kind);
+        text.push_str(if finished { " finished" } else { " interrupted" });
+        if !finished && matches!(job.kind, JobKind::Check | JobKind::Repair) {
+            let now = self.configuration.borrow().in_sync();
+            let why = if whole.is_subset(now) { "" } else { ": a member was lost" };
+            let end = self.geometry.capacity();
+            text += &format!(
+                "{why}; {compared_bytes} of {end} bytes were compared; it does not go on by itself"
+            );
+        }
+        if *lost_bytes > 0 {
+            text += &format!(", {lost_bytes} bytes could not be recovered");
+        }
+        text
     }
 
     /// What follows when a walk has ended.
@@ -259,7 +277,7 @@ impl Keeper {
                     let _ = self.record().await;
                 }
             }
-            self.hold_back(flight.len).await;
+            self.hold_back(task, flight.len).await;
         }
     }
 
@@ -286,12 +304,19 @@ impl Keeper {
             }
             Task::Copy(slot) => now.seats[slot.index()].twin.is_some(),
             Task::Resync => Keeper::unwell(&now).is_empty(),
-            Task::Check | Task::Repair => !self.scrub_cancelled(),
+            // Nothing is compared with what is lost, and a spare must not wait for the end.
+            Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
     }
 
     fn scrub_cancelled(&self) -> bool {
         self.job.borrow().as_ref().is_some_and(|job| job.total == 0)
+    }
+
+    /// A member was lost since the scrub began.
+    fn scrub_degraded(&self) -> bool {
+        let in_sync = self.configuration.borrow().in_sync();
+        self.job.borrow().as_ref().is_some_and(|job| !job.in_sync.is_subset(in_sync))
     }
 
     /// Stops the scrub that is under way. False if there is none.
@@ -353,13 +378,13 @@ impl Keeper {
     }
 
     /// Waits as long as the speed limit says.
-    async fn hold_back(&self, array_bytes: u64) {
+    async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = array_bytes / self.geometry.slots().max(1) as u64;
         let busy = self.requests() > 0;
         let now = self.clock.now();
         if let Some(until) = self.pace.next(now, share.max(1), busy) {
-            // In small steps: a stop, or another limit, is not kept waiting.
-            while self.clock.now() < until && !self.is_stopping() && !self.pace.is_newer(now) {
+            // In small steps: a stop, a loss, or another limit, is not kept waiting.
+            while self.clock.now() < until && self.goes_on(task) && !self.pace.is_newer(now) {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
             }
