@@ -16,6 +16,19 @@ pub(crate) fn sync_bytes(geometry: &Geometry) -> u64 {
     }
 }
 
+/// How many bytes each member holds for so many bytes of the array, parity and copies included; on
+/// linear arrays, the one member concerned.
+pub(crate) fn member_share(geometry: &Geometry, array_bytes: u64) -> u64 {
+    let part = |of: u64, whole: u64| {
+        (u128::from(array_bytes) * u128::from(of) / u128::from(whole.max(1))) as u64
+    };
+    match (geometry.family(), geometry.layout()) {
+        (Family::Parity, _) => part(geometry.chunk_bytes(), geometry.stripe_bytes()),
+        (_, layout::Layout::Linear) => array_bytes,
+        _ => part(geometry.places(0).count() as u64, geometry.slots() as u64),
+    }
+}
+
 /// The sync range that covers an array range.
 pub(crate) fn sync_range(geometry: &Geometry, array: Range<u64>) -> Range<u64> {
     if geometry.family() != Family::Parity {

@@ -379,7 +379,7 @@ impl Keeper {
 
     /// Waits as long as the speed limit says.
     async fn hold_back(&self, task: Task, array_bytes: u64) {
-        let share = array_bytes / self.geometry.slots().max(1) as u64;
+        let share = crate::sync::member_share(&self.geometry, array_bytes);
         let busy = self.requests() > 0;
         let now = self.clock.now();
         if let Some(until) = self.pace.next(now, share.max(1), busy) {
