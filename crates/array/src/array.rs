@@ -303,14 +303,22 @@ impl Array {
     /// Starts to compare all data with its redundancy, and to repair what disagrees if `repair`.
     ///
     /// # Errors
-    /// Refused if a scrub is under way, or the level has no redundancy.
+    /// Refused if other work is under way, if the level has no redundancy or none is left, and for
+    /// a repair if the array is degraded.
     pub fn scrub(&self, repair: bool) -> Result<()> {
         let keeper = &self.inner.keeper;
         if self.inner.geometry.family() == Family::Plain {
             return Err(Error::refused("the level has no redundancy: there is nothing to compare"));
         }
-        if keeper.configuration().in_sync() != self.inner.geometry.all_slots() {
-            let what = "the array is degraded: a scrub would have nothing to compare with";
+        let in_sync = keeper.configuration().in_sync();
+        let whole = in_sync == self.inner.geometry.all_slots();
+        if !whole && repair {
+            let what = "the array is degraded: who is wrong could not be told; a check is possible \
+                        where redundancy is left";
+            return Err(Error::refused(what));
+        }
+        if !whole && !self.inner.can_compare(in_sync) {
+            let what = "the array is degraded, and no redundancy is left to compare with";
             return Err(Error::refused(what));
         }
         let busy = keeper.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use array::create::NewArray;
 use array::status::EventKind;
-use array::{Array, ScrubResult};
+use array::{Array, MemberId, ScrubResult};
 use io::Disk;
 use layout::{Layout, Level, Slot};
 use world::{Fault, World, pattern};
@@ -240,5 +240,74 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
             array.set_speed(0, u64::MAX);
             world.until(&array, |status| status.redundancy_left >= 1 && status.job.is_none());
         }
+    }
+}
+
+#[test]
+fn a_check_of_a_degraded_array_compares_what_is_left_and_says_so_if_nothing_is() {
+    // RAID 6 without a data, P or Q slot, each in some stripes: what is left is compared.
+    let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
+    let from = data_offset(&world);
+    let array = world.start();
+    fill(&world, &array);
+    world.run(&array, array.fail(MemberId(4))).expect("one may go");
+    let sound = scrub(&world, &array, false);
+    let all = array.limits().bytes;
+    assert_eq!(
+        (sound.complete, sound.report.compared_bytes, sound.report.mismatches),
+        (true, all, 0)
+    );
+    // A chunk of each of five stripes: parity changes its place, and each is found.
+    for stripe in 0..5 {
+        world.disks[1].disk.poke(from + stripe * (16 << 10) + 1024, &[0x77; 300]);
+    }
+    let found = scrub(&world, &array, false).report;
+    assert_eq!((found.mismatches, found.findings[0].len), (5, 512));
+    let refused = array.scrub(true).expect_err("nobody could be blamed").to_string();
+    assert!(refused.contains("a check is possible"), "{refused}");
+    world.run(&array, array.fail(MemberId(3))).expect("another may go");
+    let refused = array.scrub(false).expect_err("nothing is left").to_string();
+    assert!(refused.contains("no redundancy is left"), "{refused}");
+
+    // Mirrors: two of three copies; the other pair of RAID 10; and one copy alone.
+    for (level, members, compared) in
+        [(Level::Raid1, 3, Some(1)), (Level::Raid10, 4, Some(2)), (Level::Raid1, 2, None)]
+    {
+        let world = self::world(Layout::default_for(level, members), members, 0);
+        let array = world.start();
+        fill(&world, &array);
+        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        match compared {
+            Some(share) => {
+                let all = array.limits().bytes / share;
+                assert_eq!(scrub(&world, &array, false).report.compared_bytes, all, "{level}");
+            }
+            None => drop(array.scrub(false).expect_err("one copy is left")),
+        }
+    }
+}
+
+#[test]
+fn a_speed_limit_is_that_of_each_member_on_every_level() {
+    for (level, members) in [
+        (Level::Raid5, 4),
+        (Level::Raid6, 4),
+        (Level::Raid1, 2),
+        (Level::Raid1, 3),
+        (Level::Raid10, 4),
+        (Level::Raid10, 5),
+    ] {
+        let world = world(Layout::default_for(level, members), members, 0);
+        let array = world.start();
+        let read = || {
+            let status = array.status();
+            let members = status.slots.into_iter().filter_map(|slot| slot.member);
+            members.map(|member| member.read_bytes).max().expect("members")
+        };
+        let before = read();
+        array.set_speed(1 << 20, 1 << 20);
+        let seconds = scrub(&world, &array, false).duration.as_secs_f64();
+        let rate = (read() - before) as f64 / seconds / f64::from(1 << 20);
+        assert!((0.9..1.1).contains(&rate), "{level} of {members}: {rate} MiB/s");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use layout::{Family, Slot};
+use layout::{Family, Slot, SlotSet};
 
 use super::Inner;
 use crate::member::MemberId;
@@ -11,7 +11,7 @@ use crate::view::Seat;
 
 impl Inner {
     /// How many more members may be lost, whichever they are.
-    pub(super) fn redundancy_left(&self, in_sync: layout::SlotSet) -> usize {
+    pub(super) fn redundancy_left(&self, in_sync: SlotSet) -> usize {
         let geometry = &self.geometry;
         let lost = geometry.all_slots().difference(in_sync);
         if !geometry.survives(lost) {
@@ -25,6 +25,25 @@ impl Inner {
                 let one = in_sync.iter().all(any);
                 let left = geometry.redundancy().saturating_sub(lost.count());
                 left.max(usize::from(one))
+            }
+        }
+    }
+
+    /// True if there is anything that these slots hold twice.
+    pub(super) fn can_compare(&self, in_sync: SlotSet) -> bool {
+        let geometry = &self.geometry;
+        let lost = geometry.all_slots().difference(in_sync);
+        match geometry.family() {
+            Family::Plain => false,
+            Family::Parity => lost.count() < geometry.redundancy(),
+            Family::Mirror => {
+                // Where copies lie repeats itself after as many chunks as there are slots.
+                let chunk = geometry.chunk_bytes().max(1);
+                let here = |index: u64| {
+                    let copies = geometry.places((index * chunk).min(geometry.capacity() - 1));
+                    copies.copies().filter(|place| in_sync.contains(place.slot)).count()
+                };
+                (0..geometry.slots() as u64).any(|index| here(index) > 1)
             }
         }
     }
