@@ -420,6 +420,7 @@ impl Array {
             events: keeper.ledger.events(),
             redundancy_left: inner.redundancy_left(now.in_sync()),
             unsynced_bytes: keeper.unsynced_bytes(),
+            parity: keeper.computes_parity(),
             slots: slots.map(|(slot, seat)| inner.slot_status(Slot::new(slot), seat)).collect(),
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),

@@ -270,6 +270,17 @@ impl Keeper {
         self.unsynced.borrow().bytes()
     }
 
+    /// False if the level has parity, and it is not computed or may be wrong somewhere.
+    pub(crate) fn has_parity(&self) -> bool {
+        let (computed, synced) = (self.parity, self.unsynced.borrow().is_empty());
+        self.geometry.family() != Family::Parity || (computed && synced)
+    }
+
+    /// Parity is computed, if the level has any.
+    pub(crate) fn computes_parity(&self) -> bool {
+        self.parity
+    }
+
     /// What the superblocks say.
     pub(crate) fn is_clean(&self) -> bool {
         self.clean.get()

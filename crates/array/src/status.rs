@@ -31,10 +31,13 @@ pub struct Status {
     pub epoch: u64,
     /// md's event count.
     pub events: u64,
-    /// Members that may still be lost, whichever they are, before data is.
+    /// Members that may still be lost, whichever they are, before data is. None on levels with
+    /// parity while some of it is not in sync, or not computed.
     pub redundancy_left: usize,
     /// Array bytes whose parity or copies may disagree.
     pub unsynced_bytes: u64,
+    /// Parity is computed, on levels that have it: off only to measure what it costs.
+    pub parity: bool,
     /// Each slot in order.
     pub slots: Vec<SlotStatus>,
     /// Members that wait.

@@ -56,8 +56,11 @@ pub(crate) struct Array {
     pub(crate) unsynced_bytes: u64,
     /// How many members may be lost without losing data, when all are there.
     pub(crate) redundancy: usize,
-    /// How many more members may be lost, now.
+    /// How many more members may be lost, now: none while parity is not in sync, or not computed.
     pub(crate) redundancy_left: usize,
+    /// Whether parity is computed, where the level has it; false only to measure what it costs.
+    #[serde(default)]
+    pub(crate) parity: bool,
     /// One for each slot, in order.
     pub(crate) slots: Vec<Slot>,
     /// Members that wait for a slot.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::{Assembly, Candidate, Note, Options};
+use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
 use array::{Array, CacheMode, Host};
 use os::{Executor, Spawner};
@@ -214,7 +214,9 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
     let array = &assembly.facts().name;
     for note in &assembly.notes {
         match note {
-            Note::Spare { .. } | Note::Remark { .. } => tracing::info!(array, "{note}"),
+            Note::Spare { .. } | Note::Remark { .. } | Note::Unsynced { cause: Cause::New, .. } => {
+                tracing::info!(array, "{note}")
+            }
             _ => tracing::warn!(array, "{note}"),
         }
     }

@@ -10,11 +10,13 @@ use crate::status::{JobStatus, MemberStatus, SlotState, SlotStatus};
 use crate::view::Seat;
 
 impl Inner {
-    /// How many more members may be lost, whichever they are.
+    /// How many more members may be lost, whichever they are. Parity that may be wrong somewhere is
+    /// none: what a member holds there would be lost with it. Copies are: whatever was acknowledged
+    /// is on all of them, synced or not.
     pub(super) fn redundancy_left(&self, in_sync: SlotSet) -> usize {
         let geometry = &self.geometry;
         let lost = geometry.all_slots().difference(in_sync);
-        if !geometry.survives(lost) {
+        if !geometry.survives(lost) || !self.keeper.has_parity() {
             return 0;
         }
         match geometry.family() {

@@ -205,11 +205,20 @@ impl Loaded {
         if doubtful && !options.force_dirty_degraded {
             let lost = geometry.all_slots().difference(seated.configuration.in_sync());
             let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+            let cause = self.notes.iter().find_map(|note| match note {
+                Note::Unsynced { cause, .. } => Some(*cause),
+                _ => None,
+            });
+            let why = match cause {
+                Some(Cause::New) => "the array has never been in sync",
+                Some(Cause::Unfinished) => "the array was not in sync yet when it was shut down",
+                _ => "writes were under way when the array was last used",
+            };
             return refuse(super::with_reasons(
                 format!(
-                    "writes were under way when the array was last used, and a member is missing \
-                     (slots {}): in {} bytes of the array, what it held may come out wrong. Bring \
-                     the member back, or accept that (--force-dirty-degraded)",
+                    "{why}, and a member is missing (slots {}): in {} bytes of the array, what it \
+                     held may come out wrong. Bring the member back, or accept that \
+                     (--force-dirty-degraded)",
                     slots.join(", "),
                     self.unsynced.bytes()
                 ),

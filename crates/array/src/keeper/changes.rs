@@ -255,6 +255,15 @@ impl Keeper {
                         ))
                     };
                 };
+                if !as_twin && now.in_sync().contains(slot) && !self.has_parity() {
+                    let why = if self.computes_parity() {
+                        let bytes = self.unsynced_bytes();
+                        format!("parity of {bytes} bytes of the array is not in sync yet")
+                    } else {
+                        "the array was started without parity".to_string()
+                    };
+                    return refuse(format!("failing {name} (slot {slot}) would lose data: {why}"));
+                }
                 let lost = Keeper::unwell(&now).union(SlotSet::only(slot));
                 if !as_twin && !self.geometry.survives(lost) {
                     return refuse(format!(

@@ -91,6 +91,11 @@ impl Array {
         format!("{there}/{}{spares}", self.slots.len())
     }
 
+    /// True if redundancy is parity, not copies.
+    pub(crate) fn has_parity(&self) -> bool {
+        ["raid4", "raid5", "raid6", "raid3.5"].contains(&self.level.as_str())
+    }
+
     /// What md shows as `[UU_]`.
     pub(crate) fn picture(&self) -> String {
         let letter = |slot: &Slot| if slot.state == SlotState::InSync { 'U' } else { '_' };
@@ -101,6 +106,12 @@ impl Array {
         let more = match (self.state, self.redundancy_left) {
             (State::Failed, _) => "data cannot be reached".into(),
             (_, 0) if self.redundancy == 0 => "this level survives no loss".into(),
+            (_, 0) if self.has_parity() && !self.parity => {
+                "without parity: a loss loses data".into()
+            }
+            (_, 0) if self.has_parity() && self.unsynced_bytes > 0 => {
+                "until it is in sync, a loss loses data".into()
+            }
             (_, 0) => "one more loss loses data".into(),
             (_, 1) => "one member may be lost".into(),
             (_, count) => format!("{count} members may be lost"),

@@ -66,6 +66,7 @@ fn of_one(array: &Array) -> Verdict {
         State::Failed | State::Critical => Verdict::Critical,
         State::Degraded => Verdict::Warning,
         State::Healthy if array.job.is_some() || mismatches || trouble => Verdict::Warning,
+        State::Healthy if array.redundancy_left < array.redundancy => Verdict::Warning,
         State::Healthy => Verdict::Ok,
     }
 }

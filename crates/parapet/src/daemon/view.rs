@@ -48,6 +48,7 @@ impl Daemon {
             unsynced_bytes: status.unsynced_bytes,
             redundancy,
             redundancy_left: status.redundancy_left,
+            parity: status.parity,
             slots,
             spares: status.spares.iter().map(|member| served.member(member)).collect(),
             faulty: served.faulty().into_iter().filter_map(|id| served.absent(id)).collect(),
@@ -126,6 +127,20 @@ impl Daemon {
                 format!("parapet wait {name} --for whole{flag}"),
             ),
             _ => {}
+        }
+        if array.has_parity() && !array.parity {
+            problem(
+                "PPT-8010",
+                "started without parity: what is written is not protected".into(),
+                format!("parapet stop {name}{flag}, and serve it again with parity"),
+            );
+        } else if array.has_parity() && array.unsynced_bytes > 0 {
+            let size = crate::size::Size(array.unsynced_bytes);
+            problem(
+                "PPT-8011",
+                format!("{size} are not in sync yet: until then, a loss loses data"),
+                format!("parapet wait {name} --for resync{flag}"),
+            );
         }
         if let Some(scrub) = &array.last_scrub
             && scrub.mismatches > 0

@@ -1,0 +1,97 @@
+//! Arrays whose parity or copies may disagree: what they promise, and what they refuse.
+
+mod world;
+
+use array::MemberId;
+use array::assemble::{Cause, Note, Options};
+use array::create::NewArray;
+use io::Disk;
+use layout::{Layout, Level};
+use world::{World, pattern};
+
+const MEMBER_BYTES: u64 = 6 << 20;
+
+/// An array on disks that held something else before.
+fn world(level: Level, members: usize) -> World {
+    let world = World::new(members, MEMBER_BYTES);
+    for (index, disk) in world.disks.iter().enumerate() {
+        disk.disk.poke(0, &pattern(0, MEMBER_BYTES as usize, 1 + index as u8));
+    }
+    let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+    let layout = Layout::default_for(level, members);
+    world.create(&NewArray { ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+fn synced(status: &array::Status) -> bool {
+    status.unsynced_bytes == 0 && status.job.is_none()
+}
+
+#[test]
+fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
+    for (level, members, left) in [(Level::Raid5, 4, 1), (Level::Raid6, 5, 2), (Level::Raid1, 2, 1)]
+    {
+        let world = world(level, members);
+        let array = world.start();
+        array.set_speed(1 << 20, 1 << 20);
+        world.write(&array, 0, &[1; 4096]).expect("usable at once");
+        let status = array.status();
+        assert!(status.unsynced_bytes > 0);
+        if level == Level::Raid1 {
+            // What was acknowledged is on both.
+            assert_eq!(status.redundancy_left, 1);
+            continue;
+        }
+        assert_eq!(status.redundancy_left, 0, "{level}");
+        let refused = world.run(&array, array.fail(MemberId(1))).expect_err("it would lose data");
+        assert!(refused.to_string().contains("not in sync yet"), "{refused}");
+        world.until(&array, synced);
+        assert_eq!(array.status().redundancy_left, left, "{level}");
+        world.run(&array, array.fail(MemberId(1))).expect("now one may go");
+    }
+}
+
+#[test]
+fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is_told_as_such() {
+    let world = world(Level::Raid5, 4);
+    let assemble = |which: std::ops::Range<usize>| {
+        world.assemble(which, &Options { degraded: true, ..Options::default() })
+    };
+    let told = |note: fn(&Note) -> bool| {
+        let assembly = assemble(0..4).expect("complete: no force is needed");
+        assert!(assembly.notes.iter().any(note), "{:?}", assembly.notes);
+    };
+    told(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
+    let refused = assemble(0..3).err().expect("degraded").to_string();
+    assert!(refused.contains("never been in sync"), "{refused}");
+
+    let array = world.start();
+    array.set_speed(1 << 20, 1 << 20);
+    world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));
+    world.run(&array, array.stop()).expect("stopped in order");
+    told(
+        |note| matches!(note, Note::Unsynced { bytes, cause: Cause::Unfinished } if *bytes < 15 << 20),
+    );
+    let refused = assemble(0..3).err().expect("degraded").to_string();
+    assert!(refused.contains("not in sync yet when it was shut down"), "{refused}");
+
+    let array = world.start();
+    let before = array.limits().bytes - array.status().unsynced_bytes;
+    assert!(before > 0, "it goes on where it was");
+    world.until(&array, synced);
+    world.run(&array, array.stop()).expect("clean");
+    assert!(assemble(0..3).expect("in sync now").unsynced.is_empty());
+}
+
+#[test]
+fn an_array_without_parity_promises_nothing() {
+    let mut world = World::new(4, MEMBER_BYTES);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
+    world.host.parity = false;
+    let array = world.start();
+    let status = array.status();
+    assert_eq!((status.redundancy_left, status.parity), (0, false));
+    let refused = world.run(&array, array.fail(MemberId(1))).expect_err("it would lose data");
+    assert!(refused.to_string().contains("without parity"), "{refused}");
+}
