@@ -155,6 +155,7 @@ impl Array {
             configuration,
             known: known.collect(),
             unsynced,
+            doubt: blueprint.doubt,
             clean,
         });
         for (index, front) in fronts.iter().enumerate() {
@@ -450,6 +451,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         cache: host.cache,
         check_reads: host.check_reads,
         parity: host.parity,
+        doubt: assembly.doubt,
         configuration: assembly.configuration.clone(),
         unsynced: assembly.unsynced.clone(),
         members: assembly.members.iter().map(known).collect(),

@@ -116,6 +116,8 @@ pub struct Assembly {
     pub configuration: Configuration,
     /// Array ranges in which parity or copies may disagree.
     pub unsynced: RangeSet,
+    /// Parity there may have been cut by a crash, and it was not said that this will do.
+    pub doubt: bool,
     /// Every member that takes part.
     pub members: Vec<Joined>,
     /// The array was shut down in order.
@@ -164,6 +166,9 @@ pub async fn assemble(
     let facts = Facts::of(latest, format, &geometry, header);
     let (roles, events) = (latest.roles.clone(), latest.events);
     let clean = latest.is_clean();
+    // All that was ever written to a new array has its parity.
+    let new = loaded.notes.iter().any(|note| matches!(note, Note::New { .. }));
+    let doubt = !loaded.unsynced.is_empty() && !new && !options.force_dirty_degraded;
     let mut notes = members.notes;
     notes.extend(seated.notes);
     notes.extend(loaded.notes);
@@ -189,6 +194,7 @@ pub async fn assemble(
         geometry,
         configuration: seated.configuration,
         unsynced: loaded.unsynced,
+        doubt,
         members,
         clean,
         notes,

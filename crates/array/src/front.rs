@@ -44,6 +44,7 @@ pub struct Blueprint {
     pub(crate) cache: CacheMode,
     pub(crate) check_reads: bool,
     pub(crate) parity: bool,
+    pub(crate) doubt: bool,
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
     pub(crate) members: Vec<Introduction>,
@@ -69,6 +70,7 @@ impl Blueprint {
             cache: self.cache,
             check_reads: self.check_reads,
             parity: self.parity,
+            doubt: self.doubt,
         }
     }
 }

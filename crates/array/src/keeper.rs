@@ -74,6 +74,8 @@ pub(crate) struct Keeper {
     known: RefCell<BTreeMap<MemberId, Introduction>>,
     /// Array ranges whose parity or copies may disagree.
     unsynced: RefCell<RangeSet>,
+    /// A crash may have cut writes there.
+    doubt: bool,
     /// No write is under way: what the superblocks say.
     clean: Cell<bool>,
     /// Read errors of each member, and since when they are counted.
@@ -138,6 +140,7 @@ pub(crate) struct Start {
     pub(crate) configuration: Configuration,
     pub(crate) known: BTreeMap<MemberId, Introduction>,
     pub(crate) unsynced: RangeSet,
+    pub(crate) doubt: bool,
     pub(crate) clean: bool,
 }
 
@@ -157,6 +160,7 @@ impl Keeper {
             configuration: RefCell::new(start.configuration),
             known: RefCell::new(start.known),
             unsynced: RefCell::new(start.unsynced),
+            doubt: start.doubt,
             clean: Cell::new(start.clean),
             read_errors: RefCell::default(),
             lost: RefCell::default(),

@@ -26,6 +26,17 @@ impl RangeSet {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }
 
+    /// How many ranges these are.
+    pub fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// True if every byte of the range is in the set.
+    pub fn covers(&self, range: &Range<u64>) -> bool {
+        let last = self.ranges.range(..=range.start).next_back();
+        range.is_empty() || last.is_some_and(|(_, &end)| end >= range.end)
+    }
+
     /// Adds a range.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
@@ -128,8 +139,10 @@ mod tests {
                 assert_eq!(set.bytes(), flags.iter().filter(|&&flag| flag).count() as u64);
                 let (x, y) = (random(40), random(41));
                 let probe = x.min(y)..x.max(y);
-                let expected = flags[probe.start as usize..probe.end as usize].contains(&true);
-                assert_eq!(set.overlaps(probe), expected);
+                let probed = &flags[probe.start as usize..probe.end as usize];
+                assert_eq!(set.covers(&probe), !probed.contains(&false));
+                assert_eq!(set.count(), set.iter().count());
+                assert_eq!(set.overlaps(probe), probed.contains(&true));
                 let next =
                     flags[x as usize..].iter().position(|&flag| flag).map(|at| at as u64 + x);
                 assert_eq!(set.next(x).map(|range| range.start), next);

@@ -8,6 +8,9 @@ use crate::error::{Error, ErrorKind};
 use crate::shard::Shard;
 use crate::view::View;
 
+/// So many runs of rows that were written since a crash, before they are synced, are remembered.
+const SETTLED_MAX: usize = 1 << 16;
+
 /// A row of a unit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowWork {
@@ -90,7 +93,33 @@ impl Shard {
         let end = start + geometry.stripe_bytes();
         let readable = |slot: &Slot| view.is_readable(*slot, end, work.at(), work.row.len());
         let readable: SlotSet = view.present.iter().filter(readable).collect();
-        RowState { readable: readable.difference(work.bad), writable: view.present, synced }
+        let readable = readable.difference(work.bad);
+        let doubtful = !synced && self.is_doubtful(work);
+        RowState { readable, writable: view.present, synced, doubtful }
+    }
+
+    /// True if parity of this row, which is not synced, may belong to a write that a crash cut.
+    fn is_doubtful(&self, work: &RowWork) -> bool {
+        let range = work.at()..work.at() + work.row.len();
+        self.setup.doubt && !self.settled.borrow().covers(&range)
+    }
+
+    /// Parity of these rows has been computed from all their data since the crash.
+    pub(crate) fn settle_rows(&self, rows: &[RowWork]) {
+        if !self.setup.doubt || self.unsynced.borrow().is_empty() {
+            return;
+        }
+        let mut settled = self.settled.borrow_mut();
+        for work in rows {
+            let whole = work.plan.is_some_and(|plan| {
+                matches!(plan.method, Method::Full | Method::Reconstruct)
+                    && !work.roles.parity().intersection(plan.write).is_empty()
+            });
+            // What is not remembered is an error where it could have been recovered, no more.
+            if whole && settled.count() < SETTLED_MAX {
+                settled.insert(work.at()..work.at() + work.row.len());
+            }
+        }
     }
 
     /// Plans the writing of every row.

@@ -61,6 +61,8 @@ pub(crate) struct Setup {
     pub(crate) check_reads: bool,
     /// Compute parity at all: off only to measure what it costs.
     pub(crate) parity: bool,
+    /// What is not synced may have been cut by a crash, and nobody has said that this will do.
+    pub(crate) doubt: bool,
 }
 
 /// One shard.
@@ -87,6 +89,8 @@ pub(crate) struct Shard {
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
     /// Array ranges of this shard whose parity or copies may disagree.
     pub(crate) unsynced: RefCell<RangeSet>,
+    /// Member offsets of rows that were written whole since a crash, though not synced.
+    pub(crate) settled: RefCell<RangeSet>,
     queue: RefCell<Queue>,
     /// Raised when a write is held in the queue.
     held_up: Signal,
@@ -174,6 +178,7 @@ impl Shard {
             view: RefCell::new(Rc::new(view)),
             members: RefCell::new(members),
             unsynced: RefCell::new(blueprint.unsynced.clone()),
+            settled: RefCell::default(),
             queue: RefCell::default(),
             held_up: Signal::new(),
             idle: RefCell::default(),

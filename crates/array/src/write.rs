@@ -103,9 +103,24 @@ impl Shard {
             self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
         }
         work.pieces.clear();
+        self.give_up_parity(&view, &work.rows);
         let result = self.send(work, manner, &inside, view).await;
         work.outgoing.clear();
+        if result.is_ok() {
+            self.settle_rows(&work.rows);
+        }
         result
+    }
+
+    /// Where data is written past parity that is lost, that parity must never be believed again.
+    fn give_up_parity(&self, view: &View, rows: &[RowWork]) {
+        let past = |row: &&RowWork| row.plan.is_some_and(|plan| plan.method == Method::DataOnly);
+        for row in rows.iter().filter(past).filter(|_| self.setup.parity) {
+            let (at, len) = (row.at(), row.row.len());
+            let parity = row.roles.parity().intersection(view.present);
+            let members = parity.iter().filter_map(|slot| view.member(slot).cloned());
+            self.unrecoverable(members.filter(|member| member.is_good(at, len)), at, len);
+        }
     }
 
     /// Plans the rows and reads what the plans ask for, until all of it is there.

@@ -2,12 +2,12 @@
 
 mod world;
 
-use array::MemberId;
 use array::assemble::{Cause, Note, Options};
 use array::create::NewArray;
+use array::{Array, MemberId};
 use io::Disk;
 use layout::{Layout, Level};
-use world::{World, pattern};
+use world::{Fault, World, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;
 
@@ -94,4 +94,77 @@ fn an_array_without_parity_promises_nothing() {
     assert_eq!((status.redundancy_left, status.parity), (0, false));
     let refused = world.run(&array, array.fail(MemberId(1))).expect_err("it would lose data");
     assert!(refused.to_string().contains("without parity"), "{refused}");
+}
+
+const CHUNK: u64 = 16 << 10;
+
+/// Reads chunk by chunk: each is as it was written, or an error. How many errors?
+fn errors(world: &World, array: &Array, expected: &[u8]) -> usize {
+    let chunk = |(index, chunk): (usize, &[u8])| {
+        let read = world.read(array, index as u64 * CHUNK, chunk.len());
+        assert!(read.as_ref().is_ok_and(|read| read == chunk) || read.is_err(), "chunk {index}");
+        read.is_err()
+    };
+    expected.chunks(CHUNK as usize).enumerate().map(chunk).filter(|&error| error).count()
+}
+
+#[test]
+fn what_a_crash_made_doubtful_is_an_error_and_no_garbage_when_a_member_is_lost() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {
+        let world = World::new(members, MEMBER_BYTES);
+        let layout = Layout::default_for(level, members);
+        world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
+        let array = world.start();
+        let mut bytes = pattern(0, array.limits().bytes as usize, 3);
+        for (index, part) in bytes.chunks(1 << 19).enumerate() {
+            world.write(&array, (index as u64) << 19, part).expect("healthy");
+        }
+        // The process dies; in some rows parity is not what it should be.
+        drop(array);
+        let from = world.assemble(0..members, &Options::default()).expect("complete").members[0]
+            .data_offset;
+        let geometry = world.assemble(0..members, &Options::default()).expect("complete").geometry;
+        for stripe in (40..80).step_by(3) {
+            let map = geometry.stripe(layout::Stripe(stripe));
+            for slot in [Some(map.p()), map.q()].into_iter().flatten() {
+                world.disks[slot.index()].disk.poke(from + stripe * CHUNK, &[0xbd; 8192]);
+            }
+        }
+        let array = world.start();
+        array.set_speed(1, 1);
+        // What is written before the loss has its parity.
+        let stripe = geometry.stripe_bytes();
+        for index in 0..3 {
+            let at = (64 * stripe + index * CHUNK) as usize;
+            bytes[at..at + CHUNK as usize].fill(0x42);
+            world.write(&array, at as u64, &bytes[at..at + CHUNK as usize]).expect("whole");
+        }
+        world.disks[1].break_with(Fault::Gone);
+        let lost = errors(&world, &array, &bytes);
+        assert!(lost > 20, "{level}: {lost}");
+        let told = array.log().since(0).into_iter().any(|event| event.text.contains("in sync"));
+        assert!(told, "{level}: it is told");
+        let read = world.read(&array, 64 * stripe, 3 * CHUNK as usize);
+        assert!(read.expect("written since").iter().all(|&byte| byte == 0x42));
+        // A write to others of a row leaves the lost block as it was: unknown.
+        for index in 0..geometry.stripe_bytes() / CHUNK {
+            let at = (70 * stripe + index * CHUNK) as usize;
+            let done = world.write(&array, at as u64, &[0x43; 512]);
+            done.expect("there is room for it");
+            bytes[at..at + 512].fill(0x43);
+        }
+        errors(&world, &array, &bytes);
+        // Nor does a rebuild make it known, nor a restart.
+        array.set_speed(0, u64::MAX);
+        let spare = world::FaultyDisk::new(MEMBER_BYTES);
+        world.run(&array, array.add(spare.clone(), "spare")).expect("large enough");
+        let whole = |status: &array::Status| status.redundancy_left > 0 && status.job.is_none();
+        world.until(&array, whole);
+        assert!(errors(&world, &array, &bytes) > 20, "{level}");
+        // What is written anew, is.
+        for (index, part) in bytes.chunks(1 << 19).enumerate() {
+            world.write(&array, (index as u64) << 19, part).expect("whole stripes");
+        }
+        assert_eq!(errors(&world, &array, &bytes), 0, "{level}");
+    }
 }

@@ -36,12 +36,15 @@
 //!   some    kept is all readable                             Reconstruct      kept
 //!   some    what cannot be read can be recovered             Recover          readable data, and
 //!                                                                             parity as needed
+//!   some    no parity is readable; touched has members       DataOnly         nothing
 //!   some    otherwise                                        data is lost
 //! ```
 //!
 //! *Parity* is what parity slots are writable.
 //!
 //! A row that is not synced is never updated by `ReadModifyWrite`: wrong parity would stay wrong.
+//! Where parity is doubtful, what cannot be read is not recovered for a reader. A write to other
+//! slots of the row leaves it as doubtful as it was; one that needs no recovery settles the row.
 
 use core::fmt;
 
@@ -148,12 +151,15 @@ pub struct RowState {
     pub writable: SlotSet,
     /// Parity is known to agree with the data.
     pub synced: bool,
+    /// Parity may belong to a write that was cut by a crash: what is recovered from it may never
+    /// have been written.
+    pub doubtful: bool,
 }
 
 /// How a write computes parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// No parity member is there: just write the data.
+    /// No parity member is there, or parity is lost in this row: just write the data.
     DataOnly,
     /// All data of the row is new: parity from it alone.
     Full,
@@ -240,7 +246,8 @@ fn erasure(roles: &Roles, state: &RowState) -> Result<(Option<Erasure>, SlotSet)
 /// Plans the reading of the data slots `wanted` of a row.
 ///
 /// # Errors
-/// [`DataLost`] if something wanted can be neither read nor recovered.
+/// [`DataLost`] if something wanted can be neither read nor recovered, or could be recovered from
+/// doubtful parity only.
 ///
 /// # Panics
 /// If `wanted` is not a set of data slots.
@@ -248,6 +255,9 @@ pub fn plan_read(roles: &Roles, state: &RowState, wanted: SlotSet) -> Result<Rea
     assert!(wanted.is_subset(roles.data), "only data is read: {wanted:?} of {roles:?}");
     if wanted.is_subset(state.readable) {
         return Ok(ReadPlan { read: wanted, recover: None });
+    }
+    if state.doubtful {
+        return Err(DataLost { slots: wanted.difference(state.readable) });
     }
     let (recover, parity) = erasure(roles, state)
         .map_err(|lost| DataLost { slots: lost.slots.intersection(wanted) })?;
@@ -301,7 +311,18 @@ pub fn plan_write(
     if can_reconstruct {
         return plan(Method::Reconstruct, kept);
     }
-    let (recover, from) = erasure(roles, state)?;
+    let (recover, from) = match erasure(roles, state) {
+        Ok(erasure) => erasure,
+        // Parity is lost already, and stays so: there is nothing to keep true.
+        Err(_) if parity.intersection(state.readable).is_empty() && unwritten.is_empty() => {
+            return Ok(WritePlan {
+                method: Method::DataOnly,
+                read: SlotSet::EMPTY,
+                write: touched,
+            });
+        }
+        Err(lost) => return Err(lost),
+    };
     let recover = recover.expect("something kept is not readable, so something is lost");
     let read = roles.data.intersection(state.readable).union(from);
     assert!(read.is_subset(state.readable) && write.is_subset(state.writable));

@@ -42,6 +42,7 @@ impl Keeper {
             let seated = self.configuration.borrow().seat_of(*id).is_some();
             if seated && !told.contains(id) {
                 self.note(EventKind::Fail, Some(*id), why.to_string());
+                self.note_doubt(*id);
                 told.push(*id);
             }
         }
@@ -51,6 +52,19 @@ impl Keeper {
             }
         })
         .await;
+    }
+
+    /// Where parity may have been cut by a crash, what a lost member held cannot be had back.
+    fn note_doubt(&self, id: MemberId) {
+        let bytes = self.unsynced_bytes();
+        if self.doubt && bytes > 0 && self.geometry.family() == Family::Parity {
+            let text = format!(
+                "lost before {bytes} bytes of the array were in sync after a crash: what it held \
+                 there is an error until it is written anew. --force-dirty-degraded at the next \
+                 start takes what parity says instead, right or wrong"
+            );
+            self.note(EventKind::BadBlock, Some(id), text);
+        }
     }
 
     /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable,

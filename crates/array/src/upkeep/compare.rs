@@ -228,6 +228,7 @@ impl Shard {
         let planned = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
         if !planned || !self.read_for_rows(work, manner, &view).await {
             report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+            self.distrust(&row);
             if !work.failures.is_empty() {
                 self.lose(inside, &view, &mut work.failures).await?;
             }

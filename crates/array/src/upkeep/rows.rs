@@ -95,6 +95,7 @@ impl Shard {
                     if end - start <= GRAIN {
                         report.lose(self.stripe_offset(stripe), end - start);
                         self.note_unrecoverable(&row, task);
+                        self.distrust(&row);
                         continue;
                     }
                     todo.extend(grains(row));
@@ -116,6 +117,17 @@ impl Shard {
             _ => Vec::new(),
         };
         self.unrecoverable(members.into_iter(), row.at(), row.row.len());
+    }
+
+    /// What parity says of a row that could not be recovered because of doubt is worth nothing: it
+    /// must not be believed later either, when the doubt is forgotten.
+    pub(super) fn distrust(&self, row: &RowWork) {
+        let view = self.view();
+        if self.state_of(&view, row).doubtful {
+            let parity = row.roles.parity().intersection(view.present);
+            let members = parity.iter().filter_map(|slot| view.member(slot).cloned());
+            self.unrecoverable(members, row.at(), row.row.len());
+        }
     }
 
     async fn restore_once(
