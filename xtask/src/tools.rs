@@ -40,6 +40,8 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("mdadm"), "mdadm", "reads the superblocks that we write, and the reverse"),
     tool(Tests, Program("nbdinfo"), "libnbd-bin", "an NBD client: what an export says of itself"),
     tool(Tests, Program("nbdcopy"), "libnbd-bin", "an NBD client: many connections in parallel"),
+    tool(Tests, Program("nbdfuse"), "libnbd-bin", "a file system that can be made to hang"),
+    tool(Tests, Program("nbdkit"), "nbdkit", "what that file system waits for"),
     tool(Tests, Program("qemu-io"), "qemu-utils", "an NBD client: single requests with flags"),
     tool(Tests, Program("qemu-img"), "qemu-utils", "an NBD client: block status, comparison"),
     tool(Tests, Program("fio"), "fio", "an NBD client: load that verifies what it reads"),

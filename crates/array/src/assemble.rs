@@ -167,7 +167,8 @@ pub async fn assemble(
     let (roles, events) = (latest.roles.clone(), latest.events);
     let clean = latest.is_clean();
     // All that was ever written to a new array has its parity.
-    let new = loaded.notes.iter().any(|note| matches!(note, Note::New { .. }));
+    let new =
+        loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let doubt = !loaded.unsynced.is_empty() && !new && !options.force_dirty_degraded;
     let mut notes = members.notes;
     notes.extend(seated.notes);

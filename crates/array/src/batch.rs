@@ -160,9 +160,9 @@ impl Batch {
             return;
         }
         let since = clock.now();
-        let mut registered = None;
+        let mut registered: Option<usize> = None;
         poll_fn(|cx| {
-            let overdue = clock.now() - since >= manner.deadline;
+            let overdue = registered.is_some_and(|number| watch.is_overdue(number));
             let mut ended = true;
             for op in &mut self.ops {
                 if let State::Sent(completion) = &mut op.state {

@@ -15,6 +15,7 @@
 //! | block device, file: O_DIRECT | ring | ring |
 //! | file, buffered | inline; ring for a read that is not in the page cache | ring |
 //! | file in memory (tmpfs) | inline | inline |
+//! | file on a file system that can hang (FUSE, NFS …) | ring, by its workers | ring |
 //! | any of them, without io_uring | inline | inline |
 //!
 //! What is inline holds up its thread for as long as it takes; also `BLKDISCARD` on kernels before
@@ -28,6 +29,7 @@
 //! From then on writes fail as `Gone`, since one of them would make the file whole again with zeros
 //! in place of data. Reads below the cut still work.
 
+mod distant;
 mod error;
 mod file;
 mod holder;
@@ -87,6 +89,17 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct SharedFile(Arc<File>);
 
+impl SharedFile {
+    /// Opens the file or block device at `path`, for whichever executor takes it then. Waits for
+    /// the file system, however long that takes: see [`aside`](crate::threads::aside()).
+    ///
+    /// # Errors
+    /// As [`FileDisk::open`].
+    pub fn open(path: &Path, options: &Options) -> Result<SharedFile, OpenError> {
+        Ok(SharedFile(Arc::new(open::open(path, options)?)))
+    }
+}
+
 /// A file or block device. Belongs to the executor whose [`Spawner`] opened it.
 pub struct FileDisk {
     file: Arc<File>,
@@ -101,7 +114,7 @@ impl FileDisk {
     /// Says what is in the way, and where it can, the command that removes it: see
     /// [`OpenErrorKind`]. What was created is removed again.
     pub fn open(path: &Path, options: &Options, on: &Spawner) -> Result<Rc<FileDisk>, OpenError> {
-        Ok(FileDisk::of(SharedFile(Arc::new(open::open(path, options)?)), on))
+        Ok(FileDisk::of(SharedFile::open(path, options)?, on))
     }
 
     /// The same file, locks and all, for another executor. It is closed when the last one is.
@@ -121,6 +134,12 @@ impl FileDisk {
         &self.file.path
     }
 
+    /// What makes it itself, whatever paths lead to it: a device's number and 0, or the numbers of
+    /// a file's file system and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        self.file.identity
+    }
+
     /// True if bytes go around the page cache.
     pub fn is_direct(&self) -> bool {
         self.file.access == Access::Direct
@@ -129,6 +148,23 @@ impl FileDisk {
     /// True if it is a block device.
     pub fn is_device(&self) -> bool {
         self.file.device
+    }
+
+    /// The name of the file's file system, if a hang of that one would hang this thread: it may
+    /// never answer, and there is no ring to wait for it.
+    pub fn can_freeze(&self) -> Option<&'static str> {
+        self.file.distant.filter(|_| self.transfers.is_none())
+    }
+
+    /// Has a look at a file whose file system can hang, without waiting for the answer:
+    /// [`FileDisk::is_gone`] and [`FileDisk::is_deleted`] tell what such looks have seen. For others
+    /// it does nothing.
+    pub fn look(&self) {
+        if self.file.distant.is_some()
+            && let Some(transfers) = self.transfers.as_ref().filter(|ring| ring.is_open())
+        {
+            transfers.look();
+        }
     }
 
     /// True if the file was cut, or the device is unplugged: bytes are lost. Costs one system call.
@@ -146,7 +182,9 @@ impl FileDisk {
     fn ring_for(&self, op: &Op) -> Option<&Rc<Transfers>> {
         let transfers = self.transfers.as_ref().filter(|transfers| transfers.is_open())?;
         match (self.file.access, &op.work) {
-            (_, Work::Extents { .. }) | (Access::Buffered, Work::Write(_)) => None,
+            (_, Work::Extents { .. }) => None,
+            _ if self.file.distant.is_some() => Some(transfers),
+            (Access::Buffered, Work::Write(_)) => None,
             _ => Some(transfers),
         }
     }
@@ -164,6 +202,7 @@ impl Disk for FileDisk {
             return Completion::ready(self.inline.run(&self.file, op));
         };
         if let (Access::Buffered, Work::Read(bufs)) = (self.file.access, &mut op.work)
+            && self.file.distant.is_none()
             && self.inline.read_cached(&self.file, bufs, op.offset)
         {
             return Completion::ready(Done::ok(op.work));

@@ -1,6 +1,9 @@
-//! Which processor a thread runs on.
+//! Which processor a thread runs on, and threads for what may block.
 
+use std::future::{Future, poll_fn};
 use std::io::{Error, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -24,6 +27,37 @@ pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Does `work`, which may wait for the kernel for as long as it likes, on a thread of its own. Who
+/// stops waiting for its outcome leaves the thread behind.
+///
+/// # Errors
+/// If the machine has no room for a thread.
+pub fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<impl Future<Output = T>> {
+    let desk = Arc::new(Mutex::new((None::<T>, None::<Waker>)));
+    let theirs = Arc::clone(&desk);
+    let thread = std::thread::Builder::new().name("parapet-aside".into());
+    thread.spawn(move || {
+        let outcome = work();
+        let mut desk = theirs.lock().unwrap_or_else(PoisonError::into_inner);
+        desk.0 = Some(outcome);
+        if let Some(waker) = desk.1.take() {
+            waker.wake();
+        }
+    })?;
+    Ok(poll_fn(move |cx| {
+        let mut desk = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        match desk.0.take() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                desk.1 = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }))
 }
 
 #[cfg(test)]

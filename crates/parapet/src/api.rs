@@ -79,6 +79,14 @@ pub(crate) struct Array {
     pub(crate) problems: Vec<Problem>,
 }
 
+impl Array {
+    /// All its members: those with a slot, spares, and those that were failed.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        let seated = self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
+        seated.chain(&self.spares).chain(&self.faulty)
+    }
+}
+
 /// How an array is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

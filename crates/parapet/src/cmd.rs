@@ -5,6 +5,7 @@
 
 use clap::Subcommand;
 
+use crate::api::Array;
 use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 
@@ -90,6 +91,18 @@ impl Verb {
             Verb::Man(args) => man::run(&args, terminal),
             Verb::Schema(args) => schema::run(&args, terminal),
         }
+    }
+}
+
+/// A member as its array's server knows it: by the name that it has there, or else as a path.
+pub(crate) fn member_of(text: &str, array: &Array) -> String {
+    let whole = std::path::absolute(text).map(|path| path.display().to_string());
+    let known = |name: &str| array.members().any(|member| member.name == name);
+    match whole {
+        _ if known(text) => text.into(),
+        Ok(whole) if known(&whole) => whole,
+        // Only now the file system is asked, which may hang.
+        _ => absolute(text),
     }
 }
 

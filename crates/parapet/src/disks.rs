@@ -43,6 +43,11 @@ pub(crate) struct Opened {
 impl Opened {
     /// An open file or device.
     pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Opened {
+        if let Some(name) = file.can_freeze() {
+            let path = path.display().to_string();
+            let why = "without io_uring the whole server waits for it if it hangs";
+            tracing::warn!(path, "lies on {name}: {why}");
+        }
         let (path, serial) = (path.to_owned(), serial(path));
         Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial, clock: on.clock() }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
-use array::{Array, CacheMode, Host};
+use array::{Array, Bounds, CacheMode, Host};
 use os::{Executor, Spawner};
 
 use crate::daemon::{Daemon, Known, Served};
@@ -49,8 +49,8 @@ fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layout, String> 
 }
 
 impl AssemblyFlags {
-    /// As the engine takes them, for the array of this name or UUID.
-    pub(crate) fn options(&self, array: Option<&str>) -> Options {
+    /// As the engine takes them, for the array of this name or UUID, to run like this.
+    pub(crate) fn options(&self, array: Option<&str>, run: &RunFlags) -> Options {
         let uuid = array.and_then(layout::md::Uuid::parse);
         let name = array.filter(|_| uuid.is_none()).map(str::to_owned);
         Options {
@@ -60,6 +60,7 @@ impl AssemblyFlags {
             force_dirty_degraded: self.force_dirty_degraded,
             read_only: self.read_only,
             raid0_layout: self.raid0_layout,
+            deadline: run.deadline(),
             ..Options::default()
         }
     }
@@ -137,10 +138,13 @@ impl RunFlags {
         if let Some(size) = self.read_ahead {
             host.bounds.ahead_bytes = size.0;
         }
-        if let Some(seconds) = self.deadline {
-            host.bounds.deadline = Duration::from_secs(seconds);
-        }
+        host.bounds.deadline = self.deadline();
         host
+    }
+
+    /// How long a member may take.
+    fn deadline(&self) -> Duration {
+        self.deadline.map_or(Bounds::default().deadline, Duration::from_secs)
     }
 
     /// Sets the speed limits that were asked for.
@@ -254,6 +258,7 @@ pub(crate) async fn know(opened: &Opened) -> Known {
         serial: opened.serial.clone(),
         uuid: superblock.map(|found| found.device_uuid.to_string()).unwrap_or_default(),
         disk: Rc::clone(&opened.disk),
+        identity: opened.file.as_ref().map(|file| file.identity()),
         file: opened.file.clone(),
     }
 }

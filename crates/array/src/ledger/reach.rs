@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use io::{Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
 
+/// A deadline is waited for in so many parts.
+const STEPS: u32 = 4;
 /// Unused memory kept for the next superblock or page.
 const KEEP_BYTES: usize = 256 << 10;
 /// The most bytes of one operation.
@@ -90,17 +92,20 @@ impl Reach {
     /// The answer, or `Timeout`. What comes too late is dropped with its buffers.
     async fn finish(&self, answer: Completion<Done>) -> io::Result<Done> {
         let mut answer = pin!(answer);
-        let mut alarm = pin!(self.clock.sleep_until(self.clock.now() + self.deadline));
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(done) = answer.as_mut().poll(cx) {
-                return Poll::Ready(checked(done));
+        // In steps: one that ends late was kept from ending, and the member's answer from coming.
+        for _ in 0..STEPS {
+            let step = self.clock.now() + self.deadline / STEPS;
+            let mut alarm = pin!(self.clock.sleep_until(step));
+            let done = std::future::poll_fn(|cx| match answer.as_mut().poll(cx) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+            });
+            if let Some(done) = done.await {
+                return checked(done);
             }
-            alarm.as_mut().poll(cx).map(|()| {
-                let context = format!("superblock or bitmap, after {} s", self.deadline.as_secs());
-                Err(io::Error::new(ErrorKind::Timeout, context))
-            })
-        })
-        .await
+        }
+        let context = format!("superblock or bitmap, after {} s", self.deadline.as_secs());
+        Err(io::Error::new(ErrorKind::Timeout, context))
     }
 }
 

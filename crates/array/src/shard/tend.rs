@@ -68,8 +68,9 @@ impl Shard {
                 self.watch.begun.wait().await;
             }
             let clock = &self.setup.clock;
-            clock.sleep_until(clock.now() + span).await;
-            self.watch.sweep(clock.now(), self.setup.bounds.deadline);
+            let due = clock.now() + span;
+            clock.sleep_until(due).await;
+            self.watch.sweep(due, clock.now(), self.setup.bounds.deadline);
         }
     }
 

@@ -5,13 +5,13 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use io::{Error, ErrorKind, Limits, Op, Pool, Work};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
-use super::probe;
+use super::{distant, probe};
 
 /// How bytes get to the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +35,17 @@ pub(super) struct Zeroing {
 
 /// See the module.
 pub(super) struct File {
-    pub(super) fd: OwnedFd,
+    /// There until the file is dropped.
+    pub(super) open: Option<OwnedFd>,
     pub(super) path: PathBuf,
+    /// See [`FileDisk::identity`](super::FileDisk::identity).
+    pub(super) identity: (u64, u64),
     pub(super) device: bool,
     /// True if it holds a lock of its own.
     pub(super) locked: bool,
     pub(super) access: Access,
+    /// The file system's name, if its answers may never come: see [`distant`].
+    pub(super) distant: Option<&'static str>,
     pub(super) limits: Limits,
     /// What the address of a buffer must be a multiple of; 1 unless direct.
     pub(super) mem_align: usize,
@@ -50,9 +55,18 @@ pub(super) struct File {
     pub(super) pool: Pool,
     /// `limits.bytes`, or less once the file was seen to be cut.
     pub(super) bytes_left: AtomicU64,
+    /// True once a distant file was seen to have lost its last name.
+    pub(super) deleted: AtomicBool,
+    /// True while a look at a distant file is under way.
+    pub(super) looking: AtomicBool,
 }
 
 impl File {
+    /// Its descriptor.
+    pub(super) fn fd(&self) -> &OwnedFd {
+        self.open.as_ref().expect("it is closed only when the file is dropped")
+    }
+
     /// Why this operation cannot be tried, if so: every disk asks this first.
     pub(super) fn refuses(&self, op: &Op) -> Option<Error> {
         if let Some(fault) = self.limits.check(op) {
@@ -102,16 +116,24 @@ impl File {
 
     /// The file ended before byte `offset + len`: what has become of it?
     pub(super) fn ended_at(&self, offset: u64, len: u64) -> Error {
-        self.measure();
+        // The kernel has just said where it ends at most.
+        if self.distant.is_some() {
+            self.bytes_left.fetch_min(offset, Ordering::Relaxed);
+        } else {
+            self.measure();
+        }
         if self.is_unplugged() {
             return Error::new(ErrorKind::Gone, self.path.display().to_string());
         }
         self.unreadable(offset, len)
     }
 
-    /// Looks whether the file is as long as it was; an error if not.
+    /// Looks whether the file is as long as it was; an error if not. Of a distant one it is only
+    /// known what the last look has seen.
     pub(super) fn whole(&self) -> Result<(), Error> {
-        self.measure();
+        if self.distant.is_none() {
+            self.measure();
+        }
         if self.bytes_left() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
     }
 
@@ -122,12 +144,25 @@ impl File {
 
     /// See [`FileDisk::is_deleted`](super::FileDisk::is_deleted).
     pub(super) fn is_deleted(&self) -> bool {
-        !self.device && fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+        if self.distant.is_some() {
+            return self.deleted.load(Ordering::Relaxed);
+        }
+        !self.device && fstat(self.fd()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Takes note of what a look has seen.
+    pub(super) fn learn(&self, stat: &libc::statx) {
+        if stat.stx_mask & libc::STATX_SIZE != 0 {
+            self.bytes_left.fetch_min(stat.stx_size, Ordering::Relaxed);
+        }
+        if stat.stx_mask & libc::STATX_NLINK != 0 {
+            self.deleted.store(stat.stx_nlink == 0, Ordering::Relaxed);
+        }
     }
 
     /// True if the device behind the descriptor has left: the kernel then shows a size of 0.
     fn is_unplugged(&self) -> bool {
-        self.device && probe::device_bytes(&self.fd).is_ok_and(|bytes| bytes == 0)
+        self.device && probe::device_bytes(self.fd()).is_ok_and(|bytes| bytes == 0)
     }
 
     fn bytes_left(&self) -> u64 {
@@ -135,10 +170,10 @@ impl File {
     }
 
     fn measure(&self) {
-        let bytes = match (self.device, fstat(&self.fd)) {
+        let bytes = match (self.device, fstat(self.fd())) {
             (false, Ok(stat)) => u64::try_from(stat.st_size).unwrap_or(0),
             (false, Err(_)) => return,
-            (true, _) => match probe::device_bytes(&self.fd) {
+            (true, _) => match probe::device_bytes(self.fd()) {
                 Ok(bytes) => bytes,
                 Err(_) => return,
             },
@@ -160,11 +195,19 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.locked {
-            // Closing is not enough: a child that is just being started shares the descriptor until
-            // it has become another program. The lock was taken on this descriptor, so it can be
-            // let go.
-            let _ = flock(&self.fd, FlockOperation::Unlock);
+        let Some(fd) = self.open.take() else { return };
+        let locked = self.locked;
+        // Closing is not enough: a child that is just being started shares the descriptor until
+        // it has become another program. The lock was taken on this descriptor, so it can be
+        // let go.
+        let unlock = move |fd: &OwnedFd| {
+            if locked {
+                let _ = flock(fd, FlockOperation::Unlock);
+            }
+        };
+        match self.distant {
+            Some(_) => distant::abandon(fd, unlock),
+            None => unlock(&fd),
         }
     }
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::error::{OpenError, OpenErrorKind};
 use super::file::{Access, File};
 use super::probe::{self, Found};
-use super::{Direct, Options, holder};
+use super::{Direct, Options, distant, holder};
 
 /// File systems that are nothing but page cache: tmpfs, ramfs, hugetlbfs (`linux/magic.h`).
 const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
@@ -94,7 +94,9 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
     if locked {
         lock(path, &fd, options.read_only)?;
     }
-    let access = access(path, &fd, device, options)?;
+    let f_type = if device { 0 } else { fstatfs(&fd).map_err(failed)?.f_type as i64 };
+    let in_memory = IN_MEMORY.contains(&f_type);
+    let access = access(path, &fd, in_memory, options)?;
     let found = match device {
         true => probe::device(fd.as_fd(), stat.st_rdev, access),
         false => probe::file(fd.as_fd(), access, options.read_only),
@@ -104,7 +106,24 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
     let path = path.to_owned();
     let bytes_left = limits.bytes.into();
     let pool = Pool::new(POOL_BYTES);
-    Ok(File { fd, path, device, locked, access, limits, mem_align, zeroing, pool, bytes_left })
+    let identity = if device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) };
+    let (deleted, looking) = (false.into(), false.into());
+    Ok(File {
+        open: Some(fd),
+        path,
+        identity,
+        device,
+        locked,
+        access,
+        distant: distant::name(f_type),
+        limits,
+        mem_align,
+        zeroing,
+        pool,
+        bytes_left,
+        deleted,
+        looking,
+    })
 }
 
 fn lock(path: &Path, fd: &OwnedFd, read_only: bool) -> Result<(), OpenError> {
@@ -121,9 +140,13 @@ fn lock(path: &Path, fd: &OwnedFd, read_only: bool) -> Result<(), OpenError> {
     }
 }
 
-fn access(path: &Path, fd: &OwnedFd, device: bool, options: &Options) -> Result<Access, OpenError> {
+fn access(
+    path: &Path,
+    fd: &OwnedFd,
+    in_memory: bool,
+    options: &Options,
+) -> Result<Access, OpenError> {
     let failed = |errno| OpenError::from_kernel(path, errno);
-    let in_memory = !device && IN_MEMORY.contains(&(fstatfs(fd).map_err(failed)?.f_type as i64));
     let wanted = options.direct;
     if !in_memory && wanted != Direct::Never && !probe::denies_direct(fd.as_fd()) {
         match fcntl_setfl(fd, OFlags::DIRECT) {

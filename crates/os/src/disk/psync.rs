@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 
 use io::{Buf, Done, Extent, ExtentKind, Op, Work};
-use rustix::fs::{SeekFrom, fallocate, fdatasync, seek};
+use rustix::fs::{SeekFrom, fallocate, fdatasync, fstat, seek};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::file::{Access, File, negative};
@@ -34,7 +34,7 @@ impl Inline {
         }
         let mut transfer = Transfer::new(file, op, self.iov.take());
         let result = loop {
-            let answer = perform(file, &transfer.next(file));
+            let answer = perform(file, &mut transfer.next(file));
             if let Some(result) = transfer.advance(file, answer) {
                 break result;
             }
@@ -55,12 +55,12 @@ impl Inline {
         let mut slices: [IoSliceMut<'_>; FEW] =
             std::array::from_fn(|_| IoSliceMut::new(bufs.next().map_or(&mut [], |buf| buf)));
         let flags = ReadWriteFlags::NOWAIT;
-        rustix::io::preadv2(&file.fd, &mut slices, offset, flags).is_ok_and(|read| read == len)
+        rustix::io::preadv2(file.fd(), &mut slices, offset, flags).is_ok_and(|read| read == len)
     }
 }
 
 /// Asks the kernel; answers as the ring does: a count, or a negative errno.
-pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
+pub(super) fn perform(file: &File, request: &mut Request<'_>) -> i32 {
     let answer = match *request {
         Request::Read { iov, offset } => {
             // SAFETY: the transfer owns this memory exclusively, and it is used until the call is
@@ -70,8 +70,8 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
                 std::slice::from_raw_parts_mut(start, iov.len())
             };
             match slices {
-                [one] => rustix::io::pread(&file.fd, &mut one[..], offset),
-                many => rustix::io::preadv(&file.fd, many, offset),
+                [one] => rustix::io::pread(file.fd(), &mut one[..], offset),
+                many => rustix::io::preadv(file.fd(), many, offset),
             }
         }
         Request::Write { iov, offset, durable } => {
@@ -83,18 +83,19 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
             match slices {
                 _ if durable => {
                     let flags = ReadWriteFlags::DSYNC;
-                    rustix::io::pwritev2(&file.fd, slices, offset, flags)
+                    rustix::io::pwritev2(file.fd(), slices, offset, flags)
                 }
-                [one] => rustix::io::pwrite(&file.fd, one, offset),
-                many => rustix::io::pwritev(&file.fd, many, offset),
+                [one] => rustix::io::pwrite(file.fd(), one, offset),
+                many => rustix::io::pwritev(file.fd(), many, offset),
             }
         }
         Request::Sync if file.access == Access::Memory => Ok(0),
-        Request::Sync => fdatasync(&file.fd).map(|()| 0),
+        Request::Stat(ref mut stat) => measure(file, stat),
+        Request::Sync => fdatasync(file.fd()).map(|()| 0),
         Request::Allocate { mode, offset, len } => {
-            fallocate(&file.fd, mode, offset, len).map(|()| 0)
+            fallocate(file.fd(), mode, offset, len).map(|()| 0)
         }
-        Request::Trim { offset, len } => probe::discard(&file.fd, offset, len).map(|()| 0),
+        Request::Trim { offset, len } => probe::discard(file.fd(), offset, len).map(|()| 0),
     };
     match answer {
         // The kernel moves at most 2 GiB - 4 KiB at once.
@@ -103,12 +104,21 @@ pub(super) fn perform(file: &File, request: &Request<'_>) -> i32 {
     }
 }
 
+/// A look at the file.
+fn measure(file: &File, stat: &mut libc::statx) -> Result<usize, Errno> {
+    let found = fstat(file.fd())?;
+    stat.stx_size = u64::try_from(found.st_size).unwrap_or(0);
+    stat.stx_nlink = u32::try_from(found.st_nlink).unwrap_or(u32::MAX);
+    stat.stx_mask = libc::STATX_SIZE | libc::STATX_NLINK;
+    Ok(0)
+}
+
 /// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls
-/// all of it data; space that is reserved and was never written counts as a hole.
+/// all of it data, and a distant one is not asked; space that is reserved and was never written counts as a hole.
 fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Result<(), Errno> {
     found.clear();
     let end = offset + len;
-    if file.device {
+    if file.device || file.distant.is_some() {
         found.push(Extent { len, kind: ExtentKind::Data });
         return Ok(());
     }
@@ -116,7 +126,7 @@ fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Resul
     let block = u64::from(file.limits.logical_block);
     let mut at = offset;
     while at < end && found.len() < EXTENTS {
-        let data = match seek(&file.fd, SeekFrom::Data(at)) {
+        let data = match seek(file.fd(), SeekFrom::Data(at)) {
             Err(Errno::NXIO) => end,
             answer => answer?,
         };
@@ -126,7 +136,7 @@ fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Resul
             at = start;
             continue;
         }
-        let hole = seek(&file.fd, SeekFrom::Hole(data))?;
+        let hole = seek(file.fd(), SeekFrom::Hole(data))?;
         let stop = hole.next_multiple_of(block).clamp(at, end);
         match found.last_mut() {
             Some(last) if last.kind == ExtentKind::Data => last.len += stop - at,

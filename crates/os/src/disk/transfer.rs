@@ -5,7 +5,7 @@
 //!                      └─ no ── Bounce ┴─────────────────────────┤
 //!    Zero ── Punch ── not supported ── Zeros (written) ──────────┤─▶ fua: Sync ─▶ end
 //!    Discard ── Punch (file), Trim (device) ─────────────────────┘
-//!    Flush ── Sync ──▶ end
+//!    Flush ── Sync ─ a distant file? ─▶ Measure ──▶ end
 //! ```
 //!
 //! [`Transfer::next`] says what to ask, [`Transfer::advance`] takes the answer; whoever asks
@@ -15,6 +15,7 @@
 use io::{Buf, Op, Result, SharedBuf, Work};
 use rustix::fs::FallocateFlags;
 
+use super::distant;
 use super::file::{Access, File};
 
 /// The most slices of one request: the kernel's `IOV_MAX`.
@@ -36,6 +37,8 @@ pub(super) struct Transfer {
     iov: Vec<libc::iovec>,
     bounce: Option<Buf>,
     zeros: Option<SharedBuf>,
+    /// Where a look at the file is answered.
+    stat: Option<Box<libc::statx>>,
     /// Bytes of the request under way.
     asked: u64,
 }
@@ -48,6 +51,7 @@ enum Step {
     Punch(FallocateFlags),
     Trim,
     Sync,
+    Measure,
 }
 
 /// What to ask the kernel. `offset` and `len` in bytes.
@@ -57,6 +61,7 @@ pub(super) enum Request<'a> {
     Sync,
     Allocate { mode: FallocateFlags, offset: u64, len: u64 },
     Trim { offset: u64, len: u64 },
+    Stat(&'a mut libc::statx),
 }
 
 impl Transfer {
@@ -64,7 +69,8 @@ impl Transfer {
     pub(super) fn new(file: &File, op: Op, iov: Vec<libc::iovec>) -> Transfer {
         let step = first_step(file, &op.work);
         let total = op.work.len();
-        Transfer { op, total, done: 0, step, iov, bounce: None, zeros: None, asked: 0 }
+        let (bounce, zeros, stat) = (None, None, None);
+        Transfer { op, total, done: 0, step, iov, bounce, zeros, stat, asked: 0 }
     }
 
     /// The next request. Its memory stays valid until [`Transfer::advance`] is told the answer.
@@ -73,6 +79,7 @@ impl Transfer {
         let offset = self.op.offset + self.done;
         match self.step {
             Step::Sync => return Request::Sync,
+            Step::Measure => return Request::Stat(self.stat.get_or_insert_with(distant::blank)),
             Step::Punch(mode) => return Request::Allocate { mode, offset, len: self.total },
             Step::Trim => return Request::Trim { offset, len: self.total },
             Step::Move => match &mut self.op.work {
@@ -118,6 +125,15 @@ impl Transfer {
             (errno, _) if errno < 0 => {
                 let (offset, len) = self.concerned();
                 Some(Err(file.fault(-errno, offset, len)))
+            }
+            // Without a ring nobody looks: what the last look has seen must do.
+            (_, Step::Sync) if file.distant.is_some() && self.stat.is_none() => {
+                self.step = Step::Measure;
+                None
+            }
+            (_, Step::Measure) => {
+                self.stat.iter().for_each(|stat| file.learn(stat));
+                Some(file.whole())
             }
             (_, Step::Sync) => Some(file.whole()),
             (_, Step::Punch(_) | Step::Trim) => self.moved(),

@@ -15,8 +15,8 @@ use io::{Completion, Completions, Done, Op, Ticket};
 use io_uring::{opcode, squeue, types};
 
 use super::file::File;
-use super::psync;
 use super::transfer::{Request, Transfer};
+use super::{distant, psync};
 use crate::reactor::ring::{Landing, Ring};
 
 /// `BLOCK_URING_CMD_DISCARD` of `linux/blkdev.h`, Linux 6.12: `_IO(0x12, 0)`; start in `addr`,
@@ -43,6 +43,9 @@ struct Slots {
 
 impl Transfers {
     pub(super) fn new(file: &Arc<File>, ring: &Rc<Ring>) -> Rc<Transfers> {
+        if file.distant.is_some() {
+            distant::widen(ring);
+        }
         Rc::new(Transfers {
             file: Arc::clone(file),
             ring: Rc::clone(ring),
@@ -55,6 +58,11 @@ impl Transfers {
     /// False once the executor is gone.
     pub(super) fn is_open(&self) -> bool {
         !self.ring.is_closed()
+    }
+
+    /// Has a look at a distant file.
+    pub(super) fn look(&self) {
+        distant::look(&self.file, &self.ring);
     }
 
     /// Starts an operation.
@@ -76,15 +84,15 @@ impl Transfers {
     /// Launches the transfer's next request.
     fn proceed(self: &Rc<Self>, slot: u32, ticket: Ticket, mut transfer: Transfer) {
         loop {
-            let request = transfer.next(&self.file);
+            let mut request = transfer.next(&self.file);
             if matches!(request, Request::Trim { .. }) && self.trims_inline.get() {
-                let answer = psync::perform(&self.file, &request);
+                let answer = psync::perform(&self.file, &mut request);
                 match transfer.advance(&self.file, answer) {
                     Some(result) => return self.end(slot, ticket, transfer, result),
                     None => continue,
                 }
             }
-            let entry = self.entry(&request);
+            let entry = self.entry(&mut request);
             self.slots.borrow_mut().flying[slot as usize] = Some((ticket, transfer));
             // SAFETY: the memory belongs to the transfer, which stays in its slot until it lands;
             // the ring keeps `self` until then. Moving the transfer moves neither buffers nor
@@ -104,9 +112,16 @@ impl Transfers {
         self.completions.finish(ticket, Done { work, result });
     }
 
-    fn entry(&self, request: &Request<'_>) -> squeue::Entry {
-        let fd = types::Fd(self.file.fd.as_raw_fd());
+    fn entry(&self, request: &mut Request<'_>) -> squeue::Entry {
+        let entry = self.plain_entry(request);
+        // At once to a worker: what the kernel tries on this thread before might wait.
+        if self.file.distant.is_some() { entry.flags(squeue::Flags::ASYNC) } else { entry }
+    }
+
+    fn plain_entry(&self, request: &mut Request<'_>) -> squeue::Entry {
+        let fd = types::Fd(self.file.fd().as_raw_fd());
         match *request {
+            Request::Stat(ref mut stat) => distant::entry(&self.file, stat),
             Request::Read { iov: [one], offset } => {
                 let (start, len) = (one.iov_base.cast(), one.iov_len as u32);
                 opcode::Read::new(fd, start, len).offset(offset).build()

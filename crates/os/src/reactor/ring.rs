@@ -107,6 +107,12 @@ impl Ring {
         self.closed.get()
     }
 
+    /// Lets at least so many workers of the kernel wait for files on this ring's behalf.
+    pub(crate) fn allow_workers(&self, count: u32) {
+        // Old kernels cannot be told; they have workers all the same. 0: as it is.
+        let _ = self.uring.borrow().submitter().register_iowq_max_workers(&mut [count, 0]);
+    }
+
     /// Queues an operation for the next turn.
     ///
     /// # Safety

@@ -2,7 +2,7 @@
 
 use crate::api::Order;
 use crate::client;
-use crate::cmd::absolute;
+use crate::cmd::member_of;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
@@ -50,7 +50,7 @@ pub(crate) fn remove(args: &Remove, terminal: &Terminal) -> Result<Exit> {
 impl Target {
     fn order(&self, verb: &str, terminal: &Terminal) -> Result<Exit> {
         let (client, array) = client::find(self.control.path(), Some(&self.name))?;
-        let order = Order { member: Some(absolute(&self.member)), ..Order::default() };
+        let order = Order { member: Some(member_of(&self.member, &array)), ..Order::default() };
         terminal.report(&client.order(&array.uuid, verb, &order)?);
         Ok(Exit::Done)
     }

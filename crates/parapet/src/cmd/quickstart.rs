@@ -128,7 +128,7 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
         false => disks::open(&there, args.assembly.read_only, on)?,
     };
     let all: Vec<&Opened> = disks.iter().collect();
-    let mut options = args.assembly.options(Some(NAME));
+    let mut options = args.assembly.options(Some(NAME), &args.run);
     options.degraded = true;
     let assembly = engine::assemble(&all, &options, on).await?;
     engine::tell_notes(&assembly);

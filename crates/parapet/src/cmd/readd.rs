@@ -2,7 +2,7 @@
 
 use crate::api::Order;
 use crate::client;
-use crate::cmd::absolute;
+use crate::cmd::member_of;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
-    let order = Order { member: Some(absolute(&args.disk)), ..Order::default() };
+    let order = Order { member: Some(member_of(&args.disk, &array)), ..Order::default() };
     terminal.report(&client.order(&array.uuid, "re-add", &order)?);
     Ok(Exit::Done)
 }

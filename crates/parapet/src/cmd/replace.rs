@@ -2,7 +2,7 @@
 
 use crate::api::Order;
 use crate::client;
-use crate::cmd::absolute;
+use crate::cmd::{absolute, member_of};
 use crate::failure::{Exit, Result};
 use crate::flags::{Control, Overwrite};
 use crate::terminal::Terminal;
@@ -31,7 +31,12 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
     let overwrite = args.overwrite.overwrite_signature.iter().map(ToString::to_string).collect();
     let with = args.with.as_deref().map(absolute);
-    let order = Order { member: Some(absolute(&args.member)), with, overwrite, ..Order::default() };
+    let order = Order {
+        member: Some(member_of(&args.member, &array)),
+        with,
+        overwrite,
+        ..Order::default()
+    };
     terminal.report(&client.order(&array.uuid, "replace", &order)?);
     Ok(Exit::Done)
 }

@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::status::SlotState;
-use array::{Error, ErrorKind, MemberId};
+use array::{Bounds, Error, ErrorKind, MemberId};
 use io::Clock;
 use layout::Slot;
-use os::Options;
+use os::{FileDisk, Options, SharedFile};
 
-use super::{Daemon, Served};
+use super::{Daemon, Served, first};
 use crate::api::{Order, SignatureView};
 use crate::disks::{self, Opened};
-use crate::failure::{Failure, Id, Result};
+use crate::failure::{Failure, Id, Result, of_path};
 use crate::{engine, probe, undo};
 
 /// How long a scrub may take to begin, and how often that is looked at.
@@ -110,7 +110,7 @@ impl Daemon {
             overwrite.iter().map(|text| text.parse()).collect();
         let allowed = allowed.map_err(|error| usage(&error))?;
         let path = Path::new(path);
-        let opened = self.open(served, path)?;
+        let opened = self.open(served, path).await?;
         let signatures = probe::signatures(&opened).await?;
         probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
             if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
@@ -134,11 +134,34 @@ impl Daemon {
         Ok(id)
     }
 
-    fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
-        match served.still_open(path, &self.spawner) {
-            Some(opened) => Ok(opened),
-            None => disks::open_one(path, &Options::default(), &self.spawner),
+    /// Opens a disk, without waiting for ever where its file system hangs.
+    async fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
+        let theirs = path.to_owned();
+        if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await?
+            && let Some(opened) = served.still_open(path, identity, &self.spawner)
+        {
+            return Ok(opened);
         }
+        let theirs = path.to_owned();
+        let opening = move || SharedFile::open(&theirs, &Options::default());
+        let file = FileDisk::of(self.aside(path, opening).await??, &self.spawner);
+        Ok(Opened::file(path, file, &self.spawner))
+    }
+
+    /// Has something done to `path` that may wait for its file system.
+    async fn aside<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let clock = self.spawner.clock();
+        let deadline = Bounds::default().deadline;
+        let work = os::threads::aside(work).map_err(|error| of_path(path, &error))?;
+        first(work, clock.sleep_until(clock.now() + deadline)).await.ok_or_else(|| {
+            let (path, seconds) = (path.display(), deadline.as_secs());
+            let message = format!("{path}: its file system has not answered for {seconds} s");
+            Failure::new(Id::Input, message, "see what has become of the file system's server")
+        })
     }
 
     /// Brings a member back: one that has failed and is still open, or a disk.
@@ -147,7 +170,7 @@ impl Daemon {
         let known = match failed.and_then(|id| served.known(id)) {
             Some(known) => known,
             None => {
-                let opened = self.open(served, Path::new(who))?;
+                let opened = self.open(served, Path::new(who)).await?;
                 engine::know(&opened).await
             }
         };

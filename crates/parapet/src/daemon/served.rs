@@ -26,6 +26,8 @@ pub(crate) struct Known {
     pub(crate) serial: Option<String>,
     /// Its identity in the superblock; empty if it is not known.
     pub(crate) uuid: String,
+    /// What makes its file or device itself, whatever paths lead there.
+    pub(crate) identity: Option<(u64, u64)>,
     /// Itself.
     pub(crate) disk: Rc<dyn Disk>,
     /// The file or device behind it; none for an array inside this one.
@@ -41,7 +43,7 @@ pub(crate) struct Served {
     /// What a person should know about how it was put together.
     notes: Vec<String>,
     /// Disks that were let go of, as long as requests under way still hold them.
-    leaving: RefCell<Vec<(PathBuf, std::rc::Weak<FileDisk>)>>,
+    leaving: RefCell<Vec<std::rc::Weak<FileDisk>>>,
     /// The UUID of the array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
@@ -109,20 +111,28 @@ impl Served {
     pub(super) fn forget(&self, id: MemberId) {
         if let Some(known) = self.known.borrow_mut().remove(&id) {
             let mut leaving = self.leaving.borrow_mut();
-            leaving.retain(|(_, disk)| disk.strong_count() > 0);
-            leaving.extend(known.file.map(|file| (known.path, Rc::downgrade(&file))));
+            leaving.retain(|disk| disk.strong_count() > 0);
+            leaving.extend(known.file.map(|file| Rc::downgrade(&file)));
         }
     }
 
-    /// A disk that was let go of and is still open, if this is its path.
-    pub(super) fn still_open(&self, path: &Path, on: &Spawner) -> Option<Opened> {
-        let identity = disks::identity(path)?;
+    /// A disk that was let go of and is still open, if it is this one.
+    pub(super) fn still_open(
+        &self,
+        path: &Path,
+        identity: (u64, u64),
+        on: &Spawner,
+    ) -> Option<Opened> {
         let leaving = self.leaving.borrow();
-        let same = |(left, _): &&(PathBuf, std::rc::Weak<FileDisk>)| {
-            disks::identity(left) == Some(identity)
-        };
-        let file = leaving.iter().find(same)?.1.upgrade()?;
+        let mut files = leaving.iter().filter_map(|file| file.upgrade());
+        let file = files.find(|file| file.identity() == identity)?;
         Some(Opened::file(path, file, on))
+    }
+
+    /// The member that lies on this file or device.
+    pub(super) fn member_on(&self, identity: (u64, u64)) -> Option<MemberId> {
+        let known = self.known.borrow();
+        known.iter().find(|(_, known)| known.identity == Some(identity)).map(|(&id, _)| id)
     }
 
     /// Members that hold no place: they have failed and were not removed.
@@ -151,15 +161,17 @@ impl Served {
                 Some(Some(member)) => Ok(member.id),
             };
         }
-        let identity = disks::identity(Path::new(who));
         let known = self.known.borrow();
-        let found = known.iter().find(|(_, member)| {
+        let named = known.iter().find(|(_, member)| {
             member.path == Path::new(who)
+                || std::path::absolute(&member.path).is_ok_and(|path| path == Path::new(who))
                 || member.serial.as_deref() == Some(who)
                 || member.uuid == who
-                || identity.is_some() && disks::identity(&member.path) == identity
         });
-        found.map(|(&id, _)| id).ok_or_else(|| unknown(format!("no member is called {who}")))
+        // Only what has no such name is asked for: where it lies may hang.
+        let found = named.map(|(&id, _)| id);
+        let found = found.or_else(|| self.member_on(disks::identity(Path::new(who))?));
+        found.ok_or_else(|| unknown(format!("no member is called {who}")))
     }
 
     /// Stops it in order.

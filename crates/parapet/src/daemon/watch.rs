@@ -95,6 +95,7 @@ impl Served {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
                     continue;
                 };
+                file.look();
                 if file.is_gone() {
                     self.fail_cut(id, &member).await;
                 } else if file.is_deleted() {

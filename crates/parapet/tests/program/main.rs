@@ -1,12 +1,13 @@
 //! The program as its users meet it: the real binary, real files, real NBD clients.
 //!
-//! Needs libnbd-bin, qemu-utils, fio, mdadm and openssl (`cargo xtask tools` installs them); a test
-//! whose tool is missing fails and names the package.
+//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm and openssl (`cargo xtask tools`
+//! installs them); a test whose tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod control;
 mod crash;
+mod hang;
 mod hygiene;
 mod ladder;
 mod levels;

@@ -211,7 +211,7 @@ async fn start(
     daemon: &Rc<Daemon>,
 ) -> Result<Rc<Served>> {
     let on = daemon.spawner();
-    let found = engine::assemble(disks, &assembly.options(name), on).await?;
+    let found = engine::assemble(disks, &assembly.options(name, run), on).await?;
     engine::tell_notes(&found);
     let served = engine::start(found, disks, run.host(on), daemon).await;
     run.limit(&served.array);
