@@ -80,7 +80,7 @@ fn a_lock_of_another_process_is_told_with_its_name_and_the_way_out() {
     let pid = holder.id();
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    assert!(told.contains(&format!("process {pid} (flock) (free it with: kill {pid})")), "{told}");
+    assert!(told.ends_with(&format!("process {pid} (flock)")), "{told}");
     open(&path, Options::default(), &on).unwrap();
 }
 
@@ -100,7 +100,7 @@ fn a_device_names_who_has_it() {
     let told = holders(open(device.node(), Options::default(), &on));
     assert!(run("umount", &[], &place));
     let place = place.display();
-    assert!(told.contains(&format!("mounted at {place} (free it with: umount {place})")), "{told}");
+    assert!(told.ends_with(&format!("mounted at {place}")), "{told}");
     open(device.node(), Options::default(), &on).unwrap();
 }
 

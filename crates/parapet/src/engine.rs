@@ -244,7 +244,8 @@ pub(crate) async fn start(
         }
     }
     let notes = assembly.notes.iter().map(ToString::to_string).collect();
-    Served::new(daemon.start(assembly, disks, host), known, notes)
+    let read_only = assembly.read_only_reason.clone();
+    Served::new(daemon.start(assembly, disks, host), known, notes, read_only)
 }
 
 /// A member as people know it.

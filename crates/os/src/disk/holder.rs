@@ -22,7 +22,7 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (free it with: {})", self.who, self.free_by)
+        f.write_str(&self.who)
     }
 }
 

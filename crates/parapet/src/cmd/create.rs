@@ -191,7 +191,7 @@ impl Args {
         let Some(folder) = &self.scan else { return Ok(Vec::new()) };
         let sources = Sources { name: None, members: &[], scan: Some(folder) };
         let (assembly, run) = (AssemblyFlags::default(), RunFlags::default());
-        sources.gather(&assembly, &run, daemon).await
+        sources.everything(&assembly, &run, daemon).await
     }
 
     fn new_array(&self, prospects: &[Prospect<'_>]) -> Result<NewArray> {

@@ -3,16 +3,19 @@
 //! Only superblocks are overwritten, after a copy of each was made. Data stays where it is until
 //! somebody else uses the disks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use array::examine::FoundSuperblock;
 use io::{Op, Pool};
-use layout::md::superblock::RESERVED_BYTES;
+use layout::md::superblock::{RESERVED_BYTES, Role};
 use layout::md::{SECTOR, Superblock, Uuid};
 
 use crate::api::{Plan, PlannedDisk, SignatureView};
 use crate::cmd::serve::Sources;
-use crate::disks::Opened;
+use crate::daemon::Daemon;
+use crate::disks::{ARRAY, Opened};
+use crate::engine::{AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Consent;
 use crate::terminal::{Answer, Terminal};
@@ -27,12 +30,15 @@ pub(crate) struct Args {
     /// The array, by name or UUID
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its members
-    #[arg(value_name = "MEMBER", conflicts_with = "scan")]
+    /// Its members; with --scan those that are arrays themselves, as `create` takes them: array:NAME
+    #[arg(value_name = "MEMBER")]
     members: Vec<PathBuf>,
     /// Look for members among the files and block devices in this folder
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
+    /// Destroy it although what is in it says that it is a member of another array
+    #[arg(long)]
+    inside: bool,
     #[command(flatten)]
     consent: Consent,
 }
@@ -47,26 +53,56 @@ struct Victim<'a> {
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let executor = engine::executor()?;
     let on = executor.spawner();
-    let (name, members) = (Some(args.name.as_str()), &args.members[..]);
-    let sources = Sources { name, members, scan: args.scan.as_deref() };
-    let disks = sources.open(false, &on).map_err(|mut failure| {
-        if failure.id == Id::Busy {
-            failure.action =
-                format!("parapet stop {}, if it is served; {}", args.name, failure.action);
+    let files: Vec<PathBuf> = args.members.iter().filter(|path| !is_array(path)).cloned().collect();
+    if let (Some(file), true) = (files.first(), args.scan.is_some()) {
+        let message = format!("{} and --scan: one of them is too much", file.display());
+        let action = "name all members, or have them looked for: only array:NAME goes with --scan";
+        return Err(Failure::new(Id::Usage, message, action));
+    }
+    let name = Some(args.name.as_str());
+    let sources = Sources { name, members: &files, scan: args.scan.as_deref() };
+    let disks = sources.open(false, &on)?;
+    let daemon = Daemon::new(&on, None, 1)?;
+    let outcome = executor.block_on(async {
+        let outcome = take_apart(&args, &sources, &disks, &daemon, terminal).await;
+        let closed = daemon.close().await;
+        outcome.and_then(|()| closed)
+    });
+    outcome.map(|()| Exit::Done)
+}
+
+fn is_array(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.starts_with(ARRAY))
+}
+
+async fn take_apart(
+    args: &Args,
+    sources: &Sources<'_>,
+    disks: &[Opened],
+    daemon: &Rc<Daemon>,
+    terminal: &Terminal,
+) -> Result<()> {
+    let (files, arrays) = sources.members_of_wanted(disks, daemon).await?;
+    let chosen: Vec<&Opened> = files.into_iter().chain(&arrays).collect();
+    for named in args.members.iter().filter(|path| is_array(path)) {
+        if chosen.iter().all(|opened| opened.path != *named) {
+            let message = format!("{} is no member of {}", named.display(), args.name);
+            return Err(Failure::new(Id::Foreign, message, "parapet examine shows what it is"));
         }
-        failure
-    })?;
-    executor.block_on(async {
-        let mut groups = sources.group(&disks).await?;
-        let chosen = groups.pop().map(|(_, disks)| disks).unwrap_or_default();
+    }
+    if !args.inside {
+        refuse_inner(args, &chosen, daemon).await?;
+    }
+    {
         let mut victims = Vec::new();
         for opened in chosen {
             victims.push(victim(opened, &args.name).await?);
         }
+        victims.sort_by_key(|victim| role(&victim.superblock));
         let mut plan = plan(&args.name, &victims)?;
         if args.consent.dry_run {
             terminal.report(&plan);
-            return Ok(Exit::Done);
+            return Ok(());
         }
         if !args.consent.yes {
             terminal.preview(&plan);
@@ -84,8 +120,33 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         }
         plan.done = true;
         terminal.report(&plan);
-        Ok(Exit::Done)
-    })
+        Ok(())
+    }
+}
+
+/// Refuses if the array is itself a member of another one. Looks into it without writing anything;
+/// one that cannot be started has nothing to lose.
+async fn refuse_inner(args: &Args, members: &[&Opened], daemon: &Rc<Daemon>) -> Result<()> {
+    let on = daemon.spawner();
+    let assembly = AssemblyFlags { degraded: true, read_only: true, ..AssemblyFlags::default() };
+    let run = RunFlags::default();
+    let options = assembly.options(Some(&args.name), &run);
+    let Ok(found) = engine::assemble(members, &options, on).await else { return Ok(()) };
+    let served = daemon.take_in(engine::start(found, members, run.host(on), daemon).await);
+    let inside = Opened::array(&served.array, on);
+    let found = array::examine::examine(&*inside.disk, &inside.clock).await;
+    drop(inside);
+    daemon.give_up(&served).await?;
+    let superblocks = found.map(|found| found.superblocks).unwrap_or_default();
+    let Some(outer) = superblocks.into_iter().find_map(|found| found.superblock.ok()) else {
+        return Ok(());
+    };
+    let (name, outer) = (&args.name, outer.set_name.short());
+    let message = format!("{name} is a member of {outer}");
+    let action = format!(
+        "parapet destroy {outer} first; or say --inside, if it is no array that anybody needs"
+    );
+    Err(Failure::new(Id::WrongState, message, action))
 }
 
 /// What is on a disk, if it is a member of this array and of no other.
@@ -134,7 +195,7 @@ fn plan(name: &str, victims: &[Victim<'_>]) -> Result<Plan> {
         path: victim.opened.path.display().to_string(),
         serial: victim.opened.serial.clone(),
         bytes: victim.opened.bytes(),
-        role: "member".into(),
+        role: role(&victim.superblock).1,
         overwrites: victim.places.clone(),
         new: false,
     };
@@ -160,6 +221,16 @@ fn plan(name: &str, victims: &[Victim<'_>]) -> Result<Plan> {
         warnings,
         undo: None,
     })
+}
+
+/// What a member is in its array, slots first.
+fn role(superblock: &Superblock) -> (u16, String) {
+    match superblock.own_role() {
+        Role::Slot(slot) => (slot, format!("slot {slot}")),
+        Role::Spare => (u16::MAX, "spare".into()),
+        Role::Faulty => (u16::MAX, "faulty".into()),
+        Role::Journal => (u16::MAX, "journal".into()),
+    }
 }
 
 /// Overwrites the superblocks, durably.

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::status::SlotState;
-use array::{Bounds, Error, ErrorKind, MemberId};
+use array::status::{MemberStatus, SlotState};
+use array::{Bounds, Error, ErrorKind, MemberId, Mode};
 use io::Clock;
 use layout::Slot;
 use os::{FileDisk, Options, SharedFile};
@@ -35,6 +35,9 @@ impl Daemon {
         order: &Order,
     ) -> Result<String> {
         let name = served.array.name();
+        if writes(verb, order) {
+            served.refuse_read_only()?;
+        }
         match verb {
             "fail" => {
                 let who = member_of(order)?;
@@ -78,6 +81,18 @@ impl Daemon {
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
         self.hide(served);
+        let result = self.give_up(served).await;
+        if self.arrays.borrow().is_empty() {
+            self.end();
+        }
+        result.map(|()| format!("{name}: stopped, all members are marked clean"))
+    }
+
+    /// Stops an array and those inside it.
+    ///
+    /// # Errors
+    /// If members could not be marked clean; it is stopped all the same.
+    pub(crate) async fn give_up(&self, served: &Rc<Served>) -> Result<()> {
         let mut result = served.stop().await;
         let mut gone = vec![served.uuid().to_owned()];
         for inner in self.arrays().iter().rev() {
@@ -87,10 +102,7 @@ impl Daemon {
             }
         }
         self.arrays.borrow_mut().retain(|other| !gone.iter().any(|uuid| uuid == other.uuid()));
-        if self.arrays.borrow().is_empty() {
-            self.end();
-        }
-        result.map(|()| format!("{name}: stopped, all members are marked clean"))
+        result
     }
 
     /// What an array will do now, after its members have changed.
@@ -116,7 +128,8 @@ impl Daemon {
             if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
                 let name = served.array.name();
                 refusal.action = format!(
-                    "if it was a member of this array: parapet re-add {name} {}; {}",
+                    "if it was a member of this array, and is to be one as it is: parapet re-add \
+                     {name} {}; else {}",
                     path.display(),
                     refusal.action
                 );
@@ -137,15 +150,50 @@ impl Daemon {
     /// Opens a disk, without waiting for ever where its file system hangs.
     async fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
         let theirs = path.to_owned();
-        if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await?
-            && let Some(opened) = served.still_open(path, identity, &self.spawner)
-        {
-            return Ok(opened);
+        if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await? {
+            self.refuse_held(path, identity)?;
+            if let Some(opened) = served.still_open(path, identity, &self.spawner) {
+                return Ok(opened);
+            }
         }
         let theirs = path.to_owned();
         let opening = move || SharedFile::open(&theirs, &Options::default());
         let file = FileDisk::of(self.aside(path, opening).await??, &self.spawner);
         Ok(Opened::file(path, file, &self.spawner))
+    }
+
+    /// Refuses a disk that an array of this server has already.
+    fn refuse_held(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
+        for holder in self.arrays() {
+            let Some(id) = holder.member_on(identity) else { continue };
+            let (name, title) = (holder.array.name(), holder.title(id));
+            let status = holder.array.status();
+            let is_it = |member: &MemberStatus| member.id == id;
+            let slot = status.slots.iter().find(|slot| slot.member.iter().any(is_it));
+            let twin = status.slots.iter().find(|slot| slot.twin.iter().any(is_it));
+            let (what, action) = if let Some(slot) = slot {
+                let slot = slot.slot.index();
+                let action =
+                    format!("parapet replace {name} {slot} DISK, to have another one there");
+                (format!("a member of {name}, in slot {slot}"), action)
+            } else if let Some(slot) = twin {
+                let slot = slot.slot.index();
+                let what = format!("a member of {name}, about to take slot {slot}");
+                (what, format!("parapet wait {name} --for whole"))
+            } else if status.spares.iter().any(is_it) {
+                let action = format!("parapet fail {name} SLOT: it takes the place");
+                (format!("a spare of {name}"), action)
+            } else {
+                let action = format!(
+                    "parapet re-add {name} {title}, to have what it holds used again; or parapet \
+                     remove {name} {title}, then parapet add, to have it filled anew"
+                );
+                (format!("a member of {name} that has failed"), action)
+            };
+            let message = format!("{} is {what}", path.display());
+            return Err(Failure::new(Id::Busy, message, action));
+        }
+        Ok(())
     }
 
     /// Has something done to `path` that may wait for its file system.
@@ -206,7 +254,12 @@ impl Daemon {
                 let clock = self.spawner.clock();
                 let deadline = clock.now() + BEGINNING;
                 let begun = || served.array.status().job.is_some() || ended() != before;
-                while !begun() && clock.now() < deadline {
+                while !begun() {
+                    if clock.now() >= deadline {
+                        let message = format!("{name}: the {what} has not begun");
+                        let action = "parapet status shows what is in its way";
+                        return Err(Failure::new(Id::WrongState, message, action));
+                    }
                     clock.sleep_until(clock.now() + BEAT).await;
                 }
                 Ok(format!("{name}: the {what} has begun; parapet when {name} shows how far it is"))
@@ -265,9 +318,32 @@ impl Daemon {
 }
 
 impl Served {
+    /// Refuses if nothing may be written to the members.
+    fn refuse_read_only(&self) -> Result<()> {
+        if self.array.status().mode != Mode::ReadOnly {
+            return Ok(());
+        }
+        let (why, action) = match &self.read_only {
+            Some(why) => (why.as_str(), "nothing on its members may change"),
+            None => ("it was started so", "serve it without --read-only first"),
+        };
+        let message = format!("{} is read-only: {why}", self.array.name());
+        Err(Failure::new(Id::WrongState, message, action))
+    }
+
     /// A member's name for people.
     pub(crate) fn title(&self, id: MemberId) -> String {
         self.known(id).map_or_else(|| format!("member {}", id.0), |k| k.path.display().to_string())
+    }
+}
+
+/// True if this order is not carried out on an array that must not be written: a check is none of
+/// its jobs.
+fn writes(verb: &str, order: &Order) -> bool {
+    match verb {
+        "fail" | "remove" | "add" | "re-add" | "replace" => true,
+        "scrub" => order.scrub.as_deref() != Some("stop"),
+        _ => false,
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Served {
     known: RefCell<BTreeMap<MemberId, Known>>,
     /// What a person should know about how it was put together.
     notes: Vec<String>,
+    /// Why nothing may be written to it, if it is not by the user's word alone.
+    pub(super) read_only: Option<String>,
     /// Disks that were let go of, as long as requests under way still hold them.
     leaving: RefCell<Vec<std::rc::Weak<FileDisk>>>,
     /// The UUID of the array that this one is a member of.
@@ -57,12 +59,13 @@ impl Served {
         array: Array,
         known: BTreeMap<MemberId, Known>,
         notes: Vec<String>,
+        read_only: Option<String>,
     ) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
-        Served { array, uuid, known, notes, leaving, inside, watched, gone, stopped }
+        Served { array, uuid, known, notes, read_only, leaving, inside, watched, gone, stopped }
     }
 
     /// Its identity, as md writes it.

@@ -261,3 +261,57 @@ fn stop_ends_the_server_and_leaves_clean_members() {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
     }
 }
+
+#[test]
+fn a_disk_that_the_array_has_already_is_said_to_be_what_it_is() {
+    let world = World::new();
+    let mut members = world.create("6", 4, &["--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    for verb in ["add", "re-add"] {
+        let message = world.order_refused(&[verb, "tank", "m2"], 3, "PPT-3003");
+        assert!(message.contains("in slot 2") && !message.contains("only once"), "{message}");
+        let message = world.order_refused(&[verb, "tank", "s0"], 3, "PPT-3003");
+        assert!(message.contains("a spare of tank"), "{message}");
+    }
+    let message = world.order_refused(&["replace", "tank", "1", "m2"], 3, "PPT-3003");
+    assert!(message.contains("in slot 2"), "{message}");
+    world.order(&["fail", "tank", "m3"]);
+    world.settle();
+    let message = world.order_refused(&["add", "tank", "m3"], 3, "PPT-3003");
+    assert!(message.contains("has failed") && message.contains("parapet re-add tank"), "{message}");
+    assert!(message.contains("parapet remove tank"), "{message}");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn nothing_on_any_disk_changes_while_an_array_is_served_read_only() {
+    let world = World::new();
+    let mut members = world.create("6", 4, &["--spare", "s0"]);
+    members.push("s0".into());
+    world.file("new", 16 << 20);
+    let bytes = || {
+        let disks = members.iter().map(String::as_str).chain(["new"]);
+        disks.map(|disk| std::fs::read(world.path(disk)).unwrap()).collect::<Vec<_>>()
+    };
+    let before = bytes();
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.serve(&[&["tank"], &names[..], &["--read-only"]].concat());
+    for order in [
+        &["fail", "tank", "1"][..],
+        &["remove", "tank", "s0"],
+        &["add", "tank", "new"],
+        &["re-add", "tank", "new"],
+        &["replace", "tank", "1"],
+        &["replace", "tank", "1", "new"],
+        &["scrub", "tank", "check"],
+        &["scrub", "tank", "repair"],
+    ] {
+        let message = world.order_refused(order, 3, "PPT-3006");
+        assert!(message.contains("read-only"), "{order:?}: {message}");
+    }
+    assert!(!world.path("state").exists(), "nothing is overwritten, so nothing is kept");
+    world.order(&["stop", "tank"]);
+    assert_eq!(server.wait(), 0);
+    assert!(bytes() == before);
+}

@@ -13,6 +13,7 @@ mod ladder;
 mod levels;
 mod luck;
 mod mdadm;
+mod nested;
 mod quickstart;
 mod schema;
 mod serving;

@@ -9,6 +9,10 @@ use array::assemble::survey;
 use layout::md::Uuid;
 use os::{Options, Spawner};
 
+mod dig;
+
+use dig::Digger;
+
 use crate::daemon::{Daemon, Served};
 use crate::disks::{self, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
@@ -24,14 +28,20 @@ pub(crate) struct Sources<'a> {
     pub(crate) scan: Option<&'a Path>,
 }
 
-/// Arrays of arrays of arrays: more is a mistake.
-const DEPTH: usize = 4;
-
 /// An array, and the disks that say they are its members.
 struct Group<'a> {
     uuid: String,
     name: String,
+    slots: usize,
     disks: Vec<&'a Opened>,
+}
+
+impl Group<'_> {
+    /// True if there may be nothing more to find. Spares count, too: a guess, good enough to decide
+    /// what is tried first.
+    fn is_full(&self) -> bool {
+        self.disks.len() >= self.slots
+    }
 }
 
 impl Sources<'_> {
@@ -42,7 +52,8 @@ impl Sources<'_> {
     /// can do without it is seen later.
     pub(crate) fn open(&self, read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
         let Some(folder) = self.scan else {
-            return disks::open(&self.present()?, read_only, on);
+            let opened = disks::open(&self.present()?, read_only, on);
+            return opened.map_err(|failure| self.named(failure));
         };
         let options = Options { read_only, ..Options::default() };
         let mut disks = Vec::new();
@@ -53,6 +64,14 @@ impl Sources<'_> {
             }
         }
         Ok(disks)
+    }
+
+    /// A hint with the array's name, where it is known.
+    fn named(&self, mut failure: Failure) -> Failure {
+        if let Some(name) = self.name {
+            failure.action = failure.action.replace("NAME", name);
+        }
+        failure
     }
 
     fn present(&self) -> Result<Vec<PathBuf>> {
@@ -71,13 +90,12 @@ impl Sources<'_> {
         Ok(there)
     }
 
-    /// Starts the arrays that are wanted, and first those inside them; gives the ones wanted.
-    ///
-    /// An array that is made of arrays is only found by its name: what lies inside an array may as
-    /// well belong to whoever uses it.
+    /// Starts the arrays that are wanted, and first those inside them; gives the ones wanted. All
+    /// that are found, if none is named: then those inside others are not among what is given, and
+    /// one that cannot be started is only told of.
     ///
     /// # Errors
-    /// If one cannot be started.
+    /// If one that is named cannot be started, or none can.
     pub(crate) async fn gather(
         &self,
         assembly: &AssemblyFlags,
@@ -85,63 +103,113 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let disks = self.open(assembly.read_only, daemon.spawner())?;
-        let groups = sorted(&disks).await;
-        let direct = self.name.is_none() || groups.iter().any(|group| self.is_wanted(group));
-        // With one array or none there is nothing that another one could be made of.
-        if direct || groups.len() < 2 {
+        let all: Vec<&Opened> = disks.iter().collect();
+        let groups = sorted(&all).await;
+        self.refuse_foreign(&groups)?;
+        let own = groups.iter().find(|group| self.is_wanted(group));
+        // What has all its members, or nothing that might be one besides, is started at once.
+        if self.scan.is_none() && (own.is_some() || groups.len() < 2)
+            || own.is_some_and(|own| own.is_full())
+        {
             let mut arrays = Vec::new();
-            for (name, disks) in self.group(&disks).await? {
-                let name = name.as_deref();
-                arrays.push(start(name, &disks, assembly, run, daemon).await?);
+            for (name, disks) in self.group(&disks, daemon.spawner()).await? {
+                arrays.push(start(name.as_deref(), &disks, assembly, run, daemon).await?);
             }
             return Ok(arrays);
         }
-        self.dig(groups, assembly, run, daemon).await
+        let mut digger = Digger::new(self, assembly, run, daemon);
+        digger.dig(&all, false).await?;
+        digger.outcome().await
     }
 
-    /// Starts arrays, and arrays made of them, until the one that is wanted appears.
-    async fn dig(
+    /// Starts all arrays that are found, those inside others too.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) async fn everything(
         &self,
-        groups: Vec<Group<'_>>,
         assembly: &AssemblyFlags,
         run: &RunFlags,
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
-        let mut layer = Vec::new();
-        for group in groups {
-            let uuid = Some(group.uuid.as_str());
-            layer.push(start(uuid, &group.disks, assembly, run, daemon).await?);
+        let disks = self.open(assembly.read_only, daemon.spawner())?;
+        let all: Vec<&Opened> = disks.iter().collect();
+        let mut digger = Digger::new(self, assembly, run, daemon);
+        digger.dig(&all, false).await?;
+        match daemon.arrays() {
+            none if none.is_empty() => digger.outcome().await,
+            arrays => Ok(arrays),
         }
-        for _ in 0..DEPTH {
-            let disks: Vec<Opened> =
-                layer.iter().map(|inner| Opened::array(&inner.array, daemon.spawner())).collect();
-            let mut outer = Vec::new();
-            for group in sorted(&disks).await {
-                let uuid = Some(group.uuid.as_str());
-                let served = start(uuid, &group.disks, assembly, run, daemon).await?;
-                for inner in &layer {
-                    let path = Opened::array(&inner.array, daemon.spawner()).path;
-                    if group.disks.iter().any(|member| member.path == path) {
-                        inner.put_inside(&served);
-                    }
-                }
-                if self.is_wanted(&group) {
-                    return Ok(vec![served]);
-                }
-                outer.push(served);
-            }
-            layer = outer;
+    }
+
+    /// Starts the arrays that the one that is wanted is made of, but not itself; gives its members
+    /// among these disks, and these arrays.
+    ///
+    /// # Errors
+    /// If it is not found.
+    pub(crate) async fn members_of_wanted<'a>(
+        &self,
+        disks: &'a [Opened],
+        daemon: &Rc<Daemon>,
+    ) -> Result<(Vec<&'a Opened>, Vec<Opened>)> {
+        let all: Vec<&Opened> = disks.iter().collect();
+        let groups = sorted(&all).await;
+        let own = groups.iter().find(|group| self.is_wanted(group));
+        // Disks that were named one by one are all meant.
+        let named = self.scan.is_none() && own.is_some();
+        if named || own.is_some_and(Group::is_full) || groups.len() < 2 {
+            let mut chosen = self.group(disks, daemon.spawner()).await?;
+            return Ok((chosen.pop().map(|(_, disks)| disks).unwrap_or_default(), Vec::new()));
         }
-        Err(self.nothing())
+        let (assembly, run) =
+            (AssemblyFlags { degraded: true, ..Default::default() }, RunFlags::default());
+        let mut digger = Digger::new(self, &assembly, &run, daemon);
+        let paths = digger.dig(&all, true).await?;
+        let Some(paths) = paths else { return Err(self.nothing(daemon.spawner()).await) };
+        let files = all.into_iter().filter(|disk| paths.contains(&disk.path)).collect();
+        let arrays =
+            digger.tops().into_iter().map(|top| Opened::array(&top.array, daemon.spawner()));
+        let inner: Vec<Opened> = arrays.filter(|array| paths.contains(&array.path)).collect();
+        digger.release(&inner).await;
+        Ok((files, inner))
+    }
+
+    /// Disks that were named one by one all mean something.
+    fn refuse_foreign(&self, groups: &[Group<'_>]) -> Result<()> {
+        let own = groups.iter().position(|group| self.is_wanted(group));
+        let (Some(own), None) = (own, self.scan) else { return Ok(()) };
+        let others = groups.iter().enumerate().filter(|(index, _)| *index != own);
+        let told: Vec<String> = others
+            .flat_map(|(_, group)| {
+                let name = &group.name;
+                group
+                    .disks
+                    .iter()
+                    .map(move |disk| format!("{} is a member of {name}", disk.path.display()))
+            })
+            .collect();
+        if told.is_empty() {
+            return Ok(());
+        }
+        let message = format!("{}, not of {}", told.join(", "), groups[own].name);
+        Err(Failure::new(Id::Foreign, message, "leave it out; parapet examine shows what it is"))
     }
 
     fn is_wanted(&self, group: &Group<'_>) -> bool {
+        self.is_called(&group.name, &group.uuid)
+    }
+
+    fn is_called(&self, name: &str, uuid: &str) -> bool {
         self.name.is_some_and(|wanted| {
-            group.name == wanted || Uuid::parse(wanted).is_some_and(|u| u.to_string() == group.uuid)
+            name == wanted || Uuid::parse(wanted).is_some_and(|found| found.to_string() == uuid)
         })
     }
 
-    fn nothing(&self) -> Failure {
+    /// That nothing was found: because somebody has it, if so.
+    async fn nothing(&self, on: &Spawner) -> Failure {
+        if let Some(busy) = self.busy(on).await {
+            return busy;
+        }
         match self.name {
             Some(name) => {
                 let message = format!("no member of an array called {name} was found");
@@ -154,6 +222,29 @@ impl Sources<'_> {
         }
     }
 
+    /// Who has the array that is wanted, or some array where none is named: found by looking at
+    /// disks that cannot be had.
+    async fn busy(&self, on: &Spawner) -> Option<Failure> {
+        let paths = disks::scan(self.scan?).ok()?;
+        for path in paths {
+            let refused =
+                disks::open_one(&path, &Options { read_only: true, ..Options::default() }, on);
+            let Some(failure) = refused.err().filter(|failure| failure.id == Id::Busy) else {
+                continue;
+            };
+            let look = Options { read_only: true, lock: false, ..Options::default() };
+            let Ok(opened) = disks::open_one(&path, &look, on) else { continue };
+            let groups = sorted(&[&opened]).await;
+            let Some(group) = groups.first() else { continue };
+            if self.name.is_none() || self.is_wanted(group) {
+                let message = format!("{} is in use; {}", group.name, failure.message);
+                let action = failure.action.replace("NAME", &group.name);
+                return Some(Failure::new(Id::Busy, message, action));
+            }
+        }
+        None
+    }
+
     /// Sorts the disks by array: one group if they were named, else one for each array that is
     /// wanted.
     ///
@@ -162,14 +253,16 @@ impl Sources<'_> {
     pub(crate) async fn group<'a>(
         &self,
         disks: &'a [Opened],
+        on: &Spawner,
     ) -> Result<Vec<(Option<String>, Vec<&'a Opened>)>> {
         if self.scan.is_none() {
             return Ok(vec![(self.name.map(str::to_owned), disks.iter().collect())]);
         }
-        let mut groups = sorted(disks).await;
+        let all: Vec<&Opened> = disks.iter().collect();
+        let mut groups = sorted(&all).await;
         groups.retain(|group| self.name.is_none() || self.is_wanted(group));
         match (groups.len(), self.name) {
-            (0, _) => Err(self.nothing()),
+            (0, _) => Err(self.nothing(on).await),
             (2.., Some(name)) => {
                 let message = format!("there are {} arrays called {name}", groups.len());
                 Err(Failure::new(Id::Foreign, message, "name the UUID; parapet examine shows it"))
@@ -180,24 +273,24 @@ impl Sources<'_> {
 }
 
 /// The members of each array among these disks.
-async fn sorted(disks: &[Opened]) -> Vec<Group<'_>> {
+async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
     let Some(any) = disks.first() else { return Vec::new() };
-    let survey = survey(engine::candidates(disks), &any.clock).await;
+    let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
     for (disk, why) in &survey.damaged {
         tracing::warn!(disk = disk.name, "left out: {why}");
     }
     let members = |candidates: &[array::assemble::Candidate]| {
-        let named = |opened: &&Opened| {
+        let named = |opened: &&&'a Opened| {
             let path = opened.path.display().to_string();
             candidates.iter().any(|candidate| candidate.name == path)
         };
-        disks.iter().filter(named).collect()
+        disks.iter().filter(named).copied().collect()
     };
     let groups = survey.arrays.into_iter();
     groups
         .map(|(uuid, found)| {
             let (uuid, disks) = (uuid.to_string(), members(&found.candidates));
-            Group { uuid, name: found.name, disks }
+            Group { uuid, name: found.name, slots: found.slots as usize, disks }
         })
         .collect()
 }

@@ -1,0 +1,150 @@
+//! Arrays of arrays: found, served and destroyed from the outermost inwards, and folders of which a
+//! part cannot be started.
+
+use crate::world::{World, pattern};
+
+/// Two arrays called `left` and `right`.
+fn halves(world: &World) {
+    for name in ["left", "right"] {
+        let start =
+            ["create", name, "--level", "5", "--chunk", "16K", "--new-files", "16M", "--yes"];
+        let members: Vec<String> = (0..3).map(|index| format!("{name}{index}")).collect();
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        world.ok(&[&start[..], &members].concat());
+    }
+}
+
+/// An array called `tank` of the two.
+fn nested(world: &World, level: &str) {
+    halves(world);
+    let start = ["create", "tank", "--level", level, "--scan", ".", "--yes"];
+    world.ok(&[&start[..], &["array:left", "array:right"]].concat());
+}
+
+fn exports(world: &World) -> String {
+    world.tool("libnbd-bin", &["nbdinfo", "--list", &world.uri()])
+}
+
+#[test]
+fn an_array_of_arrays_survives_what_its_parts_survive() {
+    let world = World::new();
+    halves(&world);
+    let start = ["create", "tank", "--level", "0", "--chunk", "32K", "--scan", ".", "--yes"];
+    world.refused(&[&start[..], &["array:left", "array:middle"]].concat(), 5, "PPT-5001");
+    let plan = world.json(&[&start[..], &["array:left", "array:right"]].concat());
+    assert_eq!(plan["level"], "raid0");
+    let again = [&start[..], &["array:left", "array:right"]].concat();
+    let message = world.refused(&again, 3, "PPT-3001");
+    assert!(message.contains("array:left"), "{message}");
+
+    let server = world.serve(&["tank", "--scan", "."]);
+    let arrays = server.ready["arrays"].as_array().unwrap();
+    assert_eq!(arrays.len(), 3, "{}", server.ready);
+    let exports = world.tool("libnbd-bin", &["nbdinfo", "--list", &world.uri()]);
+    assert_eq!(exports.matches("export=").count(), 1, "only the outer one: {exports}");
+    let data = pattern(40 << 20, 11);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.order(&["fail", "left", "1"]);
+    world.order(&["fail", "right", "0"]);
+    world.order_refused(&["fail", "tank", "0"], 3, "PPT-3006");
+    world.order_refused(&["stop", "left"], 3, "PPT-3006");
+    assert!(world.content()[..data.len()] == data);
+    world.fio("0", "4M", 1);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.file("new", 16 << 20);
+    world.order(&["add", "left", "new"]);
+    world.order(&["wait", "left", "--for", "whole", "--timeout", "60", "--quiet"]);
+    assert!(world.content()[..data.len()] == data);
+    world.order(&["stop", "tank"]);
+    assert_eq!(server.wait(), 0);
+    let examined = world.json(&["examine", "left0", "right1", "new"]);
+    for disk in examined["disks"].as_array().unwrap() {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+    }
+    let server = world.serve(&["tank", "--scan", ".", "--degraded"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_scan_without_a_name_serves_the_outermost_arrays_only() {
+    let world = World::new();
+    nested(&world, "1");
+    world.ok(&["create", "pond", "--level", "1", "--new-files", "16M", "--yes", "p0", "p1"]);
+    let server = world.serve(&["--scan", "."]);
+    assert_eq!(server.ready["arrays"].as_array().unwrap().len(), 4, "{}", world.log());
+    let listed = exports(&world);
+    assert_eq!(listed.matches("export=").count(), 2, "{listed}");
+    assert!(listed.contains("\"tank\"") && listed.contains("\"pond\""), "{listed}");
+    world.order(&["stop", "tank"]);
+    assert_eq!(server.terminate(), 0);
+    // Its halves are never shown as if they were arrays of their own.
+    std::fs::remove_file(world.path("left0")).unwrap();
+    std::fs::remove_file(world.path("left1")).unwrap();
+    let server = world.serve(&["--scan", "."]);
+    let listed = exports(&world);
+    assert!(listed.contains("\"pond\"") && !listed.contains("\"right\""), "{listed}");
+    assert!(world.log().contains("right is a member of an array that was not started"));
+    assert_eq!(server.terminate(), 0);
+    // Unless they are named.
+    let server = world.serve(&["right", "--scan", "."]);
+    assert!(exports(&world).contains("\"right\""));
+    assert_eq!(server.ready["arrays"].as_array().unwrap().len(), 1, "{}", server.ready);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn what_cannot_be_started_does_not_keep_the_others_from_being_served() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    world.ok(&["create", "pond", "--level", "1", "--new-files", "16M", "--yes", "p0", "p1"]);
+    std::fs::remove_file(world.path("m0")).unwrap();
+    std::fs::remove_file(world.path("m1")).unwrap();
+    let server = world.serve(&["--scan", "."]);
+    assert_eq!(server.ready["arrays"][0]["name"], "pond");
+    assert!(world.log().contains("not started: tank"), "{}", world.log());
+    // Served elsewhere: said to be.
+    let message = world.refused(&["serve", "pond", "--scan", "."], 3, "PPT-3003");
+    let pid = format!("process {}", server.pid());
+    assert!(message.contains(&pid) && message.contains("parapet stop pond"), "{message}");
+    assert!(!message.contains("kill"), "{message}");
+    let message = world.refused(&["destroy", "pond", "--scan", ".", "--yes"], 3, "PPT-3003");
+    assert!(message.contains("parapet stop pond"), "{message}");
+    world.refused(&["assemble", "pond", "--scan", "."], 3, "PPT-3003");
+    assert_eq!(server.terminate(), 0);
+    // Nothing at all can be started.
+    std::fs::remove_file(world.path("p0")).unwrap();
+    std::fs::remove_file(world.path("p1")).unwrap();
+    let message = world.refused(&["serve", "--scan", "."], 3, "PPT-3007");
+    assert!(message.contains("tank"), "{message}");
+}
+
+#[test]
+fn the_outer_array_is_destroyed_before_those_inside_it() {
+    let world = World::new();
+    nested(&world, "1");
+    let message = world.refused(&["destroy", "left", "--scan", ".", "--yes"], 3, "PPT-3006");
+    assert!(message.contains("left is a member of tank"), "{message}");
+    let left = ["left0", "left1", "left2"];
+    world.refused(&[&["destroy", "left", "--yes"], &left[..]].concat(), 3, "PPT-3006");
+    let plan = world.json(&["destroy", "tank", "--scan", ".", "--dry-run"]);
+    assert_eq!(plan["disks"][0]["path"], "array:left", "{plan}");
+    let start = ["destroy", "tank", "array:left", "array:right", "--scan", ".", "--yes"];
+    assert_eq!(world.json(&start)["done"], true);
+    world.refused(&["serve", "tank", "--scan", "."], 5, "PPT-5001");
+    world.ok(&["destroy", "left", "--scan", ".", "--yes"]);
+    let server = world.serve(&["--scan", "."]);
+    assert!(exports(&world).contains("\"right\""));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_disk_of_another_array_is_not_passed_over_in_silence() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    world.ok(&["create", "pond", "--level", "1", "--new-files", "16M", "--yes", "p0", "p1"]);
+    let message = world.refused(&["serve", "tank", "m0", "p0", "m1", "m2"], 3, "PPT-3005");
+    assert!(message.contains("p0 is a member of pond, not of tank"), "{message}");
+}
