@@ -61,7 +61,6 @@ impl AssemblyFlags {
             read_only: self.read_only,
             raid0_layout: self.raid0_layout,
             deadline: run.deadline(),
-            ..Options::default()
         }
     }
 }

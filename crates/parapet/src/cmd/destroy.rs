@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let outcome = executor.block_on(async {
         let outcome = take_apart(&args, &sources, &disks, &daemon, terminal).await;
         let closed = daemon.close().await;
-        outcome.and_then(|()| closed)
+        outcome.and(closed)
     });
     outcome.map(|()| Exit::Done)
 }
