@@ -218,19 +218,24 @@ impl Keeper {
             ToKeeper::Good { member, start, len } => {
                 self.ledger.clear_bad_block(member, start..start + len);
             }
-            ToKeeper::Repaired { member, bytes } => {
+            ToKeeper::Refused { text } => self.note(EventKind::ClientError, None, text),
+            ToKeeper::Repaired { member, offset, bytes } => {
                 self.ledger.add_corrected(member, bytes / 512);
                 self.count_read_error(member);
-                self.note(EventKind::Repaired, Some(member), format!("{bytes} bytes rewritten"));
+                let text = format!("{bytes} bytes at offset {offset} of its disk rewritten");
+                self.note(EventKind::Repaired, Some(member), text);
             }
         }
         self.stirred.raise();
     }
 
-    /// A rebuild could not recover a block: the member's bad-block list says so from the next
-    /// commit on.
+    /// A block could not be recovered: the member's bad-block list says so from the next commit on.
     fn record_bad(&self, member: MemberId, start: u64, len: u64) {
-        let text = format!("{len} bytes at offset {start} of its data could not be recovered");
+        let disk = self.known(member).map_or(0, |known| known.data_offset) + start;
+        let text = format!(
+            "{len} bytes at offset {disk} of its disk ({start} of its data) could not be \
+             recovered: an error until they are written"
+        );
         self.note(EventKind::BadBlock, Some(member), text);
         if self.ledger.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };

@@ -415,6 +415,11 @@ impl Ledger {
         }
     }
 
+    /// How many bytes of a member's data are on its bad-block log.
+    pub(crate) fn bad_bytes(&self, id: MemberId) -> u64 {
+        self.state.borrow().records.get(&id).map_or(0, |record| record.bad_ranges().bytes())
+    }
+
     /// Takes bytes of a member's data off its bad-block log, from the next commit on.
     pub(crate) fn clear_bad_block(&self, id: MemberId, range: Range<u64>) {
         let mut state = self.state.borrow_mut();

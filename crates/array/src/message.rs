@@ -118,8 +118,15 @@ pub enum ToKeeper {
     Repaired {
         /// The member.
         member: MemberId,
+        /// Where, from the start of its disk.
+        offset: u64,
         /// How many.
         bytes: u64,
+    },
+    /// A client was answered with an error.
+    Refused {
+        /// What it wanted, where, and why it was not done.
+        text: String,
     },
 }
 

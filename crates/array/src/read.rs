@@ -369,7 +369,7 @@ impl Shard {
             } else {
                 let end = out.at + out.bytes.len() as u64;
                 member.bad.borrow_mut().remove(out.at..end);
-                self.repaired(member, out.bytes.len() as u64);
+                self.repaired(member, out.at, out.bytes.len() as u64);
             }
         }
         work.outgoing.clear();

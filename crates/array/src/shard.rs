@@ -17,8 +17,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use io::{Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket};
+use io::{
+    Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket, Time,
+};
 use layout::{Family, Geometry, Stripe};
 use parity::Kernel;
 
@@ -43,6 +46,9 @@ use crate::watch::Watch;
 use crate::writeback::{self, Cache};
 
 mod tend;
+
+/// Errors to clients are told so far apart.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// What a shard is told when it starts, and keeps.
 pub(crate) struct Setup {
@@ -101,6 +107,8 @@ pub(crate) struct Shard {
     stirred: Signal,
     /// No new request is taken.
     quiescing: Cell<bool>,
+    /// When an error to a client was told last, and how many were not since.
+    told: Cell<(Option<Time>, u64)>,
     /// Raised when it may be that no request is under way any more.
     emptied: Signal,
     stopping: Cell<bool>,
@@ -186,6 +194,7 @@ impl Shard {
             marking,
             stirred: Signal::new(),
             quiescing: Cell::new(false),
+            told: Cell::default(),
             emptied: Signal::new(),
             stopping: Cell::new(false),
         })
@@ -500,6 +509,9 @@ impl Shard {
 
     /// Tells who asked for a unit how it ended.
     pub(crate) fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
+        if let Err(error) = &result {
+            self.tell_failure(&unit, error);
+        }
         match unit.action {
             Action::Write(list) => self.keep_list(list),
             Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
@@ -602,9 +614,35 @@ impl Shard {
     }
 
     /// Tells the keeper that bytes of a member were rewritten after a read error.
-    pub(crate) fn repaired(&self, member: &Member, bytes: u64) {
+    pub(crate) fn repaired(&self, member: &Member, at: u64, bytes: u64) {
         member.counters().repaired_bytes.add(bytes);
-        self.post.to_keeper(ToKeeper::Repaired { member: member.id, bytes });
+        let (member, offset) = (member.id, member.data_offset + at);
+        self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
+    }
+
+    /// Tells the keeper that a client is answered with an error: one a second, the others counted.
+    fn tell_failure(&self, unit: &Unit, error: &Error) {
+        let what = match unit.action {
+            Action::Read(_) => "a read",
+            Action::Write(_) | Action::WriteOut(_) => "a write",
+            Action::Zero { .. } | Action::Discard => "a zeroing",
+            Action::Flush { .. } => "a flush",
+            Action::Extents(_) | Action::Upkeep(_) => return,
+        };
+        // Who asks for what is refused anyway has a mistake of its own.
+        if error.kind() != ErrorKind::DataLost {
+            return;
+        }
+        let (now, (last, untold)) = (self.setup.clock.now(), self.told.get());
+        if last.is_some_and(|last| now - last < TELLING) {
+            return self.told.set((last, untold + 1));
+        }
+        self.told.set((Some(now), 0));
+        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
+        let Unit { offset, len, .. } = unit;
+        let text =
+            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
+        self.post.to_keeper(ToKeeper::Refused { text });
     }
 
     /// Notes that these bytes of a slot's members could not be recovered.

@@ -103,6 +103,8 @@ pub struct MemberStatus {
     pub timeouts: u64,
     /// Bytes rewritten from redundancy after read errors.
     pub repaired_bytes: u64,
+    /// Bytes on its bad-block list: they could not be recovered, and are errors until written.
+    pub bad_bytes: u64,
 }
 
 /// Background work under way.
@@ -164,8 +166,10 @@ pub enum EventKind {
     Removed,
     /// Bytes were rewritten from redundancy.
     Repaired,
-    /// A rebuild could not recover a block.
+    /// Bytes of a member could not be recovered.
     BadBlock,
+    /// A client was answered with an error; not every one is told.
+    ClientError,
     /// Background work has begun.
     JobStarted,
     /// Background work is done.

@@ -5,7 +5,7 @@ mod world;
 use std::rc::Rc;
 
 use array::create::NewArray;
-use array::status::SlotState;
+use array::status::{EventKind, SlotState};
 use array::{CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
 use io::{Disk, ErrorKind, Op};
 use layout::{Epoch, Layout, Level, Raid6Layout};
@@ -91,6 +91,11 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
         }
         assert_eq!(world.read(&array, 0, bytes.len()).expect("as written"), bytes);
         assert!(whole(&array.status()), "{level}: no member was lost");
+        let events = array.log().since(0);
+        let told = events.iter().any(|event| {
+            event.kind == EventKind::Repaired && event.text.contains(" of its disk rewritten")
+        });
+        assert!(told, "{level}: {events:?}");
         // What no client reads (parity, another copy) is found and repaired by a scrub.
         array.scrub(true).expect("nothing else runs");
         world.until(&array, |status| status.last_scrub.is_some());
@@ -265,11 +270,29 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     world.until(&array, |status| status.spares.is_empty() && whole(status));
     let lost = world.read(&array, 0, 4096).expect_err("its row has lost two");
     assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
+    world.read(&array, 0, 4096).expect_err("told only once in a second");
+    // It is told, and status says who lost how much.
+    let told = |kind: EventKind| {
+        let events = array.log().since(0).into_iter().filter(move |event| event.kind == kind);
+        events.map(|event| event.text).collect::<Vec<_>>()
+    };
+    let bad = |status: &array::Status| {
+        let members = status.slots.iter().filter_map(|slot| slot.member.as_ref());
+        members.map(|member| member.bad_bytes).sum::<u64>()
+    };
+    world.until(&array, |_| !told(EventKind::ClientError).is_empty());
+    assert_eq!(told(EventKind::ClientError).len(), 1);
+    let text = &told(EventKind::ClientError)[0];
+    assert!(text.contains("a read of 4096 bytes at array offset 0"), "{text}");
+    assert_eq!(bad(&array.status()), 4096);
+    let text = &told(EventKind::BadBlock)[0];
+    assert!(text.contains(&format!("4096 bytes at offset {at} of its disk")), "{text}");
     let rest = world.read(&array, 1 << 17, 1 << 19).expect("all else was rebuilt");
     assert_eq!(rest, bytes[1 << 17..(1 << 17) + (1 << 19)]);
     // Whole stripes written anew are good again, on every member, also after a restart.
     world.write(&array, 0, &bytes).expect("nothing need be read");
     assert_eq!(world.read(&array, 0, 1 << 20).expect("written anew"), bytes);
+    assert_eq!(bad(&array.status()), 0);
     world.run(&array, array.stop()).expect("clean");
     let array = world.start();
     world.disks[1].break_with(Fault::Gone);

@@ -141,6 +141,9 @@ pub(crate) struct Member {
     pub(crate) write_errors: u64,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: u64,
+    /// Bytes that could not be recovered, and are errors until they are written.
+    #[serde(default)]
+    pub(crate) bad_bytes: u64,
     /// Why it was lost, or what is wrong with it; null if nothing is.
     pub(crate) trouble: Option<String>,
 }

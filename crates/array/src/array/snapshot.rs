@@ -76,6 +76,7 @@ impl Inner {
             write_errors: 0,
             timeouts: 0,
             repaired_bytes: 0,
+            bad_bytes: self.keeper.ledger.bad_bytes(id),
         };
         for counters in self.keeper.known(id).iter().flat_map(|known| known.counters.iter()) {
             status.read_bytes += counters.read_bytes.get();

@@ -1,6 +1,6 @@
 //! `parapet health`: one line and an exit status, as monitoring plugins speak.
 
-use crate::api::{Array, Health, State, Verdict};
+use crate::api::{Array, Health, Member, State, Verdict};
 use crate::client;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
@@ -61,7 +61,8 @@ fn of_all(arrays: &[Array]) -> Health {
 fn of_one(array: &Array) -> Verdict {
     let mismatches = array.last_scrub.as_ref().is_some_and(|scrub| scrub.mismatches > 0);
     let seated = array.slots.iter().filter_map(|slot| slot.member.as_ref());
-    let trouble = seated.chain(&array.spares).any(|member| member.trouble.is_some());
+    let troubled = |member: &Member| member.trouble.is_some() || member.bad_bytes > 0;
+    let trouble = seated.chain(&array.spares).any(troubled);
     match array.state {
         State::Failed | State::Critical => Verdict::Critical,
         State::Degraded => Verdict::Warning,

@@ -154,6 +154,14 @@ impl Daemon {
             problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
         }
         for slot in &array.slots {
+            if let Some(member) = slot.member.as_ref().filter(|member| member.bad_bytes > 0) {
+                let size = crate::size::Size(member.bad_bytes);
+                let message = format!(
+                    "slot {} ({}): {size} could not be recovered, and are errors until written",
+                    slot.slot, member.name
+                );
+                problem("PPT-8012", message, "restore what was there from a backup".into());
+            }
             let replace = format!("parapet replace {name} {} DISK{flag}", slot.slot);
             if let Some(member) = slot.member.as_ref().filter(|_| slot.replacement.is_none())
                 && let Some(trouble) = &member.trouble
@@ -209,6 +217,7 @@ impl Served {
             read_errors: status.read_errors,
             write_errors: status.write_errors + status.timeouts,
             repaired_bytes: status.repaired_bytes,
+            bad_bytes: status.bad_bytes,
         }
     }
 

@@ -177,7 +177,7 @@ fn tell(array: &str, event: &Event) {
     let kind = format!("{:?}", event.kind);
     let member = event.member.as_deref().unwrap_or("-");
     match event.kind {
-        EventKind::Fail | EventKind::Broken => {
+        EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
             tracing::error!(array, event = kind, member, "{}", event.text);
         }
         EventKind::Repaired | EventKind::JobInterrupted => {
