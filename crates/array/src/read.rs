@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
+use crate::upkeep::{Report, Task};
 use crate::view::View;
 
 /// The client's buffers of a read, cut into parts as the members are asked for them. In array
@@ -195,11 +196,16 @@ impl Shard {
         let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
         let _memory = self.scratch.take(need).await;
         let inside = self.gate.enter().await;
+        let mut corrected = false;
         let view = loop {
             let view = self.view();
             self.plan_reads(&view, &mut work.rows)?;
             if self.read_for_rows(work, manner, &view).await {
-                break view;
+                if corrected || !self.correct_rows(work, manner, &inside, &view).await? {
+                    break view;
+                }
+                corrected = true;
+                continue;
             }
             if !work.failures.is_empty() {
                 self.lose(&inside, &view, &mut work.failures).await?;
@@ -259,6 +265,41 @@ impl Shard {
             self.setup.clock.charge(io::Cost::Copy, bytes.len() as u64);
         }
         Ok(())
+    }
+
+    /// Where reads are checked: makes rows right whose parity names the member that is wrong, in
+    /// every block that is. True if they are to be read once more.
+    async fn correct_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: &Rc<View>,
+    ) -> Result<bool> {
+        if !self.setup.check_reads || view.mode != crate::view::Mode::ReadWrite {
+            return Ok(false);
+        }
+        let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
+        let wrong = |row: &&RowWork| !self.row_agrees(row, &work.pieces);
+        let wrong: Vec<RowWork> = work.rows.iter().filter(checked).filter(wrong).copied().collect();
+        let mut found = Report::default();
+        work.outgoing.clear();
+        for row in &wrong {
+            self.settle_row(view, row, work, Task::Repair, &mut found);
+        }
+        let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
+        if named == 0 || named as u64 != found.mismatches {
+            // Nobody can be blamed: the reader is told.
+            work.outgoing.clear();
+            return Ok(false);
+        }
+        self.send(work, manner, inside, Rc::clone(view)).await?;
+        work.outgoing.clear();
+        for finding in &found.findings {
+            let culprit = finding.culprit.and_then(|slot| view.member(slot));
+            culprit.inspect(|member| self.repaired(member, finding.member_offset, finding.len));
+        }
+        Ok(true)
     }
 
     /// Compares a row's parity with its data.

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use io::{
     Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket, Time,
@@ -45,10 +44,8 @@ use crate::view::View;
 use crate::watch::Watch;
 use crate::writeback::{self, Cache};
 
+mod tell;
 mod tend;
-
-/// Errors to clients are told so far apart.
-const TELLING: Duration = Duration::from_secs(1);
 
 /// What a shard is told when it starts, and keeps.
 pub(crate) struct Setup {
@@ -611,57 +608,6 @@ impl Shard {
     /// The array offset where a stripe begins.
     pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
         stripe.0 * self.setup.geometry.stripe_bytes()
-    }
-
-    /// Tells the keeper that bytes of a member were rewritten after a read error.
-    pub(crate) fn repaired(&self, member: &Member, at: u64, bytes: u64) {
-        member.counters().repaired_bytes.add(bytes);
-        let (member, offset) = (member.id, member.data_offset + at);
-        self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
-    }
-
-    /// Tells the keeper that a client is answered with an error: one a second, the others counted.
-    fn tell_failure(&self, unit: &Unit, error: &Error) {
-        let what = match unit.action {
-            Action::Read(_) => "a read",
-            Action::Write(_) | Action::WriteOut(_) => "a write",
-            Action::Zero { .. } | Action::Discard => "a zeroing",
-            Action::Flush { .. } => "a flush",
-            Action::Extents(_) | Action::Upkeep(_) => return,
-        };
-        // Who asks for what is refused anyway has a mistake of its own.
-        if error.kind() != ErrorKind::DataLost {
-            return;
-        }
-        let (now, (last, untold)) = (self.setup.clock.now(), self.told.get());
-        if last.is_some_and(|last| now - last < TELLING) {
-            return self.told.set((last, untold + 1));
-        }
-        self.told.set((Some(now), 0));
-        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
-        let Unit { offset, len, .. } = unit;
-        let text =
-            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
-        self.post.to_keeper(ToKeeper::Refused { text });
-    }
-
-    /// Notes that these bytes of a slot's members could not be recovered.
-    pub(crate) fn unrecoverable(
-        &self,
-        members: impl Iterator<Item = Rc<Member>>,
-        start: u64,
-        len: u64,
-    ) {
-        for member in members {
-            member.bad.borrow_mut().insert(start..start + len);
-            self.post.to_keeper(ToKeeper::Bad { member: member.id, start, len });
-        }
-    }
-
-    /// These bytes of a member were bad, and have been written anew.
-    pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
-        member.bad.borrow_mut().remove(start..start + len);
-        self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
     }
 
     /// Flushes every member written since its last flush.

@@ -311,3 +311,39 @@ fn a_speed_limit_is_that_of_each_member_on_every_level() {
         assert!((0.9..1.1).contains(&rate), "{level} of {members}: {rate} MiB/s");
     }
 }
+
+#[test]
+fn a_checked_read_that_finds_a_contradiction_is_made_right_on_raid_6_and_an_error_on_raid_5() {
+    for (level, members) in [(Level::Raid6, 5), (Level::Raid5, 4)] {
+        let mut world = world(Layout::default_for(level, members), members, 0);
+        let from = data_offset(&world);
+        world.host.check_reads = true;
+        let array = world.start();
+        let bytes = fill(&world, &array);
+        let before = disks(&world, from);
+        (0..2).for_each(|disk| {
+            let at = from + 65_536 + disk as u64 * 2048;
+            world.disks[disk].disk.poke(at, &[0x5a; 900]);
+        });
+        let stripe = array.geometry().stripe_bytes();
+        let read = world.read(&array, 4 * stripe, stripe as usize);
+        let events = array.log().since(0);
+        let told = |kind: EventKind| events.iter().filter(|event| event.kind == kind).count();
+        if level == Level::Raid6 {
+            assert_eq!(
+                read.expect("both are named"),
+                bytes[4 * stripe as usize..][..stripe as usize]
+            );
+            assert!(disks(&world, from) == before, "and made right");
+            world.until(&array, |_| array.log().count() >= 2);
+            let events = array.log().since(0);
+            assert_eq!(events.iter().filter(|e| e.kind == EventKind::Repaired).count(), 2);
+        } else {
+            assert!(read.is_err(), "nobody can be blamed");
+            world.until(&array, |_| array.log().count() >= 1);
+            assert_eq!(told(EventKind::Repaired), 0);
+            let events = array.log().since(0);
+            assert!(events.iter().any(|event| event.text.contains("contradict")), "{events:?}");
+        }
+    }
+}

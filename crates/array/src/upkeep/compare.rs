@@ -246,7 +246,7 @@ impl Shard {
 
     /// Finds the blocks of a row that contradict each other, says which member is wrong where that
     /// can be told, and puts what would mend them into `outgoing`.
-    fn settle_row(
+    pub(crate) fn settle_row(
         &self,
         view: &View,
         row: &RowWork,

@@ -128,20 +128,6 @@ impl Daemon {
             ),
             _ => {}
         }
-        if array.has_parity() && !array.parity {
-            problem(
-                "PPT-8010",
-                "started without parity: what is written is not protected".into(),
-                format!("parapet stop {name}{flag}, and serve it again with parity"),
-            );
-        } else if array.has_parity() && array.unsynced_bytes > 0 {
-            let size = crate::size::Size(array.unsynced_bytes);
-            problem(
-                "PPT-8011",
-                format!("{size} are not in sync yet: until then, a loss loses data"),
-                format!("parapet wait {name} --for resync{flag}"),
-            );
-        }
         if let Some(scrub) = &array.last_scrub
             && scrub.mismatches > 0
             && scrub.repaired_bytes == 0
@@ -154,14 +140,6 @@ impl Daemon {
             problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
         }
         for slot in &array.slots {
-            if let Some(member) = slot.member.as_ref().filter(|member| member.bad_bytes > 0) {
-                let size = crate::size::Size(member.bad_bytes);
-                let message = format!(
-                    "slot {} ({}): {size} could not be recovered, and are errors until written",
-                    slot.slot, member.name
-                );
-                problem("PPT-8012", message, "restore what was there from a backup".into());
-            }
             let replace = format!("parapet replace {name} {} DISK{flag}", slot.slot);
             if let Some(member) = slot.member.as_ref().filter(|_| slot.replacement.is_none())
                 && let Some(trouble) = &member.trouble
@@ -175,8 +153,39 @@ impl Daemon {
                 problem("PPT-8006", message, replace);
             }
         }
+        problems.extend(unprotected(array, &flag));
+        problems.extend(array.slots.iter().filter_map(lost_bytes));
         problems
     }
+}
+
+/// Parity that is not there, or not in sync.
+fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
+    let (id, message, action) = if !array.has_parity() {
+        return None;
+    } else if !array.parity {
+        let message = "started without parity: what is written is not protected".into();
+        ("PPT-8010", message, format!("parapet stop {}{flag}", array.name))
+    } else if array.unsynced_bytes > 0 {
+        let size = crate::size::Size(array.unsynced_bytes);
+        let message = format!("{size} are not in sync yet: until then, a loss loses data");
+        ("PPT-8011", message, format!("parapet wait {} --for resync{flag}", array.name))
+    } else {
+        return None;
+    };
+    Some(Problem { id: id.into(), message, action })
+}
+
+/// Bytes of a slot that nothing could bring back.
+fn lost_bytes(slot: &Slot) -> Option<Problem> {
+    let member = slot.member.as_ref().filter(|member| member.bad_bytes > 0)?;
+    let size = crate::size::Size(member.bad_bytes);
+    let message = format!(
+        "slot {} ({}): {size} could not be recovered, and are errors until they are written",
+        slot.slot, member.name
+    );
+    let action = "restore what was there from a backup".into();
+    Some(Problem { id: "PPT-8012".into(), message, action })
 }
 
 /// Why members that have failed did, as far as that is known: an addition to a sentence.

@@ -1,0 +1,66 @@
+//! What a shard tells the keeper about bytes: repaired, lost, good again, or refused to a client.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::Shard;
+use crate::error::{Error, ErrorKind};
+use crate::member::Member;
+use crate::message::ToKeeper;
+use crate::unit::{Action, Unit};
+
+/// Errors to clients are told so far apart.
+const TELLING: Duration = Duration::from_secs(1);
+
+impl Shard {
+    /// Tells the keeper that bytes of a member were rewritten after a read error.
+    pub(crate) fn repaired(&self, member: &Member, at: u64, bytes: u64) {
+        member.counters().repaired_bytes.add(bytes);
+        let (member, offset) = (member.id, member.data_offset + at);
+        self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
+    }
+
+    /// Tells the keeper that a client is answered with an error: one a second, the others counted.
+    pub(super) fn tell_failure(&self, unit: &Unit, error: &Error) {
+        let what = match unit.action {
+            Action::Read(_) => "a read",
+            Action::Write(_) | Action::WriteOut(_) => "a write",
+            Action::Zero { .. } | Action::Discard => "a zeroing",
+            Action::Flush { .. } => "a flush",
+            Action::Extents(_) | Action::Upkeep(_) => return,
+        };
+        // Who asks for what is refused anyway has a mistake of its own.
+        if error.kind() != ErrorKind::DataLost {
+            return;
+        }
+        let (now, (last, untold)) = (self.setup.clock.now(), self.told.get());
+        if last.is_some_and(|last| now - last < TELLING) {
+            return self.told.set((last, untold + 1));
+        }
+        self.told.set((Some(now), 0));
+        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
+        let Unit { offset, len, .. } = unit;
+        let text =
+            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
+        self.post.to_keeper(ToKeeper::Refused { text });
+    }
+
+    /// Notes that these bytes of a slot's members could not be recovered.
+    pub(crate) fn unrecoverable(
+        &self,
+        members: impl Iterator<Item = Rc<Member>>,
+        start: u64,
+        len: u64,
+    ) {
+        for member in members {
+            member.bad.borrow_mut().insert(start..start + len);
+            self.post.to_keeper(ToKeeper::Bad { member: member.id, start, len });
+        }
+    }
+
+    /// These bytes of a member were bad, and have been written anew.
+    pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
+        member.bad.borrow_mut().remove(start..start + len);
+        self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
+    }
+}
