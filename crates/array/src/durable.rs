@@ -11,9 +11,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use io::Signal;
+use io::{Class, Signal};
 
-use crate::error::Result;
+use crate::batch::Manner;
+use crate::error::{Error, ErrorKind, Result};
 use crate::shard::{Scratch, Shard};
 
 /// When a write is acknowledged.
@@ -60,6 +61,43 @@ impl Shard {
             *flushes.ended.borrow_mut() = Some((number, outcome));
             flushes.running.set(false);
             flushes.changed.raise();
+        }
+    }
+
+    /// Flushes every member written since its last flush.
+    pub(crate) async fn flush(&self, work: &mut Scratch) -> Result<()> {
+        let inside = self.gate.enter().await;
+        loop {
+            let view = self.view();
+            for (slot, member) in view.members() {
+                // A flush under way has not made durable yet what it covers.
+                if member.unflushed.replace(false) || member.flushing.get() > 0 {
+                    work.batch.add(member, slot, 0, io::Work::Flush, 0);
+                }
+            }
+            if work.batch.is_empty() {
+                return Ok(());
+            }
+            let manner = Manner {
+                fua: false,
+                class: Class::Foreground,
+                op_bytes: 0,
+                deadline: self.setup.bounds.deadline,
+            };
+            self.run(&mut work.batch, manner).await;
+            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            if work.failures.is_empty() {
+                return Ok(());
+            }
+            // Whatever a member wrote since its last good flush is unknown: it is lost.
+            for failure in &work.failures {
+                failure.member.unflushed.set(true);
+            }
+            self.lose(&inside, &view, &mut work.failures).await?;
+            if self.view().mode == crate::view::Mode::Broken {
+                let what = "a member could not be flushed, and the array is broken without it";
+                return Err(Error::new(ErrorKind::DataLost, what));
+            }
         }
     }
 }

@@ -18,9 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use io::{
-    Budget, Class, Clock, Completion, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket, Time,
-};
+use io::{Budget, Clock, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket, Time};
 use layout::{Family, Geometry, Stripe};
 use parity::Kernel;
 
@@ -38,8 +36,8 @@ use crate::member::{Member, MemberId};
 use crate::message::{ToKeeper, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
-use crate::unit::{Action, Ended, Gain, Origin, Queue, Requests, Unit};
-use crate::upkeep::{Report, Task, Upkeep};
+use crate::unit::{Action, Ended, Gain, Queue, Requests, Unit};
+use crate::upkeep::Report;
 use crate::view::View;
 use crate::watch::Watch;
 use crate::writeback::{self, Cache};
@@ -86,7 +84,7 @@ pub(crate) struct Shard {
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
-    upkeeps: Completions<(Result<()>, Report)>,
+    pub(crate) upkeeps: Completions<(Result<()>, Report)>,
     marks: Marks,
     view: RefCell<Rc<View>>,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
@@ -546,25 +544,6 @@ impl Shard {
         self.upkeeps.finish(ticket, (ended.result, upkeep.report));
     }
 
-    /// Sends one range of background work to the shard that owns it.
-    pub(crate) fn upkeep_range(
-        &self,
-        task: Task,
-        offset: u64,
-        len: u64,
-    ) -> Completion<(Result<()>, Report)> {
-        let (ticket, completion) = self.upkeeps.start();
-        let bits = ticket.to_bits();
-        let from = Origin { shard: self.index, request: bits as u32, part: (bits >> 32) as u32 };
-        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
-        let (class, merged) = (Class::Background, Vec::new());
-        self.dispatch(
-            self.owner(offset),
-            Unit { offset, len, action, fua: false, class, from, merged },
-        );
-        completion
-    }
-
     // ---- what units share ----------------------------------------------------------------------
 
     /// Sends the batch and waits for it.
@@ -608,42 +587,5 @@ impl Shard {
     /// The array offset where a stripe begins.
     pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
         stripe.0 * self.setup.geometry.stripe_bytes()
-    }
-
-    /// Flushes every member written since its last flush.
-    pub(crate) async fn flush(&self, work: &mut Scratch) -> Result<()> {
-        let inside = self.gate.enter().await;
-        loop {
-            let view = self.view();
-            for (slot, member) in view.members() {
-                // A flush under way has not made durable yet what it covers.
-                if member.unflushed.replace(false) || member.flushing.get() > 0 {
-                    work.batch.add(member, slot, 0, io::Work::Flush, 0);
-                }
-            }
-            if work.batch.is_empty() {
-                return Ok(());
-            }
-            let manner = Manner {
-                fua: false,
-                class: Class::Foreground,
-                op_bytes: 0,
-                deadline: self.setup.bounds.deadline,
-            };
-            self.run(&mut work.batch, manner).await;
-            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            if work.failures.is_empty() {
-                return Ok(());
-            }
-            // Whatever a member wrote since its last good flush is unknown: it is lost.
-            for failure in &work.failures {
-                failure.member.unflushed.set(true);
-            }
-            self.lose(&inside, &view, &mut work.failures).await?;
-            if self.view().mode == crate::view::Mode::Broken {
-                let what = "a member could not be flushed, and the array is broken without it";
-                return Err(Error::new(ErrorKind::DataLost, what));
-            }
-        }
     }
 }

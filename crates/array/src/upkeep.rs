@@ -3,11 +3,13 @@
 //! The keeper's jobs cut the array into ranges and send them to the shards as units like any other;
 //! here is what a range asks for and what it reports.
 
+use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
 
 use crate::batch::Manner;
 use crate::error::Result;
 use crate::shard::{Scratch, Shard};
+use crate::unit::{Action, Origin, Unit};
 use crate::view::View;
 
 mod compare;
@@ -43,6 +45,25 @@ pub(crate) enum Task {
 }
 
 impl Shard {
+    /// Sends one range of background work to the shard that owns it.
+    pub(crate) fn upkeep_range(
+        &self,
+        task: Task,
+        offset: u64,
+        len: u64,
+    ) -> Completion<(Result<()>, Report)> {
+        let (ticket, completion) = self.upkeeps.start();
+        let bits = ticket.to_bits();
+        let from = Origin { shard: self.index, request: bits as u32, part: (bits >> 32) as u32 };
+        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let (class, merged) = (Class::Background, Vec::new());
+        self.dispatch(
+            self.owner(offset),
+            Unit { offset, len, action, fua: false, class, from, merged },
+        );
+        completion
+    }
+
     /// The smallest block that every member can write: what is judged as one when members
     /// contradict each other.
     fn block_bytes(&self, view: &View) -> u64 {

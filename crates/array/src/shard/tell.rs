@@ -27,7 +27,7 @@ impl Shard {
             Action::Write(_) | Action::WriteOut(_) => "a write",
             Action::Zero { .. } | Action::Discard => "a zeroing",
             Action::Flush { .. } => "a flush",
-            Action::Extents(_) | Action::Upkeep(_) => return,
+            Action::Extents(_) | Action::ReadAhead(_) | Action::Upkeep(_) => return,
         };
         // Who asks for what is refused anyway has a mistake of its own.
         if error.kind() != ErrorKind::DataLost {
