@@ -38,6 +38,14 @@ impl Keeper {
     /// Makes members dirty and sets bits. False if the array takes no writes.
     async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
         self.awake.borrow_mut().insert(shard);
+        // Before the bits are set: whoever clears bits meanwhile must see that these are wanted.
+        {
+            let mut holders = self.holders.borrow_mut();
+            for region in regions.clone() {
+                holders.entry(region).or_default().insert(shard);
+            }
+        }
+        // A shard that is refused holds what it held: more marks than needed do no harm.
         if self.clean.replace(false) && self.record().await.is_err() {
             return false;
         }
@@ -51,10 +59,6 @@ impl Keeper {
                 self.report(failed);
                 self.after(now.epoch).await;
             }
-        }
-        let mut holders = self.holders.borrow_mut();
-        for region in regions {
-            holders.entry(region).or_default().insert(shard);
         }
         self.configuration.borrow().mode == Mode::ReadWrite
     }
