@@ -208,9 +208,19 @@ impl Array {
     /// Takes a member out, as if it had failed.
     ///
     /// # Errors
-    /// Refused where data would be lost, or the member is in no slot.
+    /// Refused where data would be lost, parity that is not in sync included, or the member is in
+    /// no slot.
     pub async fn fail(&self, id: MemberId) -> Result<()> {
         self.inner.keeper.command(Command::Fail(id)).await
+    }
+
+    /// Takes out a member whose bytes are gone, as far as the level can do without it: what parity
+    /// cannot make good is an error from then on, where the member's own bytes would be wrong.
+    ///
+    /// # Errors
+    /// Refused if the array would be broken without it, or the member is in no slot.
+    pub async fn lose(&self, id: MemberId) -> Result<()> {
+        self.inner.keeper.command(Command::Lose(id)).await
     }
 
     /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all

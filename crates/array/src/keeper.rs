@@ -115,6 +115,8 @@ pub(crate) struct Keeper {
 pub(crate) enum Command {
     /// Take this member out, as if it had failed.
     Fail(MemberId),
+    /// Take this member out: its bytes are gone, whoever needs them.
+    Lose(MemberId),
     /// A spare that the ledger has admitted.
     AddSpare(MemberId),
     /// A member that came back to its slot; only these ranges differ.

@@ -48,6 +48,15 @@ fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
         world.until(&array, synced);
         assert_eq!(array.status().redundancy_left, left, "{level}");
         world.run(&array, array.fail(MemberId(1))).expect("now one may go");
+
+        // A loss that nobody asked for is taken at any time, and what was written has its parity.
+        let world = self::world(level, members);
+        let array = world.start();
+        array.set_speed(1, 1);
+        let bytes = pattern(4 << 20, 1 << 18, 9);
+        world.write(&array, 4 << 20, &bytes).expect("usable at once");
+        world.run(&array, array.lose(MemberId(1))).expect("its bytes are gone");
+        assert_eq!(world.read(&array, 4 << 20, 1 << 18).expect("from parity"), bytes);
     }
 }
 

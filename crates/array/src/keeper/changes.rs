@@ -175,6 +175,11 @@ impl Keeper {
                 self.note(EventKind::Fail, Some(id), "failed by command");
                 self.change_now(|next| self.take_out(next, id)).await;
             }
+            Command::Lose(id) => {
+                self.note(EventKind::Fail, Some(id), "its bytes are gone");
+                self.note_doubt(id);
+                self.change_now(|next| self.take_out(next, id)).await;
+            }
             Command::AddSpare(id) => {
                 self.note(EventKind::SpareAdded, Some(id), "added as a spare");
                 self.change_now(|next| next.spares.push(id)).await;
@@ -258,7 +263,7 @@ impl Keeper {
             Command::SetMode(Mode::ReadWrite) if let Some(why) = self.ledger.sealed() => {
                 refuse(format!("nothing is written to this array's members: {why}"))
             }
-            Command::Fail(id) => {
+            Command::Fail(id) | Command::Lose(id) => {
                 let name = self.name_of(*id);
                 let Some((slot, as_twin)) = now.seat_of(*id) else {
                     return if now.spares.contains(id) {
@@ -269,7 +274,8 @@ impl Keeper {
                         ))
                     };
                 };
-                if !as_twin && now.in_sync().contains(slot) && !self.has_parity() {
+                let wanted = matches!(command, Command::Fail(_)) && !as_twin;
+                if wanted && now.in_sync().contains(slot) && !self.has_parity() {
                     let why = if self.computes_parity() {
                         let bytes = self.unsynced_bytes();
                         format!("parity of {bytes} bytes of the array is not in sync yet")

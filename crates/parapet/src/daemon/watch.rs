@@ -121,7 +121,7 @@ impl Served {
         if self.array.status().mode == Mode::ReadOnly {
             return;
         }
-        if let Err(error) = self.array.fail(id).await
+        if let Err(error) = self.array.lose(id).await
             && news
         {
             tracing::error!(array, member = path, %error, "kept all the same");
@@ -158,7 +158,7 @@ impl Served {
                 continue;
             }
             let (array, path) = (self.array.name(), member.path.display().to_string());
-            match self.array.fail(id).await {
+            match self.array.lose(id).await {
                 Ok(()) => tracing::warn!(array, member = path, "deleted: taken out at the end"),
                 Err(error) => tracing::error!(array, member = path, %error, "deleted, and needed"),
             }
