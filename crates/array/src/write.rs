@@ -357,6 +357,17 @@ impl Shard {
             self.lose(inside, &view, &mut work.failures).await?;
             view = self.view();
             self.check_writable(&view)?;
+            let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
+            // Parity would have it; without, it has no place.
+            if let Some(out) = work.outgoing.iter().find(homeless).filter(|_| self.lacks_parity()) {
+                let what = "the member was lost, and there is no parity";
+                return Err(Error::new(ErrorKind::DataLost, what).in_slot(out.slot));
+            }
         }
+    }
+
+    /// The level has parity, and it is not computed.
+    fn lacks_parity(&self) -> bool {
+        self.setup.geometry.family() == Family::Parity && !self.setup.parity
     }
 }
