@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use layout::md::bitmap;
 use layout::md::{Bitmap, Fault, Features, SECTOR};
+use layout::private::Tag;
 use layout::{Family, Geometry};
 
 use super::note::Cause;
@@ -173,8 +174,10 @@ impl Loaded {
                 dirty.filter(|range| range.start < range.end).map(to_array).collect()
             }
         };
+        // Only our own first superblock is known to be older than every write.
+        let ours = Tag::of(superblock.utime).is_some();
         let cause = match (superblock.events, superblock.resync_offset) {
-            (..=FIRST_EVENT, _) => Cause::New,
+            (..=FIRST_EVENT, _) if ours => Cause::New,
             // While anything is written, md and we say 0.
             (_, 0) => Cause::Crash,
             _ => Cause::Unfinished,
