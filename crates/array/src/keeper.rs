@@ -30,6 +30,7 @@ use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
 use crate::bounds::Bounds;
+use crate::create::FIRST_EVENT;
 use crate::decisions::{Decisions, Undecided};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Decision, Ledger};
@@ -78,6 +79,8 @@ pub(crate) struct Keeper {
     doubt: bool,
     /// No write is under way: what the superblocks say.
     clean: Cell<bool>,
+    /// The superblocks are those of create: they say that nothing was ever written.
+    pristine: Cell<bool>,
     /// Read errors of each member, and since when they are counted.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     /// What arrived and was not acted upon.
@@ -148,6 +151,7 @@ pub(crate) struct Start {
 
 impl Keeper {
     pub(crate) fn new(start: Start) -> Rc<Keeper> {
+        let pristine = start.ledger.events() == FIRST_EVENT;
         Rc::new(Keeper {
             geometry: start.geometry,
             ledger: start.ledger,
@@ -164,6 +168,7 @@ impl Keeper {
             unsynced: RefCell::new(start.unsynced),
             doubt: start.doubt,
             clean: Cell::new(start.clean),
+            pristine: Cell::new(pristine),
             read_errors: RefCell::default(),
             lost: RefCell::default(),
             marking: RefCell::default(),

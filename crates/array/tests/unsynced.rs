@@ -74,6 +74,15 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     let refused = assemble(0..3).err().expect("degraded").to_string();
     assert!(refused.contains("never been in sync"), "{refused}");
 
+    // Started, and killed while nothing was written: still new. After a write: no more.
+    drop(world.start());
+    told(|note| matches!(note, Note::New { .. }));
+    let array = world.start();
+    array.set_speed(1, 1);
+    world.write(&array, 4 << 20, &[1; 512]).expect("usable at once");
+    drop(array);
+    told(|note| matches!(note, Note::Dirty { .. }));
+
     let array = world.start();
     array.set_speed(1 << 20, 1 << 20);
     world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));

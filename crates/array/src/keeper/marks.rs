@@ -46,7 +46,8 @@ impl Keeper {
             }
         }
         // A shard that is refused holds what it held: more marks than needed do no harm.
-        if self.clean.replace(false) && self.record().await.is_err() {
+        let (clean, pristine) = (self.clean.replace(false), self.pristine.replace(false));
+        if (clean || pristine) && self.record().await.is_err() {
             return false;
         }
         if self.ledger.facts().mark_bytes.is_some() {
