@@ -76,12 +76,12 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
 
     // Started, and killed while nothing was written: still new. After a write: no more.
     drop(world.start());
-    told(|note| matches!(note, Note::New { .. }));
+    told(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let array = world.start();
     array.set_speed(1, 1);
     world.write(&array, 4 << 20, &[1; 512]).expect("usable at once");
     drop(array);
-    told(|note| matches!(note, Note::Dirty { .. }));
+    told(|note| matches!(note, Note::Unsynced { cause: Cause::Crash, .. }));
 
     let array = world.start();
     array.set_speed(1 << 20, 1 << 20);

@@ -27,3 +27,10 @@ pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
 pub use executor::{Config, Engine, Executor, Spawner};
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
+
+/// How many columns the terminal at standard error has; nothing if there is none, or it does not
+/// tell.
+pub fn terminal_columns() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    Some(size.ws_col).filter(|&columns| columns > 0)
+}

@@ -71,6 +71,9 @@ pub(crate) struct Array {
     pub(crate) job: Option<Job>,
     /// The last scrub that came to its end.
     pub(crate) last_scrub: Option<Scrub>,
+    /// The last rebuild or replacement that came to its end while the array was served.
+    #[serde(default)]
+    pub(crate) last_rebuild: Option<LastRebuild>,
     /// Limits of background work.
     pub(crate) speed: Speed,
     /// Where clients find it.
@@ -135,6 +138,12 @@ pub(crate) struct Member {
     pub(crate) uuid: String,
     /// The serial number of the device; files have none.
     pub(crate) serial: Option<String>,
+    /// Bytes read from it since the array was started.
+    #[serde(default)]
+    pub(crate) read_bytes: u64,
+    /// Bytes written to it since the array was started.
+    #[serde(default)]
+    pub(crate) written_bytes: u64,
     /// Reads that failed, repaired or not, since the array was started.
     pub(crate) read_errors: u64,
     /// Writes that failed or were not answered in time, since the array was started.
@@ -168,7 +177,7 @@ pub(crate) struct Job {
     pub(crate) seconds_left: Option<u64>,
     /// What holds it back: a limit or a member, where that can be told.
     pub(crate) limited_by: Option<String>,
-    /// When it began.
+    /// When it began; the same as long as it runs.
     pub(crate) started: Timestamp,
     /// Places found so far where members contradict each other.
     pub(crate) mismatches: u64,
@@ -190,6 +199,19 @@ pub(crate) enum JobKind {
     Check,
     /// Everything is read and compared, and what disagrees is repaired.
     Repair,
+}
+
+/// How a rebuild went.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct LastRebuild {
+    /// True if a member was copied to the one that replaces it; false if it was filled from others.
+    pub(crate) replace: bool,
+    /// When it ended.
+    pub(crate) ended: Timestamp,
+    /// How long it took.
+    pub(crate) seconds: f64,
+    /// Bytes read and written per second over all members; null if it was over too soon to tell.
+    pub(crate) member_bytes_per_second: Option<u64>,
 }
 
 /// How a scrub went.

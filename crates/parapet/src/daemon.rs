@@ -40,6 +40,7 @@ mod crew;
 mod exports;
 mod hand;
 mod orders;
+mod pace;
 mod served;
 mod view;
 mod watch;

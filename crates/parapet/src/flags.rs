@@ -39,13 +39,16 @@ pub(crate) struct Global {
     /// Show sizes in bytes
     #[arg(long, global = true)]
     pub(crate) bytes: bool,
+    /// Show sizes in powers of 1000: kB, MB, GB
+    #[arg(long, global = true, conflicts_with = "bytes")]
+    pub(crate) si: bool,
     /// Use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Colour,
     /// No hints and no progress
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Log more to standard error; twice for everything
+    /// Tell more, and log more to standard error; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Log what this filter says, such as `info` or `parapet=debug,rustls=warn`

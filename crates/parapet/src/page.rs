@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use crate::size::Size;
+
 /// What a colour means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mood {
@@ -39,13 +41,24 @@ impl Mood {
 pub(crate) struct Page {
     text: String,
     colour: bool,
-    exact: bool,
+    manner: Manner,
+}
+
+/// How sizes are shown, and how much is told.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// In bytes.
+    pub(crate) exact: bool,
+    /// In powers of 1000.
+    pub(crate) si: bool,
+    /// Everything.
+    pub(crate) verbose: bool,
 }
 
 impl Page {
-    /// An empty page, with colour or without; `exact` shows sizes in bytes.
-    pub(crate) fn new(colour: bool, exact: bool) -> Page {
-        Page { text: String::new(), colour, exact }
+    /// An empty page, with colour or without.
+    pub(crate) fn new(colour: bool, manner: Manner) -> Page {
+        Page { text: String::new(), colour, manner }
     }
 
     /// What has been written.
@@ -55,7 +68,26 @@ impl Page {
 
     /// A size, as the user wants sizes.
     pub(crate) fn size(&self, bytes: u64) -> String {
-        if self.exact { bytes.to_string() } else { crate::size::Size(bytes).to_string() }
+        match self.manner {
+            Manner { exact: true, .. } => bytes.to_string(),
+            Manner { si: true, .. } => Size(bytes).in_thousands(),
+            _ => Size(bytes).to_string(),
+        }
+    }
+
+    /// A size in both kinds of units, unless the user wants one.
+    pub(crate) fn in_both_units(&self, bytes: u64) -> String {
+        match self.manner {
+            Manner { exact: false, si: false, .. } => {
+                format!("{} ({})", Size(bytes), Size(bytes).in_thousands())
+            }
+            _ => self.size(bytes),
+        }
+    }
+
+    /// True if everything is to be told.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.manner.verbose
     }
 
     /// A line.
@@ -139,7 +171,7 @@ mod tests {
     use super::*;
 
     fn sample(colour: bool) -> String {
-        let mut page = Page::new(colour, false);
+        let mut page = Page::new(colour, Manner::default());
         let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
         page.table(&[
             (Mood::Plain, row(["SLOT", "STATE", "MEMBER"])),
@@ -172,7 +204,10 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_as_asked_for() {
-        assert_eq!(Page::new(false, true).size(65536), "65536");
-        assert_eq!(Page::new(false, false).size(65536), "64 KiB");
+        let page = |exact, si| Page::new(false, Manner { exact, si, verbose: false });
+        assert_eq!(page(true, false).size(65536), "65536");
+        assert_eq!(page(false, false).size(65536), "64 KiB");
+        assert_eq!(page(false, true).size(65536), "65.5 kB");
+        assert_eq!(page(false, false).in_both_units(6 << 40), "6 TiB (6.60 TB)");
     }
 }

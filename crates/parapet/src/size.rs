@@ -57,23 +57,34 @@ fn scaled(number: &str, factor: u64) -> Result<u64, String> {
     u64::try_from(bytes / tenths).map_err(|_| "more than 16 EiB".into())
 }
 
+impl Size {
+    /// In powers of 1000: `65.5 kB`.
+    pub(crate) fn in_thousands(self) -> String {
+        scaled_text(self.0, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut unit = 0;
-        let mut value = self.0 as f64;
-        // 1023.9995 would be shown as 1024.
-        while value >= 1023.5 && unit + 1 < UNITS.len() {
-            value /= 1024.0;
-            unit += 1;
-        }
-        let decimals = match value {
-            whole if unit == 0 || whole.fract() == 0.0 => 0,
-            small if small < 10.0 => 2,
-            medium if medium < 100.0 => 1,
-            _ => 0,
-        };
-        f.pad(&format!("{value:.decimals$} {}", UNITS[unit]))
+        f.pad(&scaled_text(self.0, 1024.0, &UNITS))
     }
+}
+
+fn scaled_text(bytes: u64, base: f64, units: &[&str; 7]) -> String {
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    // 1023.9995 would be shown as 1024.
+    while value >= base - 0.5 && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    let decimals = match value {
+        whole if unit == 0 || whole.fract() == 0.0 => 0,
+        small if small < 10.0 => 2,
+        medium if medium < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {}", units[unit])
 }
 
 /// A span of time as people say it: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`.

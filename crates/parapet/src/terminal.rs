@@ -12,7 +12,10 @@ use serde::Serialize;
 use crate::api::{ErrorView, Report};
 use crate::failure::{Failure, Id, Result};
 use crate::flags::{Colour, Global};
-use crate::page::{Mood, Page, shown};
+use crate::page::{Manner, Mood, Page, shown};
+
+/// Where a terminal does not tell.
+const USUAL_COLUMNS: usize = 80;
 
 /// The schema of errors.
 pub(crate) const ERROR_SCHEMA: &str = "parapet/error/1";
@@ -21,7 +24,7 @@ pub(crate) const ERROR_SCHEMA: &str = "parapet/error/1";
 pub(crate) struct Terminal {
     json: bool,
     quiet: bool,
-    exact: bool,
+    manner: Manner,
     colour_out: bool,
     colour_err: bool,
     attended: bool,
@@ -62,7 +65,7 @@ impl Terminal {
         Terminal {
             json: global.json,
             quiet: global.quiet,
-            exact: global.bytes,
+            manner: Manner { exact: global.bytes, si: global.si, verbose: global.verbose > 0 },
             colour_out: colour(out) && !global.json,
             colour_err: colour(err),
             attended: err && std::io::stdin().is_terminal() && !global.json,
@@ -102,7 +105,7 @@ impl Terminal {
 
     /// An empty page for standard output.
     pub(crate) fn page(&self) -> Page {
-        Page::new(self.colour_out, self.exact)
+        Page::new(self.colour_out, self.manner)
     }
 
     /// Plain data: completions, a schema.
@@ -115,7 +118,7 @@ impl Terminal {
         if self.json || self.quiet {
             return;
         }
-        let mut page = Page::new(self.colour_err, self.exact);
+        let mut page = Page::new(self.colour_err, self.manner);
         report.text(&mut page);
         let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
     }
@@ -127,10 +130,13 @@ impl Terminal {
         }
     }
 
-    /// A line that the next one replaces.
-    pub(crate) fn draw(&self, text: &str) {
+    /// A line that the next one replaces; `bar` only where there is room for it.
+    pub(crate) fn draw(&self, bar: &str, text: &str) {
         if self.is_moving() {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{}", shown(text));
+            // The last column is left alone: terminals differ in what a full line does.
+            let columns = os::terminal_columns().map_or(USUAL_COLUMNS, usize::from);
+            let line = fitted(&shown(bar), &shown(text), columns.saturating_sub(1));
+            let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
             let _ = std::io::stderr().flush();
         }
     }
@@ -149,7 +155,7 @@ impl Terminal {
             print(&json_of_failure(failure));
             return ExitCode::from(exit);
         }
-        let mut page = Page::new(self.colour_err, self.exact);
+        let mut page = Page::new(self.colour_err, self.manner);
         page.painted(Mood::Bad, format!("parapet: {} [{}]", failure.message, failure.id));
         if !failure.action.is_empty() {
             page.line(format!("  {}", failure.action));
@@ -189,6 +195,22 @@ impl Terminal {
     }
 }
 
+/// A line that fits: without the bar if need be, then without its last parts.
+fn fitted(bar: &str, text: &str, columns: usize) -> String {
+    let whole = if bar.is_empty() { text.to_owned() } else { format!("{bar} {text}") };
+    if whole.chars().count() <= columns {
+        return whole;
+    }
+    let mut part = text;
+    while part.chars().count() > columns {
+        let Some((before, _)) = part.rsplit_once(", ") else {
+            return part.chars().take(columns).collect();
+        };
+        part = before;
+    }
+    part.to_owned()
+}
+
 /// The JSON of a report, in its envelope.
 pub(crate) fn json_of<R: Report>(report: &R) -> String {
     let envelope = Envelope { schema: R::SCHEMA, data: report };
@@ -212,4 +234,20 @@ fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
     let _ = out.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fitted;
+
+    #[test]
+    fn what_is_drawn_fits_the_terminal() {
+        let (bar, text) = ("[##--]", "rebuild 50.0 % (1 GiB of 2 GiB), 90 MiB/s, 11 s left");
+        assert_eq!(fitted(bar, text, 80), format!("{bar} {text}"));
+        assert_eq!(fitted(bar, text, 55), text);
+        assert_eq!(fitted(bar, text, 45), "rebuild 50.0 % (1 GiB of 2 GiB), 90 MiB/s");
+        assert_eq!(fitted(bar, text, 33), "rebuild 50.0 % (1 GiB of 2 GiB)");
+        assert_eq!(fitted(bar, text, 10), "rebuild 50");
+        assert_eq!(fitted(bar, text, 0), "");
+    }
 }

@@ -49,19 +49,25 @@ impl Report for Array {
             );
             page.field("action", &problem.action);
         }
-        let layout = match self.layout.as_str() {
-            "none" => String::new(),
-            layout => format!(", {layout}"),
-        };
-        let chunk = match self.chunk_bytes {
-            0 => String::new(),
-            bytes => format!(", chunk {}", page.size(bytes)),
-        };
-        page.field("level", format!("{}{layout}{chunk}", self.level));
-        page.field("size", page.size(self.capacity_bytes));
+        page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
+        page.field(
+            "size",
+            if page.is_verbose() {
+                page.in_both_units(self.capacity_bytes)
+            } else {
+                page.size(self.capacity_bytes)
+            },
+        );
         page.field("uuid", &self.uuid);
+        let usual = self.speed.max.is_none() && !page.is_verbose();
+        if !usual {
+            page.field("speed", self.speed.sentence());
+        }
         if let Some(job) = &self.job {
             page.field("job", job.sentence(page));
+        }
+        if let Some(rebuild) = &self.last_rebuild {
+            page.field("last rebuild", rebuild.sentence());
         }
         if let Some(scrub) = &self.last_scrub {
             page.field("last scrub", scrub.sentence(page));
@@ -74,7 +80,24 @@ impl Report for Array {
         }
         page.line("");
         page.table(&self.member_rows());
+        if page.is_verbose() {
+            page.line("");
+            page.table(&self.counter_rows(page));
+        }
     }
+}
+
+/// Level, and layout and chunk where there are any.
+fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
+    let layout = match layout {
+        "none" => String::new(),
+        layout => format!(", {layout}"),
+    };
+    let chunk = match chunk_bytes {
+        0 => String::new(),
+        bytes => format!(", chunk {}", page.size(bytes)),
+    };
+    format!("{level}{layout}{chunk}")
 }
 
 /// A scrub may find many; `--json` has more.
@@ -118,6 +141,18 @@ impl Array {
         };
         let writes = if self.writable { "" } else { ", read-only" };
         format!("{}{writes}, {more}  {}", self.state.word(), self.picture())
+    }
+
+    /// What each member has done.
+    fn counter_rows(&self, page: &Page) -> Vec<(Mood, Vec<String>)> {
+        let heading = ["MEMBER", "READ", "WRITTEN", "REPAIRED", "UUID"];
+        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        rows.extend(self.members().map(|member| {
+            let sizes = [member.read_bytes, member.written_bytes, member.repaired_bytes];
+            let [read, written, repaired] = sizes.map(|bytes| page.size(bytes));
+            (Mood::Plain, vec![member.name.clone(), read, written, repaired, member.uuid.clone()])
+        }));
+        rows
     }
 
     fn member_rows(&self) -> Vec<(Mood, Vec<String>)> {
@@ -207,7 +242,7 @@ impl Job {
             page.size(self.done_bytes),
             page.size(self.total_bytes)
         );
-        let rate = self.bytes_per_second.map(|rate| format!(", {}/s", Size(rate)));
+        let rate = self.member_bytes_per_second.map(|rate| format!(", {}/s", page.size(rate)));
         let left = match self.seconds_left {
             Some(left) => format!(", {} left", span(left)),
             None => ", no estimate yet".into(),
@@ -244,6 +279,29 @@ impl Scrub {
         };
         let took = span(self.seconds.ceil() as u64);
         format!("{}{stopped}: {found}, took {took} at {rate}/s over all members", self.ended)
+    }
+}
+
+impl LastRebuild {
+    fn sentence(&self) -> String {
+        let rate = self.member_bytes_per_second;
+        let rate = rate.map(|rate| format!(" at {}/s over all members", Size(rate)));
+        let kind = if self.replace { "replacement" } else { "rebuild" };
+        let took = span(self.seconds.ceil() as u64);
+        format!("{}: a {kind}, took {took}{}", self.ended, rate.unwrap_or_default())
+    }
+}
+
+impl Speed {
+    /// Both limits.
+    pub(crate) fn sentence(&self) -> String {
+        let max = match self.max {
+            None => "as fast as it can".into(),
+            Some(0) => "not at all: it is paused".into(),
+            Some(max) => format!("at most at {}/s on each member", Size(max)),
+        };
+        let min = format!("{}/s while clients are at work", Size(self.min));
+        format!("{max}, at least at {min}")
     }
 }
 
@@ -297,8 +355,7 @@ impl SuperblockView {
     fn text(&self, page: &mut Page) {
         page.field("array", format!("{} ({})", self.array_name, self.array_uuid));
         page.field("metadata", format!("{} at byte {}", self.version, self.offset));
-        let layout = format!("{}, layout {}", self.level, self.layout);
-        page.field("level", format!("{layout}, chunk {}", page.size(self.chunk_bytes)));
+        page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
         page.field("role", format!("{} of {} slots", self.role, self.slots));
         page.field("member", &self.member_uuid);
         page.field("slots", &self.slot_states);
@@ -331,14 +388,23 @@ impl Report for Plan {
         if let Some(uuid) = &self.uuid {
             page.field("uuid", uuid);
         }
-        let chunk = format!("chunk {}", page.size(self.chunk_bytes));
-        page.field("level", format!("{}, layout {}, {chunk}", self.level, self.layout));
+        page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
         let raw = page.size(self.raw_bytes);
-        page.field("size", format!("{} of {raw} on the members", page.size(self.capacity_bytes)));
+        let capacity = page.in_both_units(self.capacity_bytes);
+        match (self.verb.as_str(), self.capacity_bytes) {
+            ("destroy", 0) => page.field("size", format!("{raw} on the members")),
+            ("destroy", _) => page.field("lost", format!("{capacity} that can be stored")),
+            _ => page.field("size", format!("{capacity} of {raw} on the members")),
+        }
         let survives = match self.redundancy {
             0 => "no loss of a member".into(),
             1 => "the loss of one member".into(),
             count => format!("the loss of any {count} members"),
+        };
+        let survives = match self.verb.as_str() {
+            "destroy" if self.capacity_bytes > 0 => format!("{survives}; then there is no array"),
+            "destroy" => "there is no array then".into(),
+            _ => survives,
         };
         page.field("survives", survives);
         let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
@@ -422,7 +488,11 @@ impl Report for Health {
 
     fn text(&self, page: &mut Page) {
         let word = format!("{:?}", self.verdict).to_uppercase();
-        page.line(format!("PARAPET {word}: {} | {}", self.message, self.performance));
+        let performance = match self.performance.as_str() {
+            "" => String::new(),
+            performance => format!(" | {performance}"),
+        };
+        page.line(format!("PARAPET {word}: {}{performance}", self.message));
     }
 }
 

@@ -1,12 +1,12 @@
 //! `parapet speed`: changes the limits of background work while it runs.
 
-use crate::api::{Order, Speed};
+use crate::api::{Changed, Order, Speed};
 use crate::client;
 use crate::failure::{Exit, Result};
 use crate::flags::{Control, SpeedLimits, UNLIMITED};
 use crate::terminal::Terminal;
 
-/// Change how fast rebuild, resync and scrub may go; takes effect at once
+/// Change how fast rebuild, resync and scrub may go, at once; without limits: show them
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID
@@ -20,6 +20,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    if args.limits.speed_min.is_none() && args.limits.speed_max.is_none() {
+        let message = format!("{}: background work goes {}", array.name, array.speed.sentence());
+        terminal.report(&Changed { message, array: Some(array) });
+        return Ok(Exit::Done);
+    }
     let min = args.limits.speed_min.map_or(array.speed.min, |min| min.0);
     let max = match args.limits.speed_max {
         None => array.speed.max,

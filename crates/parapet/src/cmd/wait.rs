@@ -3,9 +3,14 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use io::Clock;
+use os::Spawner;
 
 use crate::api::{Array, Job, JobKind, Slot, SlotState, Waited, When};
 use crate::client::{self, Client};
+use crate::cmd::serve;
+use crate::daemon::first;
+use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
@@ -63,6 +68,22 @@ impl What {
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let signals = serve::catch(&on)?;
+    let detached = async {
+        signals.next().await;
+    };
+    let outcome = executor.block_on(first(wait(args, terminal, &on), detached));
+    outcome.unwrap_or_else(|| {
+        terminal.undraw();
+        let action = "the work goes on; parapet when shows how far it is";
+        Err(Failure::new(Id::TimedOut, "stopped waiting", action))
+    })
+}
+
+async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
+    let clock = on.clock();
     let (client, mut array) = client::find(args.control.path(), args.name.as_deref())?;
     let began = Instant::now();
     let mut progress = Progress::new(terminal);
@@ -74,7 +95,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
             return Err(Failure::new(Id::TimedOut, message, action));
         }
         progress.show(&array);
-        std::thread::sleep(PACE);
+        clock.sleep_until(clock.now() + PACE).await;
         array = again(&client, &array)?;
     }
     terminal.undraw();
@@ -103,7 +124,7 @@ impl<'a> Progress<'a> {
     pub(crate) fn show(&mut self, array: &Array) {
         let Some(job) = array.job.as_ref().filter(|_| !self.terminal.is_quiet()) else { return };
         if self.terminal.is_moving() {
-            return self.terminal.draw(&bar(job, &job.sentence(&self.terminal.page())));
+            return self.terminal.draw(&bar(job), &job.sentence(&self.terminal.page()));
         }
         let due = self.shown.is_none_or(|(kind, percent)| {
             kind != job.kind || job.percent >= percent + STEP_PERCENT || job.percent < percent
@@ -121,7 +142,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-fn bar(job: &Job, sentence: &str) -> String {
+fn bar(job: &Job) -> String {
     let full = (job.percent / 5.0) as usize;
-    format!("[{}{}] {sentence}", "#".repeat(full.min(20)), "-".repeat(20 - full.min(20)))
+    format!("[{}{}]", "#".repeat(full.min(20)), "-".repeat(20 - full.min(20)))
 }

@@ -64,8 +64,14 @@ impl Daemon {
             "scrub" => self.scrub(served, order.scrub.as_deref().unwrap_or("check")).await,
             "speed" => {
                 let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
+                if speed.max.is_some_and(|max| max < speed.min) {
+                    let message = "the least speed is more than the most";
+                    let action = "change both: --speed-min SIZE --speed-max SIZE";
+                    return Err(Failure::new(Id::Usage, message, action));
+                }
                 served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
-                Ok(format!("{name}: the limits are changed"))
+                served.pace.limits_changed();
+                Ok(format!("{name}: background work goes {}", speed.sentence()))
             }
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),

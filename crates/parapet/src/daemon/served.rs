@@ -13,6 +13,7 @@ use io::{Disk, Signal};
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
+use super::pace::Pace;
 use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
@@ -49,6 +50,7 @@ pub(crate) struct Served {
     /// The UUID of the array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
+    pub(super) pace: Pace,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -64,8 +66,21 @@ impl Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
+        let pace = Pace::default();
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
-        Served { array, uuid, known, notes, read_only, leaving, inside, watched, gone, stopped }
+        Served {
+            array,
+            uuid,
+            known,
+            notes,
+            read_only,
+            leaving,
+            inside,
+            watched,
+            pace,
+            gone,
+            stopped,
+        }
     }
 
     /// Its identity, as md writes it.

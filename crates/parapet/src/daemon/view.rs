@@ -2,6 +2,7 @@
 
 use array::status::{JobStatus, MemberStatus, SlotState as EngineState, SlotStatus};
 use array::{Mode, ScrubResult};
+use io::Clock;
 use jiff::Timestamp;
 use os::Address;
 
@@ -23,6 +24,7 @@ const TOO_LONG_SECONDS: u64 = 10 * 365 * 86_400;
 impl Daemon {
     /// An array as it is now.
     pub(crate) fn view(&self, served: &Served) -> Array {
+        served.see_pace(self.spawner.clock().now());
         let status = served.array.status();
         let geometry = served.array.geometry();
         let redundancy = geometry.redundancy();
@@ -52,7 +54,8 @@ impl Daemon {
             slots,
             spares: status.spares.iter().map(|member| served.member(member)).collect(),
             faulty: served.faulty().into_iter().filter_map(|id| served.absent(id)).collect(),
-            job: status.job.as_ref().map(job),
+            job: status.job.as_ref().map(|status| served.job(status)),
+            last_rebuild: served.pace.last(),
             last_scrub: status.last_scrub.as_ref().map(scrub),
             speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
@@ -223,6 +226,8 @@ impl Served {
             uuid: known.as_ref().map(|known| known.uuid.clone()).unwrap_or_default(),
             trouble: known.as_ref().filter(|known| known.is_deleted()).map(|_| DELETED.into()),
             serial: known.and_then(|known| known.serial),
+            read_bytes: status.read_bytes,
+            written_bytes: status.written_bytes,
             read_errors: status.read_errors,
             write_errors: status.write_errors + status.timeouts,
             repaired_bytes: status.repaired_bytes,
@@ -243,32 +248,41 @@ impl Served {
     }
 }
 
-fn job(job: &JobStatus) -> Job {
-    let elapsed_s = job.elapsed.as_secs_f64();
-    let enough = elapsed_s >= ENOUGH_SECONDS;
-    let left = job.remaining.map(|left| left.as_secs_f64()).filter(|left| {
-        enough && (elapsed_s >= LONG_ENOUGH_SECONDS || *left <= elapsed_s * HORIZON)
-    });
-    let left = left.map(|left| left.ceil() as u64);
-    let elapsed = jiff::SignedDuration::try_from(job.elapsed).unwrap_or_default();
-    Job {
-        kind: match job.kind {
-            array::JobKind::Rebuild(_) => JobKind::Rebuild,
-            array::JobKind::Replace(_) => JobKind::Replace,
-            array::JobKind::Resync => JobKind::Resync,
-            array::JobKind::Check => JobKind::Check,
-            array::JobKind::Repair => JobKind::Repair,
-        },
-        done_bytes: job.done_bytes,
-        total_bytes: job.total_bytes,
-        percent: api::percent(job.done_bytes, job.total_bytes),
-        bytes_per_second: job.array_rate.filter(|_| enough),
-        member_bytes_per_second: job.member_rate.filter(|_| enough),
-        seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
-        limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
-        started: Timestamp::now().checked_sub(elapsed).unwrap_or_default(),
-        mismatches: job.mismatches,
-        lost_bytes: job.lost_bytes,
+impl Served {
+    fn job(&self, job: &JobStatus) -> Job {
+        let elapsed_s = job.elapsed.as_secs_f64();
+        let enough = elapsed_s >= ENOUGH_SECONDS;
+        let rate = self.pace.array_rate().filter(|_| enough);
+        let to_do = job.total_bytes.saturating_sub(job.done_bytes);
+        let left = rate.filter(|&rate| rate > 0).map(|rate| to_do as f64 / rate as f64);
+        let left = left.filter(|left| {
+            enough && (elapsed_s >= LONG_ENOUGH_SECONDS || *left <= elapsed_s * HORIZON)
+        });
+        let left = left.map(|left| left.ceil() as u64);
+        let elapsed = jiff::SignedDuration::try_from(job.elapsed).unwrap_or_default();
+        Job {
+            kind: match job.kind {
+                array::JobKind::Rebuild(_) => JobKind::Rebuild,
+                array::JobKind::Replace(_) => JobKind::Replace,
+                array::JobKind::Resync => JobKind::Resync,
+                array::JobKind::Check => JobKind::Check,
+                array::JobKind::Repair => JobKind::Repair,
+            },
+            done_bytes: job.done_bytes,
+            total_bytes: job.total_bytes,
+            percent: api::percent(job.done_bytes, job.total_bytes),
+            bytes_per_second: rate,
+            member_bytes_per_second: rate
+                .and_then(|rate| Some((rate as f64 * self.pace.share()?) as u64)),
+            seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
+            limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
+            started: self
+                .pace
+                .started()
+                .unwrap_or_else(|| Timestamp::now().checked_sub(elapsed).unwrap_or_default()),
+            mismatches: job.mismatches,
+            lost_bytes: job.lost_bytes,
+        }
     }
 }
 

@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use array::status::{Event, EventKind, SlotState};
 use array::{MemberId, Mode};
-use io::Clock;
+use io::{Clock, Time};
 
+use super::pace::Seen;
 use super::served::Known;
 use super::{Daemon, Served, first};
 
@@ -53,7 +54,9 @@ impl Served {
             self.learn();
             let events = log.since(told);
             told = log.count();
+            let status = self.array.status();
             for event in &events {
+                self.pace.learn(event, status.job.as_ref(), status.capacity_bytes);
                 tell(self.array.name(), event);
             }
             if let Some(daemon) = daemon.upgrade() {
@@ -90,6 +93,7 @@ impl Served {
             if first(pause, self.until_stopped()).await.is_none() {
                 return;
             }
+            self.see_pace(clock.now());
             let faulty = self.faulty();
             for (id, member) in self.all_known() {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
@@ -103,6 +107,11 @@ impl Served {
                 }
             }
         }
+    }
+
+    /// Looks how far background work is.
+    pub(super) fn see_pace(&self, now: Time) {
+        self.pace.see(now, self.array.status().job.as_ref().map(Seen::of));
     }
 
     /// True the first time a member is asked for.

@@ -1,9 +1,10 @@
 //! Control commands: in order, twice, in the wrong state, and while something else is being done.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
-use crate::world::World;
+use crate::world::{World, until};
 
 #[test]
 fn the_life_of_a_member_by_all_its_names() {
@@ -314,4 +315,51 @@ fn nothing_on_any_disk_changes_while_an_array_is_served_read_only() {
     world.order(&["stop", "tank"]);
     assert_eq!(server.wait(), 0);
     assert!(bytes() == before);
+}
+
+#[test]
+fn limits_are_shown_and_must_make_sense_and_a_job_begins_once() {
+    let world = World::new();
+    let mut members = world.create("1", 2, &["--spare", "s0"]);
+    members.push("s0".into());
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let slow = ["--speed-min", "64K", "--speed-max", "64K"];
+    let server = world.serve(&[&["tank"], &names[..], &slow].concat());
+    let shown = world.order(&["speed", "tank"]);
+    assert!(shown["message"].as_str().unwrap().contains("64 KiB/s"), "{shown}");
+    let unfit = ["speed", "tank", "--speed-min", "2M", "--speed-max", "1M"];
+    world.order_refused(&unfit, 2, "PPT-2001");
+    assert_eq!(world.order(&["status", "tank"])["speed"]["max"], 65536, "nothing has changed");
+    world.order(&["fail", "tank", "1"]);
+    let started = || world.order(&["status", "tank"])["job"]["started"].clone();
+    until(|| !started().is_null());
+    let (first, second) = (started(), started());
+    assert_eq!(first, second);
+
+    // Ctrl-C ends the waiting, not the work.
+    let control = format!("--control=unix:{}", world.path("control.sock").display());
+    let mut waiting = world.command(&["wait", "tank", &control, "--json"]);
+    let mut waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(waiting.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert!(line.contains("rebuild"), "it waits: {line}");
+    let kill = format!("kill -INT {}", waiting.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(waiting.wait().unwrap().code(), Some(6));
+    out.read_to_string(&mut line).unwrap();
+    assert!(line.contains("the work goes on"), "{line}");
+
+    world.order(&["speed", "tank", "--speed-max", "off"]);
+    assert!(world.order(&["status", "tank"])["job"]["seconds_left"].is_null(), "too early to tell");
+    let array = world.settle();
+    let last = &array["last_rebuild"];
+    assert_eq!(last["replace"], false, "{array}");
+    assert!(last["seconds"].as_f64().unwrap() > 0.0, "{array}");
+    let told = world.ok(&["status", "tank", &control, "-v"]);
+    for word in ["last rebuild", "speed", "MB)", "WRITTEN"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    assert!(world.ok(&["status", "tank", &control, "--si"]).contains("MB"));
+    assert_eq!(server.terminate(), 0);
 }

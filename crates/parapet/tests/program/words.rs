@@ -23,7 +23,7 @@ fn a_plan_is_shown_in_words_and_numbers() {
     let out = world.ok(&[&plan[..], &["a", "b", "c", "d"]].concat());
     for line in [
         "        plan  create tank",
-        "       level  raid6, layout left-symmetric, chunk 64 KiB",
+        "       level  raid6, left-symmetric, chunk 64 KiB",
         "        size  28 MiB of 64 MiB on the members",
         "    survives  the loss of any 2 members",
         "  slot 3  new file  d     -       16 MiB  nothing known",
