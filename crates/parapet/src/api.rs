@@ -524,6 +524,13 @@ pub(crate) struct Demonstration {
     pub(crate) read_seconds: f64,
 }
 
+/// Plain text, where a verb has nothing else: completions, where manual pages are.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Text {
+    /// All of it.
+    pub(crate) text: String,
+}
+
 /// An error, in the place of a report.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErrorView {

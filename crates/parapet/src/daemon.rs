@@ -27,7 +27,7 @@ use std::time::Duration;
 use ::io::{Clock, Disk, Pool, Stream};
 use array::assemble::Assembly;
 use array::{Array, Host, Newcomer};
-use net::nbd::{Export, Server};
+use net::nbd::{Ending, Export, Server};
 use os::{Address, FileDisk, Listener, Peer, Signals, Socket, Spawner};
 
 use crate::disks::Opened;
@@ -54,6 +54,8 @@ pub(crate) use served::{Known, Served};
 const POOL_BYTES: usize = 32 << 20;
 /// A pause after the machine has refused a connection: no descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
+/// Between two lines of the log about connections that were turned away.
+const QUIET: Duration = Duration::from_secs(10);
 /// How long a server that was killed may take to let go of its socket, and how often that is looked
 /// at.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -78,6 +80,33 @@ pub(crate) struct Daemon {
     conversations: Cell<usize>,
     ending: Cell<bool>,
     stirred: ::io::Signal,
+    turned_away: TurnedAway,
+}
+
+/// Connections that were turned away: told of now and then, however many there are.
+#[derive(Default)]
+struct TurnedAway {
+    count: Cell<u64>,
+    told: Cell<Option<::io::Time>>,
+}
+
+impl TurnedAway {
+    fn tell(&self, clock: &dyn Clock, origin: &str) {
+        let (count, now) = (self.count.get() + 1, clock.now());
+        self.count.set(count);
+        if self.told.get().is_none_or(|told| now - told >= QUIET) {
+            tracing::warn!(origin, count, "too many connections: turned away");
+            self.told.set(Some(now));
+        }
+    }
+}
+
+/// Why a client has gone, if anybody should know.
+fn tell_ending(origin: &str, ending: &Ending) {
+    match ending {
+        Ending::TlsFailed(error) => tracing::warn!(origin, %error, "no TLS was agreed on"),
+        ending => tracing::debug!(origin, ?ending, "an NBD client has gone"),
+    }
 }
 
 impl Daemon {
@@ -109,6 +138,7 @@ impl Daemon {
             conversations: Cell::new(0),
             ending: Cell::new(false),
             stirred: ::io::Signal::new(),
+            turned_away: TurnedAway::default(),
         }))
     }
 
@@ -176,7 +206,7 @@ impl Daemon {
         name: Option<&str>,
         read_only: bool,
     ) -> Result<()> {
-        let name = name.unwrap_or(served.array.name());
+        let name = name.unwrap_or(served.name());
         if self.exports.has(name) {
             let message = format!("there are two arrays called {name}");
             return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
@@ -208,7 +238,7 @@ impl Daemon {
     /// The array of this name or UUID.
     pub(crate) fn find(&self, name: &str) -> Option<Rc<Served>> {
         let arrays = self.arrays.borrow();
-        arrays.iter().find(|served| served.uuid() == name || served.array.name() == name).cloned()
+        arrays.iter().find(|served| served.uuid() == name || served.name() == name).cloned()
     }
 
     /// Where NBD clients connect.
@@ -255,14 +285,13 @@ impl Daemon {
     /// Serves one NBD client.
     fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, origin: &str) {
         let Some(serving) = self.server.admit(stream, origin) else {
-            tracing::warn!(origin, "too many connections: one was turned away");
+            self.turned_away.tell(&*self.spawner.clock(), origin);
             return;
         };
         tracing::debug!(origin, "an NBD client has connected");
         let (daemon, origin) = (Rc::clone(self), origin.to_owned());
         self.spawner.spawn_local(async move {
-            let ending = serving.await;
-            tracing::debug!(origin, ?ending, "an NBD client has gone");
+            tell_ending(&origin, &serving.await);
             daemon.stirred.raise();
         });
     }
@@ -411,7 +440,7 @@ impl Daemon {
         let arrays = self.arrays.borrow();
         let requests: usize =
             arrays.iter().map(|served| served.array.status().requests_in_flight).sum();
-        let names: Vec<&str> = arrays.iter().map(|served| served.array.name()).collect();
+        let names: Vec<&str> = arrays.iter().map(|served| served.name()).collect();
         format!(
             "waiting for {requests} requests of {clients} NBD clients, and to mark clean: {}",
             if names.is_empty() { "nothing".into() } else { names.join(", ") }

@@ -162,7 +162,12 @@ pub(crate) fn of_path(path: &std::path::Path, error: &std::io::Error) -> Failure
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (Id::NoRoom, "free some space"),
         _ => (Id::Input, "check the path and the file system"),
     };
-    Failure::new(id, format!("{}: {error}", path.display()), action)
+    // A bare kind is described in words of Rust's own.
+    let what = match error.kind() {
+        ErrorKind::NotFound => "there is no such file or device".into(),
+        _ => error.to_string(),
+    };
+    Failure::new(id, format!("{}: {what}", path.display()), action)
 }
 
 #[cfg(test)]

@@ -62,6 +62,15 @@ pub(crate) fn state() -> PathBuf {
     variable("XDG_STATE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("parapet")
 }
 
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=:,./@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// A name that can be a file's and an export's, or why not.
 pub(crate) fn checked_name(name: &str) -> std::result::Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
@@ -74,6 +83,15 @@ pub(crate) fn checked_name(name: &str) -> std::result::Result<String, String> {
         );
     }
     Ok(name.into())
+}
+
+/// What an array is called: its name, or, since those of version 0.90 have none, `md-` and the start
+/// of its UUID.
+pub(crate) fn array_name(name: &str, uuid: &str) -> String {
+    match name {
+        "" => format!("md-{}", uuid.split(':').next().unwrap_or_default()),
+        name => name.into(),
+    }
 }
 
 /// A name for a file, whatever the array is called: its name if that is fit, else its UUID.
@@ -117,6 +135,13 @@ mod tests {
             assert!(checked_name(bad).is_err(), "{bad:?}");
         }
         assert_eq!(file_name("host:a", "01:23"), "0123");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("unix:/run/a-b.sock"), "unix:/run/a-b.sock");
+        assert_eq!(quoted("a b'c"), r"'a b'\''c'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -80,10 +80,12 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
     for (index, offset, bytes) in copies {
         let name = format!("{index}-{offset:#x}");
         write(&folder.join(&name), &bytes)?;
-        let disk = disks[index].opened.path.display().to_string();
-        let from = folder.join(&name).display().to_string();
+        let disk = places::absolute(&disks[index].opened.path).display().to_string();
+        let from = places::absolute(&folder.join(&name)).display().to_string();
         let restore = format!(
-            "dd if='{from}' of='{disk}' bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync"
+            "dd if={} of={} bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync",
+            places::quoted(&from),
+            places::quoted(&disk)
         );
         let bytes = bytes.len() as u64;
         manifest.pieces.push(Piece { disk, offset, bytes, file: name, restore });

@@ -509,6 +509,14 @@ impl Report for When {
     }
 }
 
+impl Report for Text {
+    const SCHEMA: &'static str = "parapet/text/1";
+
+    fn text(&self, page: &mut Page) {
+        self.text.lines().for_each(|line| page.line(line));
+    }
+}
+
 impl Report for Waited {
     const SCHEMA: &'static str = "parapet/wait/1";
 

@@ -57,7 +57,12 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
             if !args.assembly.read_only {
                 settle(&daemon, &served, &signals, &on, terminal).await?;
             }
-            let array = daemon.view(&served);
+            let mut array = daemon.view(&served);
+            // No server is left that could be told so.
+            for problem in &mut array.problems {
+                let action = std::mem::take(&mut problem.action);
+                problem.action = format!("parapet serve {} MEMBER…, then {action}", array.name);
+            }
             let notes = served.notes().to_vec();
             reports.push(Assembled { array, notes, settled: !args.assembly.read_only });
         }
@@ -105,6 +110,6 @@ async fn settle(
     }
     daemon.end();
     daemon.run(signals).await?;
-    let message = format!("{}: interrupted before all was settled", served.array.name());
+    let message = format!("{}: interrupted before all was settled", served.name());
     Err(Failure::new(Id::Failed, message, "run it again: it goes on where it stopped"))
 }

@@ -3,6 +3,7 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::api::Text;
 use crate::failure::{Exit, Result};
 use crate::flags::Cli;
 use crate::terminal::Terminal;
@@ -20,6 +21,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "parapet", &mut text);
-    terminal.data(&String::from_utf8_lossy(&text));
+    let text = String::from_utf8_lossy(&text).into_owned();
+    match terminal.is_json() {
+        true => terminal.report(&Text { text }),
+        false => terminal.data(&text),
+    }
     Ok(Exit::Done)
 }

@@ -40,7 +40,14 @@ pub(crate) struct Args {
     /// Level: linear, 0, 1, 10, 4, 5, 6 or 3.5
     #[arg(short, long, value_name = "LEVEL", value_parser = level)]
     level: Level,
-    /// Layout within the level, as mdadm names it: left-symmetric, n2, f2, order2 …
+    /// Layout within the level, as mdadm names it; the first one named here if left out
+    ///
+    /// RAID 0: original, alternate (they differ for members of different sizes). RAID 10: n2, f2,
+    /// o2, and with other numbers of copies. RAID 5: left-symmetric, left-asymmetric,
+    /// right-symmetric, right-asymmetric, parity-first, parity-last. RAID 6: the same, the same with
+    /// -6 behind the name (Q always on the last member), ddf-zero-restart, ddf-N-restart,
+    /// ddf-N-continue. RAID 3.5: order1, order2 and so on, for 2, 4 and more data members. The other
+    /// levels have none.
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
     /// Bytes of a chunk (RAID 3.5: of a block); 512K if left out (RAID 3.5: 4K)
@@ -162,7 +169,7 @@ async fn prospect<'a>(
 ) -> Result<Prospect<'a>> {
     let opened = match path.to_str().and_then(|text| text.strip_prefix(ARRAY)) {
         Some(name) => {
-            let found = inner.iter().find(|served| served.array.name() == name);
+            let found = inner.iter().find(|served| served.name() == name);
             let found = found.ok_or_else(|| {
                 let message = format!("no array called {name} was found");
                 Failure::new(Id::NoArray, message, "say where its members are: --scan DIR")

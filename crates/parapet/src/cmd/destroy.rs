@@ -90,16 +90,14 @@ async fn take_apart(
             return Err(Failure::new(Id::Foreign, message, "parapet examine shows what it is"));
         }
     }
-    if !args.inside {
-        refuse_inner(args, &chosen, daemon).await?;
-    }
+    let worth = look_into(args, &chosen, daemon).await?;
     {
         let mut victims = Vec::new();
         for opened in chosen {
             victims.push(victim(opened, &args.name).await?);
         }
         victims.sort_by_key(|victim| role(&victim.superblock));
-        let mut plan = plan(&args.name, &victims)?;
+        let mut plan = plan(&args.name, &victims, worth)?;
         if args.consent.dry_run {
             terminal.report(&plan);
             return Ok(());
@@ -124,22 +122,34 @@ async fn take_apart(
     }
 }
 
-/// Refuses if the array is itself a member of another one. Looks into it without writing anything;
-/// one that cannot be started has nothing to lose.
-async fn refuse_inner(args: &Args, members: &[&Opened], daemon: &Rc<Daemon>) -> Result<()> {
+/// What is lost with the array: bytes that can be stored, and how many members may be lost now;
+/// nothing if it cannot be started. Looks into it, without writing anything.
+///
+/// # Errors
+/// If it is itself a member of another array.
+async fn look_into(
+    args: &Args,
+    members: &[&Opened],
+    daemon: &Rc<Daemon>,
+) -> Result<Option<(u64, usize)>> {
     let on = daemon.spawner();
     let assembly = AssemblyFlags { degraded: true, read_only: true, ..AssemblyFlags::default() };
     let run = RunFlags::default();
-    let options = assembly.options(Some(&args.name), &run);
-    let Ok(found) = engine::assemble(members, &options, on).await else { return Ok(()) };
+    let options = assembly.options(None, &run);
+    let Ok(found) = engine::assemble(members, &options, on).await else { return Ok(None) };
     let served = daemon.take_in(engine::start(found, members, run.host(on), daemon).await);
+    let (geometry, status) = (served.array.geometry(), served.array.status());
+    let worth = (geometry.capacity(), status.redundancy_left);
     let inside = Opened::array(&served.array, on);
     let found = array::examine::examine(&*inside.disk, &inside.clock).await;
     drop(inside);
     daemon.give_up(&served).await?;
+    if args.inside {
+        return Ok(Some(worth));
+    }
     let superblocks = found.map(|found| found.superblocks).unwrap_or_default();
     let Some(outer) = superblocks.into_iter().find_map(|found| found.superblock.ok()) else {
-        return Ok(());
+        return Ok(Some(worth));
     };
     let (name, outer) = (&args.name, outer.set_name.short());
     let message = format!("{name} is a member of {outer}");
@@ -182,7 +192,7 @@ async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
     Ok(Victim { opened, superblock, places })
 }
 
-fn plan(name: &str, victims: &[Victim<'_>]) -> Result<Plan> {
+fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Result<Plan> {
     let Some(first) = victims.first() else {
         return Err(Failure::new(Id::NoArray, format!("no member of {name}"), "check the paths"));
     };
@@ -214,9 +224,9 @@ fn plan(name: &str, victims: &[Victim<'_>]) -> Result<Plan> {
         level: level.map_or_else(|| "raid3.5".into(), |level| level.to_string()),
         layout: layout.map_or_else(|| "none".into(), |layout| layout.to_string()),
         chunk_bytes: u64::from(first.superblock.chunk_sectors) * SECTOR,
-        capacity_bytes: 0,
+        capacity_bytes: worth.map_or(0, |(bytes, _)| bytes),
         raw_bytes: victims.iter().map(|victim| victim.opened.bytes()).sum(),
-        redundancy: 0,
+        redundancy: worth.map_or(0, |(_, redundancy)| redundancy),
         disks: victims.iter().map(disk).collect(),
         warnings,
         undo: None,

@@ -1,12 +1,12 @@
 //! `parapet examine`: what lies on disks, whosever they are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use array::examine::{Examination, FoundSuperblock};
 use jiff::Timestamp;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{Features, SECTOR, Superblock};
-use os::Options;
+use os::{Options, Spawner};
 
 use crate::api::{Examined, ExaminedDisk, SignatureView, SuperblockView};
 use crate::failure::{Exit, Result};
@@ -28,18 +28,35 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let on = executor.spawner();
     let options = Options { read_only: true, lock: false, ..Options::default() };
     let mut examined = Examined { disks: Vec::new() };
+    let mut failures = Vec::new();
     for path in &args.disks {
-        let opened = disks::open_one(path, &options, &on)?;
-        let found = executor.block_on(array::examine::examine(&*opened.disk, &opened.clock));
-        let found = found.map_err(|error| {
-            let source = std::io::Error::other(error.to_string());
-            crate::failure::of_path(path, &source)
-        })?;
-        examined.disks.push(view(path.display().to_string(), &found));
+        match executor.block_on(look(path, &options, &on)) {
+            Ok(disk) => examined.disks.push(disk),
+            Err(failure) => {
+                let (path, faults) = (path.display().to_string(), vec![failure.message.clone()]);
+                let (superblocks, signatures) = Default::default();
+                let disk = ExaminedDisk { path, bytes: 0, superblocks, faults, signatures };
+                examined.disks.push(disk);
+                failures.push(failure);
+            }
+        }
+    }
+    // One that cannot be looked at does not hide the others.
+    if failures.len() == args.disks.len() {
+        return Err(failures.remove(0));
     }
     terminal.report(&examined);
     let all = examined.disks.iter().all(|disk| !disk.superblocks.is_empty());
     Ok(if all { Exit::Done } else { Exit::Unknown })
+}
+
+async fn look(path: &Path, options: &Options, on: &Spawner) -> Result<ExaminedDisk> {
+    let opened = disks::open_one(path, options, on)?;
+    let found = array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
+        let source = std::io::Error::other(error.to_string());
+        crate::failure::of_path(path, &source)
+    })?;
+    Ok(view(path.display().to_string(), &found))
 }
 
 fn view(path: String, found: &Examination) -> ExaminedDisk {

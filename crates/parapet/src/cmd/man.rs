@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
+use crate::api::Text;
 use crate::failure::{Exit, Result, of_path};
 use crate::flags::Cli;
 use crate::terminal::Terminal;
@@ -22,6 +23,11 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     std::fs::create_dir_all(folder).map_err(failed)?;
     let command = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, folder).map_err(failed)?;
-    terminal.say(format!("see them with: man -l {}/parapet.1", folder.display()));
+    let page = crate::places::quoted(&folder.join("parapet.1").display().to_string());
+    let text = format!("see them with: man -l {page}");
+    match terminal.is_json() {
+        true => terminal.report(&Text { text }),
+        false => terminal.say(text),
+    }
     Ok(Exit::Done)
 }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use array::create::NewArray;
+use io::Limits;
 use os::{Address, Signals, Spawner};
 
 use crate::cmd::{create, serve};
@@ -107,6 +108,10 @@ fn prepare(folder: &Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => {
             Ok(false)
         }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let message = format!("{}: is a file, not a folder", folder.display());
+            Err(Failure::new(Id::Input, message, "choose another --dir"))
+        }
         Err(error) => Err(of_path(folder, &error)),
     }
 }
@@ -137,10 +142,20 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
 
 /// Makes the members and an array of them, or nothing at all.
 async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>> {
+    let layout = layout::Layout::default_for(layout::Level::Raid6, MEMBERS);
+    let mut new = NewArray::new(NAME, layout, CHUNK_BYTES);
+    new.spares = SPARES;
+    new.zeroed = true;
+    let bytes = bytes - bytes % 4096;
+    let named = |path: &PathBuf| (path.display().to_string(), Limits::plain(bytes));
+    let named: Vec<(String, Limits)> = paths.iter().map(named).collect();
+    array::create::plan(&new, &named).map_err(|error| {
+        Failure::new(Id::Shape, error.to_string(), "choose another --member-size, such as 320M")
+    })?;
     let mut disks: Vec<Opened> = Vec::new();
     let mut outcome = Ok(());
     for path in paths {
-        match create::make_file(path, bytes - bytes % 4096, on) {
+        match create::make_file(path, bytes, on) {
             Ok(opened) => disks.push(opened),
             Err(failure) => {
                 outcome = Err(failure);
@@ -149,10 +164,6 @@ async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>
         }
     }
     if outcome.is_ok() {
-        let layout = layout::Layout::default_for(layout::Level::Raid6, MEMBERS);
-        let mut new = NewArray::new(NAME, layout, CHUNK_BYTES);
-        new.spares = SPARES;
-        new.zeroed = true;
         outcome = create::write(&new, &disks, on).await.map(|_| ());
     }
     if let Err(failure) = outcome {
@@ -211,8 +222,9 @@ impl Session<'_> {
             let message = format!("{} bytes came back different", shown.wrong_bytes);
             return Err(Failure::new(Id::Verification, message, "please report it"));
         }
-        let folder = self.args.dir.display();
-        self.terminal.say(format!("the array stays in {folder}: rm -r {folder} takes it away"));
+        let folder = self.args.dir.display().to_string();
+        let word = places::quoted(&folder);
+        self.terminal.say(format!("the array stays in {folder}: rm -r {word} takes it away"));
         Ok(Exit::Done)
     }
 
@@ -244,14 +256,22 @@ impl Session<'_> {
     /// Lines to copy and paste.
     fn hints(&self, daemon: &Daemon, fresh: bool) {
         let program = std::env::args().next().unwrap_or_else(|| "parapet".into());
+        let program = places::quoted(&program);
         let control = places::absolute(&self.args.dir.join("control.sock"));
-        let control = format!("--control unix:{}", control.display());
-        let uri = daemon.views().first().and_then(|array| array.exports.first().cloned());
+        let control = places::quoted(&format!("unix:{}", control.display()));
+        let control = format!("--control {control}");
+        let array = daemon.views().into_iter().next();
+        let spares = match array.as_ref().map_or(0, |array| array.spares.len()) {
+            0 => "no spare".into(),
+            1 => "a spare".into(),
+            count => format!("{count} spares"),
+        };
+        let uri = array.and_then(|array| array.exports.first().cloned());
         let uri = uri.unwrap_or_default();
         let verb = if fresh { "made" } else { "found" };
         let folder = self.args.dir.display();
         self.terminal.say(format!(
-            "{verb} a RAID 6 of {MEMBERS} files with {SPARES} spare in {folder}; try, in another \
+            "{verb} a RAID 6 of {MEMBERS} files with {spares} in {folder}; try, in another \
              terminal:"
         ));
         for line in [

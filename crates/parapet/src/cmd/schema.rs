@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Demonstration, ErrorView, Examined, Health, List, Order, Plan,
-    Report, Serving, Waited, When,
+    Report, Serving, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -50,6 +50,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(List::SCHEMA, schema_for!(List));
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Serving::SCHEMA, schema_for!(Serving));
+    put(Text::SCHEMA, schema_for!(Text));
     put(Waited::SCHEMA, schema_for!(Waited));
     put(When::SCHEMA, schema_for!(When));
     put(ORDER_SCHEMA, schema_for!(Order));

@@ -19,7 +19,7 @@ use os::{Executor, FileDisk, Socket, Spawner};
 
 use super::crew::{Card, Errand, Way};
 use super::exports::Shown;
-use super::{POOL_BYTES, export, nbd_server, origin};
+use super::{POOL_BYTES, TurnedAway, export, nbd_server, origin, tell_ending};
 use crate::tls::Identity;
 
 /// The whole life of the thread.
@@ -64,6 +64,7 @@ struct Hand {
     server: Server,
     fronts: RefCell<BTreeMap<String, Front>>,
     connections: Arc<AtomicUsize>,
+    turned_away: TurnedAway,
 }
 
 impl Hand {
@@ -77,7 +78,8 @@ impl Hand {
         let exports = Rc::new(Shown::default());
         let server = nbd_server(&exports, tls, &pool, &on);
         let fronts = RefCell::default();
-        Rc::new(Hand { mailbox, on, pool, exports, server, fronts, connections })
+        let turned_away = TurnedAway::default();
+        Rc::new(Hand { mailbox, on, pool, exports, server, fronts, connections, turned_away })
     }
 
     async fn do_errands(self: &Rc<Self>) {
@@ -167,14 +169,13 @@ impl Hand {
         };
         let origin = origin(socket.peer());
         let Some(serving) = self.server.admit(Box::new(socket), origin.as_str()) else {
-            tracing::warn!(origin, "too many connections: one was turned away");
+            self.turned_away.tell(&*self.on.clock(), &origin);
             gone();
             return;
         };
         tracing::debug!(origin, "an NBD client has connected");
         self.on.spawn_local(async move {
-            let ending = serving.await;
-            tracing::debug!(origin, ?ending, "an NBD client has gone");
+            tell_ending(&origin, &serving.await);
             gone();
         });
     }

@@ -34,7 +34,7 @@ impl Daemon {
         verb: &str,
         order: &Order,
     ) -> Result<String> {
-        let name = served.array.name();
+        let name = served.name();
         if writes(verb, order) {
             served.refuse_read_only()?;
         }
@@ -80,9 +80,9 @@ impl Daemon {
 
     /// Stops an array and those inside it; after the last one, the server.
     async fn stop(&self, served: &Rc<Served>) -> Result<String> {
-        let name = served.array.name();
+        let name = served.name();
         if let Some(outer) = served.inside().and_then(|uuid| self.find(&uuid)) {
-            let outer = outer.array.name();
+            let outer = outer.name();
             let message = format!("{name} is a member of {outer}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
@@ -132,7 +132,7 @@ impl Daemon {
         let signatures = probe::signatures(&opened).await?;
         probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
             if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
-                let name = served.array.name();
+                let name = served.name();
                 refusal.action = format!(
                     "if it was a member of this array, and is to be one as it is: parapet re-add \
                      {name} {}; else {}",
@@ -143,7 +143,7 @@ impl Daemon {
             refusal
         })?;
         let doomed = undo::Doomed { opened: &opened, signatures: &signatures };
-        undo::keep("add", served.array.name(), &[doomed]).await?;
+        undo::keep("add", served.name(), &[doomed]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);
         let newcomer = served.array.admit(disk, &title).await.map_err(of_engine)?;
@@ -172,7 +172,7 @@ impl Daemon {
     fn refuse_held(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
         for holder in self.arrays() {
             let Some(id) = holder.member_on(identity) else { continue };
-            let (name, title) = (holder.array.name(), holder.title(id));
+            let (name, title) = (holder.name(), holder.title(id));
             let status = holder.array.status();
             let is_it = |member: &MemberStatus| member.id == id;
             let slot = status.slots.iter().find(|slot| slot.member.iter().any(is_it));
@@ -250,7 +250,7 @@ impl Daemon {
     }
 
     async fn scrub(&self, served: &Served, what: &str) -> Result<String> {
-        let name = served.array.name();
+        let name = served.name();
         let ended = || served.array.status().last_scrub.map(|scrub| scrub.unix_micros);
         match what {
             "check" | "repair" => {
@@ -268,7 +268,15 @@ impl Daemon {
                     }
                     clock.sleep_until(clock.now() + BEAT).await;
                 }
-                Ok(format!("{name}: the {what} has begun; parapet when {name} shows how far it is"))
+                let guess = match what == "repair" && served.array.geometry().redundancy() == 1 {
+                    true => {
+                        "; with one parity or two copies it cannot be told which member is wrong, so \
+                         what is repaired is a guess"
+                    }
+                    false => "",
+                };
+                let how = format!("parapet when {name} shows how far it is");
+                Ok(format!("{name}: the {what} has begun{guess}; {how}"))
             }
             "stop" => {
                 served.array.stop_scrub().map_err(of_engine)?;
@@ -318,7 +326,7 @@ impl Daemon {
             }
             return Err(of_engine(refusal));
         }
-        let (name, from, to) = (served.array.name(), served.title(old), served.title(with));
+        let (name, from, to) = (served.name(), served.title(old), served.title(with));
         Ok(format!("{name}: slot {slot} is being copied from {from} to {to}"))
     }
 }
@@ -333,7 +341,7 @@ impl Served {
             Some(why) => (why.as_str(), "nothing on its members may change"),
             None => ("it was started so", "serve it without --read-only first"),
         };
-        let message = format!("{} is read-only: {why}", self.array.name());
+        let message = format!("{} is read-only: {why}", self.name());
         Err(Failure::new(Id::WrongState, message, action))
     }
 

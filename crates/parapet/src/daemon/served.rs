@@ -17,6 +17,7 @@ use super::pace::Pace;
 use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
+use crate::places;
 
 /// A member as people know it.
 #[derive(Clone)]
@@ -40,6 +41,7 @@ pub(crate) struct Served {
     /// The array.
     pub(crate) array: Array,
     uuid: String,
+    name: String,
     known: RefCell<BTreeMap<MemberId, Known>>,
     /// What a person should know about how it was put together.
     notes: Vec<String>,
@@ -64,6 +66,7 @@ impl Served {
         read_only: Option<String>,
     ) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
+        let name = places::array_name(array.name(), &uuid);
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
         let pace = Pace::default();
@@ -71,6 +74,7 @@ impl Served {
         Served {
             array,
             uuid,
+            name,
             known,
             notes,
             read_only,
@@ -86,6 +90,11 @@ impl Served {
     /// Its identity, as md writes it.
     pub(crate) fn uuid(&self) -> &str {
         &self.uuid
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// What a person should know about how it was put together.
@@ -167,7 +176,7 @@ impl Served {
     /// If there is none, or no member in that slot.
     pub(crate) fn resolve(&self, who: &str) -> Result<MemberId> {
         let unknown = |message: String| {
-            let action = format!("parapet status {} shows the members", self.array.name());
+            let action = format!("parapet status {} shows the members", self.name());
             Failure::new(Id::NoMember, message, action)
         };
         if let Ok(slot) = who.parse::<usize>() {
@@ -202,7 +211,7 @@ impl Served {
         self.stopped.set(true);
         self.gone.raise();
         stopped.map_err(|error| {
-            let message = format!("{} could not be marked clean: {error}", self.array.name());
+            let message = format!("{} could not be marked clean: {error}", self.name());
             Failure::new(Id::Failed, message, "the next start resyncs what was being written")
         })
     }

@@ -39,7 +39,7 @@ impl Daemon {
         let (min, max) = served.array.speed();
         let mut array = Array {
             uuid: served.uuid().into(),
-            name: status.name.clone(),
+            name: served.name().into(),
             level: status.layout.level().to_string(),
             layout: status.layout.to_string(),
             chunk_bytes: status.chunk_bytes,
@@ -87,7 +87,8 @@ impl Daemon {
     fn control_flag(&self) -> String {
         match self.control.borrow().first() {
             Some(Address::Unix(path)) if !self.usual_control.get() => {
-                format!(" --control unix:{}", crate::places::absolute(path).display())
+                let path = format!("unix:{}", crate::places::absolute(path).display());
+                format!(" --control {}", crate::places::quoted(&path))
             }
             _ => String::new(),
         }
@@ -102,7 +103,14 @@ impl Daemon {
         let missing = array.slots.iter().filter(|slot| slot.state == SlotState::Missing).count();
         let rebuilding =
             array.slots.iter().filter(|slot| slot.state == SlotState::Rebuilding).count();
-        let add = format!("parapet add {name} DISK{flag}");
+        let add = match array.faulty.first() {
+            _ if !array.writable => "serve it without --read-only, to have it filled again".into(),
+            None => format!("parapet add {name} DISK{flag}"),
+            Some(lost) => {
+                let lost = crate::places::quoted(&lost.name);
+                format!("parapet re-add {name} {lost}{flag}, or parapet add {name} DISK{flag}")
+            }
+        };
         let why = why_lost(array);
         match array.state {
             State::Failed => problem(
@@ -152,8 +160,14 @@ impl Daemon {
             }
             if let Some(member) = slot.member.as_ref().filter(|member| member.read_errors > 0) {
                 let count = member.read_errors;
-                let message = format!("slot {} ({}): {count} read errors", slot.slot, member.name);
-                problem("PPT-8006", message, replace);
+                let errors =
+                    if count == 1 { "a read error".into() } else { format!("{count} read errors") };
+                let message = format!("slot {} ({}): {errors}", slot.slot, member.name);
+                let action = match slot.replacement {
+                    Some(_) => format!("parapet wait {name} --for whole{flag}"),
+                    None => replace,
+                };
+                problem("PPT-8006", message, action);
             }
         }
         problems.extend(unprotected(array, &flag));

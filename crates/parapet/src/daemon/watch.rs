@@ -17,13 +17,15 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use array::status::{Event, EventKind, SlotState};
-use array::{MemberId, Mode};
+use array::{MemberId, Mode, ScrubResult};
 use io::{Clock, Time};
 
 use super::pace::Seen;
 use super::served::Known;
 use super::{Daemon, Served, first};
 
+/// So many places that a scrub has found are written down.
+const TOLD_FINDINGS: usize = 20;
 /// How often it is looked whether files are still there.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -38,6 +40,8 @@ pub(super) struct Watched {
     seen: u64,
     /// Why members were lost, by name.
     losses: BTreeMap<String, String>,
+    /// The scrub whose findings were told of: when it ended.
+    scrub: Option<u64>,
     /// Members that were told of already.
     told: BTreeSet<MemberId>,
 }
@@ -57,8 +61,9 @@ impl Served {
             let status = self.array.status();
             for event in &events {
                 self.pace.learn(event, status.job.as_ref(), status.capacity_bytes);
-                tell(self.array.name(), event);
+                tell(self.name(), event);
             }
+            self.tell_findings(status.last_scrub.as_ref());
             if let Some(daemon) = daemon.upgrade() {
                 daemon.stirred.raise();
             }
@@ -109,6 +114,27 @@ impl Served {
         }
     }
 
+    /// Writes down what a scrub has found, once.
+    fn tell_findings(&self, scrub: Option<&ScrubResult>) {
+        let Some(scrub) = scrub else { return };
+        if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
+            return;
+        }
+        let array = self.name();
+        for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
+            let (offset, bytes) = (finding.array_offset, finding.len);
+            let member_offset = finding.member_offset;
+            let slot = finding.culprit.map(|slot| slot.index().to_string());
+            let who = slot.unwrap_or_else(|| "not known".into());
+            let what = if scrub.repair { "wrong, and made to agree" } else { "members disagree" };
+            tracing::warn!(array, slot = who, member_offset, bytes, offset, "{what}");
+        }
+        if scrub.report.findings.len() > TOLD_FINDINGS {
+            let found = scrub.report.findings.len();
+            tracing::warn!(array, found, "more places are in parapet status --json");
+        }
+    }
+
     /// Looks how far background work is.
     pub(super) fn see_pace(&self, now: Time) {
         self.pace.see(now, self.array.status().job.as_ref().map(Seen::of));
@@ -121,7 +147,7 @@ impl Served {
 
     /// Fails a member that has lost bytes, before they are relied on.
     async fn fail_cut(&self, id: MemberId, member: &Known) {
-        let (array, path) = (self.array.name(), member.path.display().to_string());
+        let (array, path) = (self.name(), member.path.display().to_string());
         let news = self.is_news(id);
         if news {
             tracing::error!(array, member = path, "cut while in use, or unplugged: failed");
@@ -139,7 +165,7 @@ impl Served {
 
     /// Lets a spare take over from a deleted file while its bytes are still there.
     async fn save_deleted(&self, id: MemberId, member: &Known) {
-        let (array, path) = (self.array.name(), member.path.display().to_string());
+        let (array, path) = (self.name(), member.path.display().to_string());
         if self.is_news(id) {
             tracing::error!(array, member = path, "{DELETED}: parapet replace it now");
         }
@@ -166,7 +192,7 @@ impl Served {
             if faulty.contains(&id) || !member.is_deleted() {
                 continue;
             }
-            let (array, path) = (self.array.name(), member.path.display().to_string());
+            let (array, path) = (self.name(), member.path.display().to_string());
             match self.array.lose(id).await {
                 Ok(()) => tracing::warn!(array, member = path, "deleted: taken out at the end"),
                 Err(error) => tracing::error!(array, member = path, %error, "deleted, and needed"),

@@ -93,6 +93,8 @@ fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
     let scrub = &array["last_scrub"];
     assert_eq!((&scrub["mismatches"], &scrub["repaired_bytes"]), (&1.into(), &0.into()), "{scrub}");
     assert_eq!(scrub["findings"][0]["slot"], 2, "{scrub}");
+    let log = world.log();
+    assert!(log.contains("members disagree") && log.contains("slot=\"2\""), "{log}");
     assert_eq!(array["problems"][0]["id"], "PPT-8005");
     assert_eq!(world.run(&["health", "tank", "--control", "control.sock"]).code, 1);
     world.order(&["scrub", "tank", "repair"]);
@@ -362,4 +364,37 @@ fn limits_are_shown_and_must_make_sense_and_a_job_begins_once() {
     }
     assert!(world.ok(&["status", "tank", &control, "--si"]).contains("MB"));
     assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_repair_that_is_a_guess_is_called_one() {
+    for (level, members, guess) in
+        [("5", 3, true), ("1", 2, true), ("6", 4, false), ("1", 3, false)]
+    {
+        let world = World::new();
+        let members = world.create(level, members, &[]);
+        let server = world.serve_members(&members);
+        let told = world.order(&["scrub", "tank", "repair"])["message"].to_string();
+        assert_eq!(told.contains("is a guess"), guess, "{level}: {told}");
+        world.settle();
+        assert_eq!(server.terminate(), 0);
+    }
+}
+
+#[test]
+fn advice_fits_the_situation() {
+    let world = World::new();
+    let members = world.create("6", 4, &[]);
+    let server = world.serve_members(&members);
+    let action = |status: &serde_json::Value| status["problems"][0]["action"].to_string();
+    world.order(&["fail", "tank", "1"]);
+    let told = action(&world.order(&["status", "tank"]));
+    assert!(told.contains("parapet re-add tank m1 "), "{told}");
+    world.order(&["remove", "tank", "m1"]);
+    let told = action(&world.order(&["status", "tank"]));
+    assert!(told.contains("parapet add tank DISK") && !told.contains("re-add"), "{told}");
+    assert_eq!(server.terminate(), 0);
+    let report = world.json(&["assemble", "tank", "m0", "m2", "m3"]);
+    let told = action(&report["array"]);
+    assert!(told.contains("parapet serve tank"), "{told}");
 }

@@ -66,7 +66,8 @@ fn undo_restores(world: &World, folder: &str, disk: &str, before: &[u8]) {
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
     let mut bytes = std::fs::read(world.path(disk)).unwrap();
     let pieces = manifest["pieces"].as_array().unwrap();
-    for piece in pieces.iter().filter(|piece| piece["disk"] == disk) {
+    let own = world.path(disk);
+    for piece in pieces.iter().filter(|piece| piece["disk"] == own.to_str().unwrap()) {
         let kept = world.path(folder).join(piece["file"].as_str().unwrap());
         let offset = piece["offset"].as_u64().unwrap() as usize;
         let kept = std::fs::read(kept).unwrap();

@@ -1,6 +1,6 @@
 //! The first minute of a new user.
 
-use crate::world::World;
+use crate::world::{World, until};
 
 const QUICK: [&str; 3] = ["quickstart", "--member-size", "16M"];
 
@@ -66,11 +66,37 @@ fn the_demonstration_ends_with_its_verification() {
 #[test]
 fn without_room_nothing_is_left_behind() {
     let world = World::new();
-    let ran = world.run(&["quickstart", "--member-size", "4P", "--json"]);
+    let ran = world.run(&["quickstart", "--member-size", "16T", "--json"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(!world.path("parapet-data").exists());
     std::fs::write(world.path("file"), "").unwrap();
     let ran = world.run(&["quickstart", "--dir", "file"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     world.refused(&["quickstart", "--dir", "no/such/folder"], 5, "PPT-5003");
+}
+
+#[test]
+fn lines_to_copy_are_quoted_and_count_what_there_is() {
+    let world = World::new();
+    let start = [&QUICK[..], &["--dir", "a b'c", "--json"]].concat();
+    let server = world.start(&start);
+    until(|| world.log().contains("Ctrl-C stops it"));
+    let printed = world.log();
+    assert!(printed.contains("with a spare in"), "{printed}");
+    let line = printed.lines().find(|line| line.contains(" fail quickstart 2")).unwrap().trim();
+    world.tool("bash", &["bash", "-c", line]);
+    let line = printed.lines().find(|line| line.contains(" status quickstart")).unwrap().trim();
+    assert!(world.tool("bash", &["bash", "-c", line]).contains("quickstart"));
+    let control = format!("--control=unix:{}", world.path("a b'c/control.sock").display());
+    let whole = ["wait", "quickstart", "--for", "whole", "--timeout", "60", "--quiet", &control];
+    world.json(&whole);
+    assert_eq!(server.terminate(), 0);
+    assert_eq!(world.start(&start).terminate(), 0);
+    assert!(world.log().contains("with no spare in"), "{}", world.log());
+    std::fs::write(world.path("file"), "").unwrap();
+    let told = world.refused(&["quickstart", "--dir", "file"], 1, "PPT-1002");
+    assert!(told.contains("choose another --dir"), "{told}");
+    let told = world.refused(&["quickstart", "--dir", "d", "--member-size", "1M"], 2, "PPT-2002");
+    assert!(told.contains("--member-size"), "{told}");
+    assert!(!world.path("d").exists());
 }

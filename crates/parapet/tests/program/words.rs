@@ -24,7 +24,7 @@ fn a_plan_is_shown_in_words_and_numbers() {
     for line in [
         "        plan  create tank",
         "       level  raid6, left-symmetric, chunk 64 KiB",
-        "        size  28 MiB of 64 MiB on the members",
+        "        size  28 MiB (29.4 MB) of 64 MiB on the members",
         "    survives  the loss of any 2 members",
         "  slot 3  new file  d     -       16 MiB  nothing known",
     ] {
@@ -55,4 +55,41 @@ fn a_reader_that_goes_away_is_no_error() {
     let words = format!("{} schema | head -c 10", env!("CARGO_BIN_EXE_parapet"));
     let shell = world.tool("bash", &["bash", "-c", &format!("set -o pipefail; {words}")]);
     assert_eq!(shell.len(), 10);
+}
+
+#[test]
+fn one_disk_that_cannot_be_looked_at_does_not_hide_the_others() {
+    let world = World::new();
+    world.create("1", 2, &[]);
+    let ran = world.run(&["examine", "nothere", "m0"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.out.contains("nothere: there is no such file or device"), "{ran:?}");
+    assert!(ran.out.contains("tank"), "{ran:?}");
+    let told = world.refused(&["examine", "nothere"], 5, "PPT-5003");
+    assert!(told.contains("there is no such file"), "{told}");
+    let ran = world.run(&["create", "new", "--level", "1", "x", "y"]);
+    assert!(ran.err.contains("there is no such file or device"), "{ran:?}");
+}
+
+#[test]
+fn with_json_everything_is_json() {
+    let world = World::new();
+    assert!(world.json(&["completions", "bash"])["text"].as_str().unwrap().contains("parapet"));
+    assert!(world.json(&["man", "pages"])["text"].as_str().unwrap().contains("parapet.1"));
+    let health = world.run(&["health"]);
+    assert!(!health.out.trim_end().ends_with('|'), "{health:?}");
+}
+
+#[test]
+fn what_is_lost_with_an_array_is_said_before() {
+    let world = World::new();
+    world.create("6", 4, &[]);
+    let out = world.ok(&["destroy", "tank", "m0", "m1", "m2", "m3", "-n"]);
+    assert!(out.contains("lost  28 MiB (29.4 MB) that can be stored"), "{out}");
+    assert!(out.contains("the loss of any 2 members; then there is no array"), "{out}");
+    let plan = world.json(&["destroy", "tank", "m0", "m1", "m2", "m3", "--yes"]);
+    let undo = std::path::Path::new(plan["undo"].as_str().unwrap()).join("undo.json");
+    let undo: serde_json::Value = serde_json::from_slice(&std::fs::read(undo).unwrap()).unwrap();
+    let disk = undo["pieces"][0]["disk"].as_str().unwrap();
+    assert_eq!(disk, world.path("m0").to_str().unwrap(), "the same wherever one is");
 }

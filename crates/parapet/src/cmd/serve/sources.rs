@@ -17,6 +17,7 @@ use crate::daemon::{Daemon, Served};
 use crate::disks::{self, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::places;
 
 /// What the user named.
 pub(crate) struct Sources<'a> {
@@ -112,8 +113,11 @@ impl Sources<'_> {
             || own.is_some_and(|own| own.is_full())
         {
             let mut arrays = Vec::new();
+            // By its identity: one of version 0.90 is called what it does not know itself.
+            let uuid = own.map(|own| own.uuid.as_str());
             for (name, disks) in self.group(&disks, daemon.spawner()).await? {
-                arrays.push(start(name.as_deref(), &disks, assembly, run, daemon).await?);
+                let name = uuid.or(name.as_deref());
+                arrays.push(start(name, &disks, assembly, run, daemon).await?);
             }
             return Ok(arrays);
         }
@@ -290,7 +294,8 @@ async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
     groups
         .map(|(uuid, found)| {
             let (uuid, disks) = (uuid.to_string(), members(&found.candidates));
-            Group { uuid, name: found.name, slots: found.slots as usize, disks }
+            let name = places::array_name(&found.name, &uuid);
+            Group { uuid, name, slots: found.slots as usize, disks }
         })
         .collect()
 }

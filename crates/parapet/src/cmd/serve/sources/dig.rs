@@ -127,7 +127,7 @@ impl<'a> Digger<'a> {
     pub(super) async fn outcome(mut self) -> Result<Vec<Rc<Served>>> {
         let sources = self.sources;
         let keep = |served: &Rc<Served>| match sources.name {
-            Some(_) => sources.is_called(served.array.name(), served.uuid()),
+            Some(_) => sources.is_called(served.name(), served.uuid()),
             None => {
                 let path = Opened::array(&served.array, self.daemon.spawner()).path;
                 !self.inner.contains(&path)
@@ -163,7 +163,7 @@ impl<'a> Digger<'a> {
                 continue;
             }
             if self.sources.name.is_none() {
-                let name = top.array.name();
+                let name = top.name();
                 tracing::error!(
                     "not served: {name} is a member of an array that was not started; to serve it \
                      alone, name it"
