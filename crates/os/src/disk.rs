@@ -157,8 +157,8 @@ impl FileDisk {
     }
 
     /// Has a look at a file whose file system can hang, without waiting for the answer:
-    /// [`FileDisk::is_gone`] and [`FileDisk::is_deleted`] tell what such looks have seen. For others
-    /// it does nothing.
+    /// [`FileDisk::is_gone`] and [`FileDisk::is_deleted`] tell what such looks have seen. For
+    /// others it does nothing.
     pub fn look(&self) {
         if self.file.distant.is_some()
             && let Some(transfers) = self.transfers.as_ref().filter(|ring| ring.is_open())

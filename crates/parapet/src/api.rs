@@ -386,7 +386,7 @@ pub(crate) struct SuperblockView {
 pub(crate) struct Plan {
     /// True if it was done; false if it was only planned.
     pub(crate) done: bool,
-    /// `create`, `destroy`.
+    /// `create`, `destroy`, `undestroy`.
     pub(crate) verb: String,
     /// The array.
     pub(crate) name: String,

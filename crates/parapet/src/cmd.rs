@@ -28,6 +28,7 @@ pub(crate) mod serve;
 mod speed;
 mod status;
 mod stop;
+mod undestroy;
 mod wait;
 mod when;
 
@@ -56,6 +57,7 @@ pub(crate) enum Verb {
     Health(health::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
+    Undestroy(undestroy::Args),
     Completions(completions::Args),
     Man(man::Args),
     Schema(schema::Args),
@@ -87,6 +89,7 @@ impl Verb {
             Verb::Health(args) => health::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),
+            Verb::Undestroy(args) => undestroy::run(args, terminal),
             Verb::Completions(args) => completions::run(&args, terminal),
             Verb::Man(args) => man::run(&args, terminal),
             Verb::Schema(args) => schema::run(&args, terminal),

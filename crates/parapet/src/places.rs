@@ -85,8 +85,8 @@ pub(crate) fn checked_name(name: &str) -> std::result::Result<String, String> {
     Ok(name.into())
 }
 
-/// What an array is called: its name, or, since those of version 0.90 have none, `md-` and the start
-/// of its UUID.
+/// What an array is called: its name, or, since those of version 0.90 have none, `md-` and the
+/// start of its UUID.
 pub(crate) fn array_name(name: &str, uuid: &str) -> String {
     match name {
         "" => format!("md-{}", uuid.split(':').next().unwrap_or_default()),

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Owns what is worth keeping: the head and tail of a disk, where signatures and superblocks lie,
-//! and whatever was found elsewhere. Runs of zeros are not kept. Never restores by itself:
-//! `undo.json` says what to write where, and `dd` does it.
+//! and whatever was found elsewhere. Runs of zeros are not kept. `parapet undestroy` puts back what
+//! was kept, as long as nobody has used the disks; for everything else `undo.json` says what to
+//! write where, and `dd` does it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use io::{Op, Pool};
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::api::SignatureView;
 use crate::disks::Opened;
@@ -30,22 +31,61 @@ const TAIL_BYTES: u64 = 128 << 10;
 /// Around a signature elsewhere.
 const AROUND_BYTES: u64 = 64 << 10;
 
-#[derive(Serialize)]
-struct Manifest<'a> {
-    schema: &'static str,
-    made: Timestamp,
-    verb: &'a str,
-    array: &'a str,
-    pieces: Vec<Piece>,
+const SCHEMA: &str = "parapet/undo/1";
+
+/// What is in a folder of copies.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    schema: String,
+    /// When they were made.
+    pub(crate) made: Timestamp,
+    /// For what.
+    pub(crate) verb: String,
+    /// The array that was made or destroyed.
+    pub(crate) array: String,
+    pub(crate) pieces: Vec<Piece>,
 }
 
-#[derive(Serialize)]
-struct Piece {
-    disk: String,
-    offset: u64,
-    bytes: u64,
-    file: String,
+/// Bytes of a disk.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Piece {
+    /// Its path.
+    pub(crate) disk: String,
+    /// Where they were.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// The copy, in the folder.
+    pub(crate) file: String,
+    /// A command that puts them back.
     restore: String,
+}
+
+impl Manifest {
+    /// Reads what is in this folder.
+    ///
+    /// # Errors
+    /// If there is nothing of this kind.
+    pub(crate) fn read(folder: &Path) -> Result<Manifest> {
+        let path = folder.join("undo.json");
+        let text = fs::read(&path).map_err(|error| of_path(&path, &error))?;
+        let read = serde_json::from_slice(&text).ok();
+        read.filter(|manifest: &Manifest| manifest.schema == SCHEMA).ok_or_else(|| {
+            let message = format!("{}: not one that Parapet has written", path.display());
+            Failure::new(Id::Input, message, "name the folder that `parapet destroy` has told")
+        })
+    }
+}
+
+/// The latest copies that were made before the array of this name was destroyed.
+pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
+    let entries = fs::read_dir(places::state().join("undo")).ok()?;
+    let folders = entries.flatten().map(|entry| entry.path());
+    let read = folders.filter_map(|folder| {
+        let manifest = Manifest::read(&folder).ok()?;
+        Some((folder, manifest))
+    });
+    let own = read.filter(|(_, kept)| kept.verb == "destroy" && kept.array == array);
+    own.max_by_key(|(_, kept)| kept.made)
 }
 
 /// A disk about to be written to.
@@ -75,12 +115,16 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
     }
     let now = Timestamp::now();
     let folder = folder(&now, array)?;
-    let mut manifest =
-        Manifest { schema: "parapet/undo/1", made: now, verb, array, pieces: Vec::new() };
+    let (schema, verb, array) = (SCHEMA.into(), verb.into(), array.into());
+    let mut manifest = Manifest { schema, made: now, verb, array, pieces: Vec::new() };
     for (index, offset, bytes) in copies {
         let name = format!("{index}-{offset:#x}");
         write(&folder.join(&name), &bytes)?;
-        let disk = places::absolute(&disks[index].opened.path).display().to_string();
+        let path = &disks[index].opened.path;
+        let disk = match disks[index].opened.file {
+            Some(_) => places::absolute(path).display().to_string(),
+            None => path.display().to_string(),
+        };
         let from = places::absolute(&folder.join(&name)).display().to_string();
         let restore = format!(
             "dd if={} of={} bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync",

@@ -114,7 +114,8 @@ fn measure(file: &File, stat: &mut libc::statx) -> Result<usize, Errno> {
 }
 
 /// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls
-/// all of it data, and a distant one is not asked; space that is reserved and was never written counts as a hole.
+/// all of it data, and a distant one is not asked; space that is reserved and was never written
+/// counts as a hole.
 fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Result<(), Errno> {
     found.clear();
     let end = offset + len;

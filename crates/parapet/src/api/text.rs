@@ -388,11 +388,13 @@ impl Report for Plan {
         if let Some(uuid) = &self.uuid {
             page.field("uuid", uuid);
         }
-        page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
+        if !self.level.is_empty() {
+            page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
+        }
         let raw = page.size(self.raw_bytes);
         let capacity = page.in_both_units(self.capacity_bytes);
         match (self.verb.as_str(), self.capacity_bytes) {
-            ("destroy", 0) => page.field("size", format!("{raw} on the members")),
+            ("destroy" | "undestroy", 0) => page.field("size", format!("{raw} on the members")),
             ("destroy", _) => page.field("lost", format!("{capacity} that can be stored")),
             _ => page.field("size", format!("{capacity} of {raw} on the members")),
         }
@@ -404,6 +406,7 @@ impl Report for Plan {
         let survives = match self.verb.as_str() {
             "destroy" if self.capacity_bytes > 0 => format!("{survives}; then there is no array"),
             "destroy" => "there is no array then".into(),
+            "undestroy" => "what it did before".into(),
             _ => survives,
         };
         page.field("survives", survives);

@@ -44,10 +44,10 @@ pub(crate) struct Args {
     ///
     /// RAID 0: original, alternate (they differ for members of different sizes). RAID 10: n2, f2,
     /// o2, and with other numbers of copies. RAID 5: left-symmetric, left-asymmetric,
-    /// right-symmetric, right-asymmetric, parity-first, parity-last. RAID 6: the same, the same with
-    /// -6 behind the name (Q always on the last member), ddf-zero-restart, ddf-N-restart,
-    /// ddf-N-continue. RAID 3.5: order1, order2 and so on, for 2, 4 and more data members. The other
-    /// levels have none.
+    /// right-symmetric, right-asymmetric, parity-first, parity-last. RAID 6: the same, the same
+    /// with -6 behind the name (Q always on the last member), ddf-zero-restart, ddf-N-restart,
+    /// ddf-N-continue. RAID 3.5: order1, order2 and so on, for 2, 4 and more data members. The
+    /// other levels have none.
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
     /// Bytes of a chunk (RAID 3.5: of a block); 512K if left out (RAID 3.5: 4K)

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// The array, by name or UUID
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its members; with --scan those that are arrays themselves, as `create` takes them: array:NAME
+    /// Its members; with --scan those that are arrays themselves, as `create` has them: array:NAME
     #[arg(value_name = "MEMBER")]
     members: Vec<PathBuf>,
     /// Look for members among the files and block devices in this folder

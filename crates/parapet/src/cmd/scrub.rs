@@ -10,9 +10,9 @@ use crate::terminal::Terminal;
 
 /// Compare all data with its redundancy, and repair it if told so
 ///
-/// RAID 6, and mirrors of three and more, tell which member is wrong, and repair that one. RAID 4 and
-/// 5, and mirrors of two, cannot: their repair is a guess, which makes parity agree with the data,
-/// and the second copy with the first.
+/// RAID 6, and mirrors of three and more, tell which member is wrong, and repair that one. RAID 4
+/// and 5, and mirrors of two, cannot: their repair is a guess, which makes parity agree with the
+/// data, and the second copy with the first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID

@@ -270,8 +270,8 @@ impl Daemon {
                 }
                 let guess = match what == "repair" && served.array.geometry().redundancy() == 1 {
                     true => {
-                        "; with one parity or two copies it cannot be told which member is wrong, so \
-                         what is repaired is a guess"
+                        "; with one parity or two copies it cannot be told which member is wrong: \
+                         it is a guess"
                     }
                     false => "",
                 };

@@ -33,8 +33,8 @@ pub(super) struct Pace {
     last: RefCell<Option<LastRebuild>>,
 }
 
-/// What is seen of a job: bytes of the array that are done; bytes per second, as the engine measures
-/// them, of the array and over all members.
+/// What is seen of a job: bytes of the array that are done; bytes per second, as the engine
+/// measures them, of the array and over all members.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     done: u64,
@@ -97,7 +97,7 @@ impl Pace {
         self.last.borrow().clone()
     }
 
-    /// Learns from what has happened; `job` is what is being done now, `capacity` the array's bytes.
+    /// Learns from what has happened; `job` is what is being done, `capacity` the array's bytes.
     pub(super) fn learn(&self, event: &Event, job: Option<&JobStatus>, capacity: u64) {
         let time = i64::try_from(event.unix_micros).ok();
         let time = time.and_then(|micros| Timestamp::from_microsecond(micros).ok());

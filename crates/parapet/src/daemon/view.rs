@@ -103,14 +103,7 @@ impl Daemon {
         let missing = array.slots.iter().filter(|slot| slot.state == SlotState::Missing).count();
         let rebuilding =
             array.slots.iter().filter(|slot| slot.state == SlotState::Rebuilding).count();
-        let add = match array.faulty.first() {
-            _ if !array.writable => "serve it without --read-only, to have it filled again".into(),
-            None => format!("parapet add {name} DISK{flag}"),
-            Some(lost) => {
-                let lost = crate::places::quoted(&lost.name);
-                format!("parapet re-add {name} {lost}{flag}, or parapet add {name} DISK{flag}")
-            }
-        };
+        let add = how_to_fill(array, &flag);
         let why = why_lost(array);
         match array.state {
             State::Failed => problem(
@@ -150,26 +143,7 @@ impl Daemon {
             let message = format!("the last scrub found {places} where members disagree");
             problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
         }
-        for slot in &array.slots {
-            let replace = format!("parapet replace {name} {} DISK{flag}", slot.slot);
-            if let Some(member) = slot.member.as_ref().filter(|_| slot.replacement.is_none())
-                && let Some(trouble) = &member.trouble
-            {
-                let message = format!("slot {} ({}): {trouble}", slot.slot, member.name);
-                problem("PPT-8007", message, replace.clone());
-            }
-            if let Some(member) = slot.member.as_ref().filter(|member| member.read_errors > 0) {
-                let count = member.read_errors;
-                let errors =
-                    if count == 1 { "a read error".into() } else { format!("{count} read errors") };
-                let message = format!("slot {} ({}): {errors}", slot.slot, member.name);
-                let action = match slot.replacement {
-                    Some(_) => format!("parapet wait {name} --for whole{flag}"),
-                    None => replace,
-                };
-                problem("PPT-8006", message, action);
-            }
-        }
+        problems.extend(problems_of_members(array, &flag));
         problems.extend(unprotected(array, &flag));
         problems.extend(array.slots.iter().filter_map(lost_bytes));
         problems
@@ -203,6 +177,45 @@ fn lost_bytes(slot: &Slot) -> Option<Problem> {
     );
     let action = "restore what was there from a backup".into();
     Some(Problem { id: "PPT-8012".into(), message, action })
+}
+
+/// What fills an empty slot again.
+fn how_to_fill(array: &Array, flag: &str) -> String {
+    let name = &array.name;
+    match array.faulty.first() {
+        _ if !array.writable => "serve it without --read-only, to have it filled again".into(),
+        None => format!("parapet add {name} DISK{flag}"),
+        Some(lost) => {
+            let lost = crate::places::quoted(&lost.name);
+            format!("parapet re-add {name} {lost}{flag}, or parapet add {name} DISK{flag}")
+        }
+    }
+}
+
+/// What is wrong with members that hold a slot.
+fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
+    let name = &array.name;
+    let mut problems = Vec::new();
+    let mut problem = |id: &str, message: String, action: String| {
+        problems.push(Problem { id: id.into(), message, action });
+    };
+    for slot in &array.slots {
+        let Some(member) = &slot.member else { continue };
+        let action = match slot.replacement {
+            Some(_) => format!("parapet wait {name} --for whole{flag}"),
+            None => format!("parapet replace {name} {} DISK{flag}", slot.slot),
+        };
+        let who = format!("slot {} ({})", slot.slot, member.name);
+        if let Some(trouble) = member.trouble.as_ref().filter(|_| slot.replacement.is_none()) {
+            problem("PPT-8007", format!("{who}: {trouble}"), action.clone());
+        }
+        match member.read_errors {
+            0 => {}
+            1 => problem("PPT-8006", format!("{who}: a read error"), action),
+            count => problem("PPT-8006", format!("{who}: {count} read errors"), action),
+        }
+    }
+    problems
 }
 
 /// Why members that have failed did, as far as that is known: an addition to a sentence.

@@ -191,3 +191,29 @@ fn somebody_is_asked_on_a_terminal_and_what_is_lost_needs_the_name() {
     assert_eq!(ran.code, 0, "{ran:?}");
     assert_eq!(world.run(&["examine", "a"]).code, 5);
 }
+
+#[test]
+fn what_was_destroyed_comes_back_while_nobody_has_used_its_disks() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 0x5a 0 4M", "flush"]);
+    assert_eq!(server.terminate(), 0);
+    let destroy = ["destroy", "tank", "m0", "m1", "m2", "--yes"];
+    world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
+    world.ok(&destroy);
+    assert_eq!(world.json(&["undestroy", "tank", "--dry-run"])["done"], false);
+    world.refused(&["serve", "tank", "m0", "m1", "m2"], 3, "PPT-3005");
+    assert_eq!(world.json(&["undestroy", "tank", "--yes"])["done"], true);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["read -P 0x5a 0 4M"]);
+    assert_eq!(server.terminate(), 0);
+
+    let folder = world.json(&destroy)["undo"].as_str().unwrap().to_owned();
+    let mut bytes = std::fs::read(world.path("m1")).unwrap();
+    bytes[4096] = 1;
+    std::fs::write(world.path("m1"), &bytes).unwrap();
+    let told = world.refused(&["undestroy", &folder, "--yes"], 3, "PPT-3001");
+    assert!(told.contains("m1 has been used since"), "{told}");
+    assert!(std::fs::read(world.path("m1")).unwrap() == bytes);
+}

@@ -1,8 +1,8 @@
 //! Arrays, and arrays made of them, from the innermost outwards.
 //!
 //! ```text
-//!    left0 left1 ─▶ left ─┐                 a round: sort by array all disks and all arrays that
-//!    right0 right1 ▶ right ┴▶ tank          were started; start what is new and has all its members
+//!    left0 left1 ──▶ left ──┐            a round: sort by array all disks and all arrays that
+//!    right0 right1 ▶ right ─┴▶ tank      were started; start what is new and is complete
 //! ```
 //!
 //! Owns what it has started until it gives it away. Invariant: an array that says it is a member of
