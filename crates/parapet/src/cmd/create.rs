@@ -212,6 +212,9 @@ impl Args {
         };
         let block = prospects.iter().map(|disk| u64::from(disk.limits.logical_block)).max();
         let chunk = self.chunk.map(|size| size.0);
+        if let Layout::Raid35 { order } = layout {
+            check_raid35(order, self.members.len(), chunk)?;
+        }
         let chunk_bytes = match layout {
             Layout::Raid1 | Layout::Linear => chunk.unwrap_or(0),
             Layout::Raid35 { order } => {
@@ -228,6 +231,32 @@ impl Args {
         // Each signature was named by the user, or there is none.
         new.overwrite = true;
         Ok(new)
+    }
+}
+
+/// RAID 3.5 in the words in which it was asked for: the engine knows members' parts of blocks.
+fn check_raid35(order: u8, members: usize, block: Option<u64>) -> Result<()> {
+    if Some(members) != 1_usize.checked_shl(order.into()).map(|data| data + 1) {
+        let message = format!(
+            "RAID 3.5 has a parity member and 2, 4, 8 … for data: 3, 5, 9, 17 and so on, not {members}"
+        );
+        let action = "name so many members; --layout orderN goes with 2 to the power of N, and one";
+        return Err(Failure::new(Id::Shape, message, action));
+    }
+    let fit = |bytes: u64| {
+        bytes.is_power_of_two()
+            && (layout::geometry::MIN_CHUNK_BYTES..=layout::geometry::MAX_CHUNK_BYTES)
+                .contains(&bytes)
+    };
+    match block.filter(|&bytes| !fit(bytes)) {
+        None => Ok(()),
+        Some(bytes) => {
+            let (min, max) =
+                (Size(layout::geometry::MIN_CHUNK_BYTES), Size(layout::geometry::MAX_CHUNK_BYTES));
+            let message = format!("RAID 3.5 has no blocks of {}", Size(bytes));
+            let action = format!("choose a --chunk that is a power of two, from {min} to {max}");
+            Err(Failure::new(Id::Shape, message, action))
+        }
     }
 }
 

@@ -93,3 +93,14 @@ fn what_is_lost_with_an_array_is_said_before() {
     let disk = undo["pieces"][0]["disk"].as_str().unwrap();
     assert_eq!(disk, world.path("m0").to_str().unwrap(), "the same wherever one is");
 }
+
+#[test]
+fn shapes_that_raid_3_5_has_not_are_refused_in_its_own_words() {
+    let world = World::new();
+    let plan = ["create", "tank", "--level", "3.5", "--new-files", "16M", "-n"];
+    let told = world.refused(&[&plan[..], &["a", "b", "c", "d"]].concat(), 2, "PPT-2002");
+    assert!(told.contains("3, 5, 9, 17") && told.contains("not 4"), "{told}");
+    let chunk = ["--chunk", "2K", "a", "b", "c"];
+    let told = world.refused(&[&plan[..], &chunk[..]].concat(), 2, "PPT-2002");
+    assert!(told.contains("2 KiB") && told.contains("from 4 KiB"), "{told}");
+}
