@@ -87,9 +87,10 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     array.set_speed(1 << 20, 1 << 20);
     world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));
     world.run(&array, array.stop()).expect("stopped in order");
-    told(
-        |note| matches!(note, Note::Unsynced { bytes, cause: Cause::Unfinished } if *bytes < 15 << 20),
-    );
+    told(|note| {
+        let Note::Unsynced { bytes, cause } = note else { return false };
+        *cause == Cause::Unfinished && *bytes < 15 << 20
+    });
     let refused = assemble(0..3).err().expect("degraded").to_string();
     assert!(refused.contains("not in sync yet when it was shut down"), "{refused}");
 

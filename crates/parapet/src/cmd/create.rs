@@ -238,7 +238,8 @@ impl Args {
 fn check_raid35(order: u8, members: usize, block: Option<u64>) -> Result<()> {
     if Some(members) != 1_usize.checked_shl(order.into()).map(|data| data + 1) {
         let message = format!(
-            "RAID 3.5 has a parity member and 2, 4, 8 … for data: 3, 5, 9, 17 and so on, not {members}"
+            "RAID 3.5 has a parity member and 2, 4, 8 … for data: 3, 5, 9, 17 and so on, not \
+             {members}"
         );
         let action = "name so many members; --layout orderN goes with 2 to the power of N, and one";
         return Err(Failure::new(Id::Shape, message, action));

@@ -123,11 +123,11 @@ impl Served {
         let array = self.name();
         for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
             let (offset, bytes) = (finding.array_offset, finding.len);
-            let member_offset = finding.member_offset;
+            let disk_offset = finding.disk_offset;
             let slot = finding.culprit.map(|slot| slot.index().to_string());
             let who = slot.unwrap_or_else(|| "not known".into());
             let what = if scrub.repair { "wrong, and made to agree" } else { "members disagree" };
-            tracing::warn!(array, slot = who, member_offset, bytes, offset, "{what}");
+            tracing::warn!(array, slot = who, disk_offset, bytes, offset, "{what}");
         }
         if scrub.report.findings.len() > TOLD_FINDINGS {
             let found = scrub.report.findings.len();
