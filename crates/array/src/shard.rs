@@ -385,7 +385,11 @@ impl Shard {
             let marks = self.marks_of(unit.offset, unit.len);
             match self.marks.enter(marks.clone()).await {
                 Ok(()) => Some(marks),
-                Err(error) => return self.finish(unit, Gain::Nothing, Err(error)),
+                Err(error) => {
+                    // Why the intent could not be recorded says more.
+                    let why = self.check_writable(&self.view()).err().unwrap_or(error);
+                    return self.finish(unit, Gain::Nothing, Err(why));
+                }
             }
         } else {
             None

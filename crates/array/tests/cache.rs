@@ -314,8 +314,13 @@ fn a_broken_array_keeps_what_it_holds_and_takes_no_more() {
     at_once(&world, &array, 0, &pattern(0, 64 << 10, 4));
     world.disks[0].break_with(Fault::Gone);
     world.disks[1].break_with(Fault::Gone);
-    flush(&world, &array).expect_err("two of a RAID 5");
+    let bytes = world.pool.take_zeroed(64 << 10).freeze();
+    let direct = array.submit(Op { fua: true, ..Op::write(2 << 20, bytes) });
+    world.run(&array, direct).result.expect_err("two of a RAID 5");
     assert_eq!(array.status().mode, Mode::Broken);
+    // Not the fault of who asks.
+    let error = flush(&world, &array).expect_err("what is held has no place");
+    assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
     world.write(&array, 1 << 20, &[1; 4096]).expect_err("the engine's own error");
     let held = world.read(&array, 0, 64 << 10).expect("held in memory");
     assert_eq!(held, pattern(0, 64 << 10, 4));

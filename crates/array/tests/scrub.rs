@@ -87,18 +87,45 @@ fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_
             .collect();
         let expected = [(Some(0), 99_840, 512), (Some(1), 101_888, 512), (Some(2), 110_080, 1536)];
         assert_eq!(blamed, expected, "{layout:?}");
-        assert_eq!((found.mismatches, found.repaired_bytes, found.lost_bytes), (3, 0, 0));
+        // What cannot be read is restored by a check too.
+        assert_eq!((found.mismatches, found.repaired_bytes, found.lost_bytes), (3, 4096, 0));
         let written = || world.disks.iter().map(|disk| disk.writes.get()).collect::<Vec<_>>();
         let writes = written();
         let repair = scrub(&world, &array, true).report;
         assert_eq!(repair.guessed_bytes, 0, "all were outvoted");
-        assert!(repair.repaired_bytes >= 2560 && repair.repaired_bytes <= 2560 + 4096);
+        assert_eq!(repair.repaired_bytes, 2560);
         let writes: Vec<u64> = written().iter().zip(writes).map(|(now, then)| now - then).collect();
         assert!(writes.iter().all(|&count| count <= 3), "no more than was wrong: {writes:?}");
         assert!(disks(&world, from) == before, "{layout:?}: all as it was");
         assert!(content(&world, &array) == bytes);
         assert!(world.disks[2].faults.borrow().is_empty(), "the bad sector was written");
         assert_eq!(scrub(&world, &array, false).report.mismatches, 0);
+    }
+}
+
+#[test]
+fn a_check_restores_what_cannot_be_read_and_changes_nothing_else() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        let layout = Layout::default_for(level, members);
+        let world = world(layout, members, 0);
+        let from = data_offset(&world);
+        let array = world.start();
+        let bytes = fill(&world, &array);
+        let before = disks(&world, from);
+        for at in [8192, 300_032] {
+            world.disks[1].break_with(Fault::Unreadable { offset: from + at, len: 512 });
+        }
+        // A contradiction elsewhere is told, and left.
+        let mut wrong = [0; 1];
+        world.disks[0].disk.peek(from + 600_000, &mut wrong);
+        world.disks[0].disk.poke(from + 600_000, &[!wrong[0]]);
+        let check = scrub(&world, &array, false).report;
+        assert_eq!((check.mismatches, check.lost_bytes), (1, 0), "{layout:?}");
+        assert_eq!(check.repaired_bytes, 2 * 4096, "{layout:?}");
+        assert!(world.disks[1].faults.borrow().is_empty(), "{layout:?}: both can be read again");
+        world.disks[0].disk.poke(from + 600_000, &wrong);
+        assert!(disks(&world, from) == before, "{layout:?}");
+        assert!(content(&world, &array) == bytes, "{layout:?}");
     }
 }
 

@@ -114,8 +114,9 @@ impl Shard {
             if torn && now.row.len() > GRAIN {
                 return Ok(Compared::Torn);
             }
-            if torn && task != Task::Check {
-                // What cannot be read is restored from the rest.
+            if torn {
+                // What cannot be read is restored from the rest, by a check too: any reader would
+                // do that, and nothing that can be read is changed.
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
                 self.mend(work, manner, inside, fresh, now.bad, report).await?;
                 return Ok(Compared::Done);

@@ -133,9 +133,10 @@ impl Shard {
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
         let block = self.block_bytes(&view).min(part);
-        let mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
+        let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
         if task == Task::Check {
-            return Ok(());
+            // As any reader would: what cannot be read is restored, what can be is not changed.
+            mends.retain(|mend| mend.unreadable && !mend.guessed);
         }
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
