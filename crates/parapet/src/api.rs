@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod prospect;
 mod text;
 
 /// Something a command answers with.

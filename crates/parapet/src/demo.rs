@@ -16,7 +16,7 @@ use std::time::Duration;
 use io::{Buf, Clock, Disk, Op, Pool, TaskSet, Work};
 use os::{Address, Socket, Spawner};
 
-use crate::api::{Array, Demonstration, Slot, SlotState};
+use crate::api::{Array, Demonstration, SlotState};
 use crate::cmd::Progress;
 use crate::daemon::{Daemon, Served};
 use crate::failure::{Failure, Id, Result};
@@ -153,7 +153,7 @@ impl Demo<'_> {
         loop {
             self.pause().await;
             let array = self.daemon.view(self.served);
-            if array.job.is_none() && !array.slots.iter().any(Slot::is_filling) {
+            if array.job.is_none() && !array.is_filling() {
                 self.terminal.undraw();
                 return Ok(());
             }

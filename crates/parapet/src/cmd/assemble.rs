@@ -6,7 +6,7 @@ use std::time::Duration;
 use io::Clock;
 use os::{Signals, Spawner};
 
-use crate::api::{Assembled, Slot};
+use crate::api::Assembled;
 use crate::cmd::serve::{self, Sources};
 use crate::cmd::wait::Progress;
 use crate::daemon::{Daemon, Served, first};
@@ -89,7 +89,7 @@ async fn settle(
             // Once at least: what there is to do is found in the first turn.
             clock.sleep_until(clock.now() + GLANCE).await;
             let array = daemon.view(served);
-            let idle = array.job.is_none() && !array.slots.iter().any(Slot::is_filling);
+            let idle = array.job.is_none() && !array.is_filling();
             // What cannot be synced, as in an array without redundancy left, is not waited for.
             if idle && (array.unsynced_bytes == 0 || clock.now() - busy >= IDLE) {
                 return;

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use io::Clock;
 use os::Spawner;
 
-use crate::api::{Array, Job, JobKind, Slot, SlotState, Waited, When};
+use crate::api::{Array, Job, JobKind, SlotState, Waited, When};
 use crate::client::{self, Client};
 use crate::cmd::serve;
 use crate::daemon::first;
@@ -38,6 +38,10 @@ pub(crate) struct Args {
     control: Control,
 }
 
+/// Problems of arrays with empty slots, and of those that are not in sync.
+const SHORT: &[&str] = &["PPT-8001", "PPT-8002", "PPT-8003"];
+const UNSYNCED: &[&str] = &["PPT-8010", "PPT-8011"];
+
 /// What to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
@@ -45,7 +49,7 @@ enum What {
     Idle,
     /// No member is being rebuilt or replaced
     Rebuild,
-    /// No resync is under way
+    /// All that is written is in sync
     Resync,
     /// No scrub is under way
     Scrub,
@@ -56,14 +60,30 @@ enum What {
 impl What {
     fn is_reached(self, array: &Array) -> bool {
         let kind = array.job.as_ref().map(|job| job.kind);
-        let filling = array.slots.iter().any(Slot::is_filling);
+        let filling = array.is_filling();
         match self {
-            What::Idle => kind.is_none() && !filling,
+            What::Idle => kind.is_none() && !filling && !array.is_syncing(),
             What::Rebuild => !matches!(kind, Some(JobKind::Rebuild | JobKind::Replace)) && !filling,
-            What::Resync => kind != Some(JobKind::Resync),
+            What::Resync => kind != Some(JobKind::Resync) && array.unsynced_bytes == 0,
             What::Scrub => !matches!(kind, Some(JobKind::Check | JobKind::Repair)),
             What::Whole => array.slots.iter().all(|slot| slot.state == SlotState::InSync),
         }
+    }
+
+    /// Refuses to wait for what does not come by itself.
+    fn refuse_vain(self, array: &Array) -> Result<()> {
+        let (why, ids) = match self {
+            What::Whole => (array.stays_short(), SHORT.to_vec()),
+            What::Resync => (array.stays_unsynced(), [SHORT, UNSYNCED].concat()),
+            What::Idle | What::Rebuild | What::Scrub => return Ok(()),
+        };
+        let Some(why) = why else { return Ok(()) };
+        let mut problems = array.problems.iter();
+        let known = problems.find(|problem| ids.contains(&problem.id.as_str()));
+        let action = known
+            .map(|problem| problem.action.clone())
+            .unwrap_or_else(|| format!("parapet status {} shows how it is", array.name));
+        Err(Failure::new(Id::WrongState, why, action))
     }
 }
 
@@ -88,6 +108,10 @@ async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
     let began = Instant::now();
     let mut progress = Progress::new(terminal);
     while !args.what.is_reached(&array) {
+        if let Err(refusal) = args.what.refuse_vain(&array) {
+            terminal.undraw();
+            return Err(refusal);
+        }
         if args.timeout.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds)) {
             terminal.undraw();
             let message = format!("{}: not yet after {} s", array.name, began.elapsed().as_secs());

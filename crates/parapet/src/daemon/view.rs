@@ -160,11 +160,26 @@ fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
     } else if array.unsynced_bytes > 0 {
         let size = crate::size::Size(array.unsynced_bytes);
         let message = format!("{size} are not in sync yet: until then, a loss loses data");
-        ("PPT-8011", message, format!("parapet wait {} --for resync{flag}", array.name))
+        let action = match array.is_syncing() {
+            true => format!("parapet wait {} --for resync{flag}", array.name),
+            false if array.state == State::Failed => {
+                format!("bring its members back: parapet re-add {} DISK{flag}", array.name)
+            }
+            false => how_to_sync(array, flag),
+        };
+        ("PPT-8011", message, action)
     } else {
         return None;
     };
     Some(Problem { id: id.into(), message, action })
+}
+
+/// What has an array synced that does not do it by itself.
+fn how_to_sync(array: &Array, flag: &str) -> String {
+    match array.writable {
+        true => how_to_fill(array, flag),
+        false => "serve it without --read-only, to have them synced".into(),
+    }
 }
 
 /// Bytes of a slot that nothing could bring back.
@@ -183,6 +198,7 @@ fn lost_bytes(slot: &Slot) -> Option<Problem> {
 fn how_to_fill(array: &Array, flag: &str) -> String {
     let name = &array.name;
     match array.faulty.first() {
+        _ if array.awaits_spare() => format!("parapet wait {name} --for whole{flag}"),
         _ if !array.writable => "serve it without --read-only, to have it filled again".into(),
         None => format!("parapet add {name} DISK{flag}"),
         Some(lost) => {

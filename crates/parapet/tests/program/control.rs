@@ -398,3 +398,23 @@ fn advice_fits_the_situation() {
     let told = action(&report["array"]);
     assert!(told.contains("parapet serve tank"), "{told}");
 }
+
+#[test]
+fn waiting_begins_before_the_work_and_never_in_vain() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.serve(&[&["tank"], &names[..]].concat());
+    world.order(&["fail", "tank", "1"]);
+    let vain = ["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"];
+    let message = world.order_refused(&vain, 3, "PPT-3006");
+    assert!(message.contains("parapet re-add tank m1"), "{message}");
+    world.file("new", 16 << 20);
+    // Whatever it shows first, it is not settled until the new member is filled.
+    world.order(&["add", "tank", "new"]);
+    let array = world.order(&["wait", "tank", "--timeout", "60", "--quiet"])["array"].clone();
+    assert_eq!(array["state"], "healthy", "{array}");
+    let reached = world.order(&["wait", "tank", "--for", "resync", "--quiet"]);
+    assert_eq!(reached["array"]["unsynced_bytes"], 0, "{reached}");
+    assert_eq!(server.terminate(), 0);
+}
