@@ -1,6 +1,6 @@
 //! `parapet health`: one line and an exit status, as monitoring plugins speak.
 
-use crate::api::{Array, Health, Member, State, Verdict};
+use crate::api::{Array, Health, Job, JobKind, Problem, State, Verdict};
 use crate::client;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
@@ -52,29 +52,68 @@ fn of_all(arrays: &[Array]) -> Health {
         return Health { verdict: Verdict::Unknown, message, performance: String::new() };
     }
     let verdict = arrays.iter().map(of_one).max().unwrap_or(Verdict::Unknown);
-    let worst = arrays.iter().filter(|array| of_one(array) == verdict);
-    let sentences: Vec<String> = worst.map(sentence).collect();
+    let mut worst_first: Vec<&Array> = arrays.iter().collect();
+    worst_first.sort_by_key(|array| std::cmp::Reverse(of_one(array)));
+    // Of those that are well nothing is said while others are not.
+    let told =
+        worst_first.iter().filter(|array| verdict == Verdict::Ok || of_one(array) > Verdict::Ok);
+    let sentences: Vec<String> = told.map(|array| sentence(array)).collect();
     let performance: Vec<String> = arrays.iter().map(performance).collect();
     Health { verdict, message: sentences.join("; "), performance: performance.join(" ") }
 }
 
 fn of_one(array: &Array) -> Verdict {
-    let mismatches = array.last_scrub.as_ref().is_some_and(|scrub| scrub.mismatches > 0);
-    let seated = array.slots.iter().filter_map(|slot| slot.member.as_ref());
-    let troubled = |member: &Member| member.trouble.is_some() || member.bad_bytes > 0;
-    let trouble = seated.chain(&array.spares).any(troubled);
     match array.state {
         State::Failed | State::Critical => Verdict::Critical,
         State::Degraded => Verdict::Warning,
-        State::Healthy if array.job.is_some() || mismatches || trouble => Verdict::Warning,
-        State::Healthy if array.redundancy_left < array.redundancy => Verdict::Warning,
+        State::Healthy if calls(array) => Verdict::Warning,
         State::Healthy => Verdict::Ok,
     }
 }
 
+/// True if a healthy array calls for somebody: not for read errors, which were made good.
+fn calls(array: &Array) -> bool {
+    let problem = array.problems.iter().any(|problem| problem.id != "PPT-8006");
+    let scrub = |job: &&Job| matches!(job.kind, JobKind::Check | JobKind::Repair);
+    let work = array.job.as_ref().is_some_and(|job| !scrub(&job));
+    let trouble = array.spares.iter().any(|spare| spare.trouble.is_some());
+    problem || work || trouble || array.redundancy_left < array.redundancy
+}
+
+/// All that is wrong, most serious first; then what is being done.
+fn reasons(array: &Array) -> Vec<String> {
+    let mut problems: Vec<&Problem> = array.problems.iter().collect();
+    problems.sort_by_key(|problem| gravity(problem));
+    let problems = problems.into_iter().map(|problem| problem.message.clone());
+    let spares = array
+        .spares
+        .iter()
+        .filter_map(|spare| Some(format!("spare {}: {}", spare.name, spare.trouble.as_ref()?)));
+    let job = array.job.as_ref().map(|job| format!("{} {:.0} %", job.kind.word(), job.percent));
+    problems.chain(spares).chain(job).collect()
+}
+
+/// How urgent a problem is: data that is lost comes first, then redundancy that is not there.
+fn gravity(problem: &Problem) -> usize {
+    const MOST_SERIOUS_FIRST: [&str; 9] = [
+        "PPT-8003", "PPT-8012", "PPT-8002", "PPT-8010", "PPT-8011", "PPT-8001", "PPT-8004",
+        "PPT-8007", "PPT-8005",
+    ];
+    let place = MOST_SERIOUS_FIRST.iter().position(|&id| id == problem.id);
+    place.unwrap_or(MOST_SERIOUS_FIRST.len())
+}
+
+/// What is wrong, or else that nothing is; and what is being done.
 fn sentence(array: &Array) -> String {
-    let problem = array.problems.first().map(|problem| format!(", {}", problem.message));
-    format!("{} is {}{}", array.name, array.state.word(), problem.unwrap_or_default())
+    let told = reasons(array).join(", ");
+    match (of_one(array), array.state) {
+        (Verdict::Warning, _) if told.is_empty() => {
+            format!("{}: less redundancy than there should be", array.name)
+        }
+        (_, state) if told.is_empty() => format!("{} is {}", array.name, state.word()),
+        (Verdict::Warning, State::Healthy) => format!("{}: {told}", array.name),
+        (_, state) => format!("{} is {}, {told}", array.name, state.word()),
+    }
 }
 
 /// `'tank_redundancy'=1;;;0;2`: value, warning, critical, least, most.
