@@ -77,6 +77,15 @@ pub(crate) struct Array {
     pub(crate) last_rebuild: Option<LastRebuild>,
     /// Limits of background work.
     pub(crate) speed: Speed,
+    /// When writes are acknowledged: `none`, `sync` or `writeback`, as `serve --cache` takes it.
+    #[serde(default)]
+    pub(crate) cache: String,
+    /// Bytes of memory with writes that are acknowledged and not on the members yet.
+    #[serde(default)]
+    pub(crate) cached_bytes: u64,
+    /// Threads that serve it.
+    #[serde(default)]
+    pub(crate) threads: usize,
     /// Where clients find it.
     pub(crate) exports: Vec<String>,
     /// What is wrong, and what to do about it.

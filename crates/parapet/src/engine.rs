@@ -151,7 +151,10 @@ impl RunFlags {
         let (min, max) = array.speed();
         let or = |size: Option<Size>, before| size.map_or(before, |size: Size| size.0);
         let (min, max) = (or(self.speed.speed_min, min), or(self.speed.speed_max, max));
-        array.set_speed(min, if max == 0 { UNLIMITED } else { max });
+        let max = if max == 0 { UNLIMITED } else { max };
+        // A least speed that was not named gives way to the most.
+        let min = if self.speed.speed_min.is_none() { min.min(max) } else { min };
+        array.set_speed(min, max);
     }
 }
 
@@ -244,7 +247,8 @@ pub(crate) async fn start(
     }
     let notes = assembly.notes.iter().map(ToString::to_string).collect();
     let read_only = assembly.read_only_reason.clone();
-    Served::new(daemon.start(assembly, disks, host), known, notes, read_only)
+    let cache = host.cache;
+    Served::new(daemon.start(assembly, disks, host), known, notes, read_only, cache)
 }
 
 /// A member as people know it.

@@ -97,6 +97,15 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
+/// How long something took: as [`span`], and `0.05 s` for less than a second.
+pub(crate) fn took(seconds: f64) -> String {
+    match seconds {
+        blink if blink < 0.01 => "less than 0.01 s".into(),
+        short if short < 0.995 => format!("{short:.2} s"),
+        long => span(long.ceil() as u64),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +161,8 @@ mod tests {
     #[test]
     fn spans_are_shown() {
         assert_eq!(span(119), "119 s");
+        let told = [0.001, 0.05, 0.999, 1.2, 121.0].map(took);
+        assert_eq!(told, ["less than 0.01 s", "0.05 s", "1 s", "2 s", "3 min"]);
         assert_eq!(span(121), "3 min");
         assert_eq!(span(11_400), "3 h 10 min");
         assert_eq!(span(187_200), "2 d 4 h");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::page::Mood;
-use crate::size::{Size, span};
+use crate::size::{Size, span, took};
 
 impl Report for List {
     const SCHEMA: &'static str = "parapet/list/1";
@@ -63,6 +63,10 @@ impl Report for Array {
         if !usual {
             page.field("speed", self.speed.sentence());
         }
+        if page.is_verbose() {
+            page.field("cache", format!("{}, {} in it", self.cache, page.size(self.cached_bytes)));
+            page.field("threads", self.threads.to_string());
+        }
         if let Some(job) = &self.job {
             page.field("job", job.sentence(page));
         }
@@ -73,6 +77,9 @@ impl Report for Array {
             page.field("last scrub", scrub.sentence(page));
             for finding in scrub.findings.iter().take(SHOWN_FINDINGS) {
                 page.field("mismatch", finding.sentence());
+            }
+            if let Some(more) = scrub.findings_not_shown() {
+                page.field("", more);
             }
         }
         for export in &self.exports {
@@ -102,6 +109,8 @@ fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
 
 /// A scrub may find many; `--json` has more.
 const SHOWN_FINDINGS: usize = 5;
+/// What took less has no rate worth telling.
+const SOON_SECONDS: f64 = 0.1;
 
 impl Array {
     /// `5 of 6`, and spares.
@@ -253,6 +262,11 @@ impl Job {
 }
 
 impl Scrub {
+    fn findings_not_shown(&self) -> Option<String> {
+        let more = self.mismatches.saturating_sub(SHOWN_FINDINGS as u64);
+        (more > 0).then(|| format!("and {more} more (parapet status --json)"))
+    }
+
     fn sentence(&self, page: &Page) -> String {
         let count = match self.mismatches {
             0 => "no mismatch".into(),
@@ -269,7 +283,7 @@ impl Scrub {
             bytes => format!(" ({} of it by a guess at who was wrong)", page.size(bytes)),
         };
         let found = format!("{count}{repaired}{guessed}");
-        let rate = Size((self.bytes as f64 / self.seconds.max(0.001)) as u64);
+        let rate = rate_over(self.bytes, self.seconds);
         let stopped = match self.complete {
             true => String::new(),
             false => format!(
@@ -277,17 +291,25 @@ impl Scrub {
                 page.size(self.compared_bytes)
             ),
         };
-        let took = span(self.seconds.ceil() as u64);
-        format!("{}{stopped}: {found}, took {took} at {rate}/s over all members", self.ended)
+        format!("{}{stopped}: {found}, took {}{rate}", self.ended, took(self.seconds))
+    }
+}
+
+/// ` at 3 GiB/s over all members`; nothing if it was over too soon to tell.
+fn rate_over(bytes: u64, seconds: f64) -> String {
+    match seconds < SOON_SECONDS {
+        true => String::new(),
+        false => format!(" at {}/s over all members", Size((bytes as f64 / seconds) as u64)),
     }
 }
 
 impl LastRebuild {
     fn sentence(&self) -> String {
         let rate = self.member_bytes_per_second;
+        let rate = rate.filter(|_| self.seconds >= SOON_SECONDS);
         let rate = rate.map(|rate| format!(" at {}/s over all members", Size(rate)));
         let kind = if self.replace { "replacement" } else { "rebuild" };
-        let took = span(self.seconds.ceil() as u64);
+        let took = took(self.seconds);
         format!("{}: a {kind}, took {took}{}", self.ended, rate.unwrap_or_default())
     }
 }
@@ -310,8 +332,12 @@ impl Finding {
         let who = self.slot.map_or("which member is wrong cannot be told".into(), |slot| {
             format!("slot {slot} is wrong")
         });
+        let (disk, data) = match self.slot {
+            Some(_) => ("its disk", "its data"),
+            None => ("the first disk concerned", "the data there"),
+        };
         format!(
-            "{who}: {} bytes at offset {} of its disk ({} of its data), array offset {}",
+            "{who}: {} bytes at offset {} of {disk} ({} of {data}), array offset {}",
             self.bytes, self.disk_offset, self.member_offset, self.array_offset
         )
     }

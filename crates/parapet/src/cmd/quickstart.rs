@@ -130,7 +130,8 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let fresh = there.is_empty();
     let disks = match fresh {
         true => make(&paths, args.member_size.0, on).await?,
-        false => disks::open(&there, args.assembly.read_only, on)?,
+        false => disks::open(&there, args.assembly.read_only, on)
+            .map_err(|failure| running(failure, &args.dir))?,
     };
     let all: Vec<&Opened> = disks.iter().collect();
     let mut options = args.assembly.options(Some(NAME), &args.run);
@@ -138,6 +139,19 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let assembly = engine::assemble(&all, &options, on).await?;
     engine::tell_notes(&assembly);
     Ok((engine::start(assembly, &all, args.run.host(on), daemon).await, fresh))
+}
+
+/// What to do with a server that has this folder's array already, by its name and socket.
+fn running(mut failure: Failure, folder: &Path) -> Failure {
+    let socket = control_word(folder);
+    failure.action = failure.action.replace("NAME", &format!("{NAME} --control {socket}"));
+    failure
+}
+
+/// The control socket of this folder, as a word of a command line.
+fn control_word(folder: &Path) -> String {
+    let control = places::absolute(&folder.join("control.sock"));
+    places::quoted(&format!("unix:{}", control.display()))
 }
 
 /// Makes the members and an array of them, or nothing at all.
@@ -257,9 +271,7 @@ impl Session<'_> {
     fn hints(&self, daemon: &Daemon, fresh: bool) {
         let program = std::env::args().next().unwrap_or_else(|| "parapet".into());
         let program = places::quoted(&program);
-        let control = places::absolute(&self.args.dir.join("control.sock"));
-        let control = places::quoted(&format!("unix:{}", control.display()));
-        let control = format!("--control {control}");
+        let control = format!("--control {}", control_word(&self.args.dir));
         let array = daemon.views().into_iter().next();
         let spares = match array.as_ref().map_or(0, |array| array.spares.len()) {
             0 => "no spare".into(),

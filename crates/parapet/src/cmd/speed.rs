@@ -25,10 +25,14 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         terminal.report(&Changed { message, array: Some(array) });
         return Ok(Exit::Done);
     }
-    let min = args.limits.speed_min.map_or(array.speed.min, |min| min.0);
     let max = match args.limits.speed_max {
         None => array.speed.max,
         Some(max) => Some(max.0).filter(|&max| max != UNLIMITED),
+    };
+    // A least speed that was not named gives way to the most.
+    let min = match args.limits.speed_min {
+        Some(min) => min.0,
+        None => array.speed.min.min(max.unwrap_or(UNLIMITED)),
     };
     let order = Order { speed: Some(Speed { min, max }), ..Order::default() };
     terminal.report(&client.order(&array.uuid, "speed", &order)?);

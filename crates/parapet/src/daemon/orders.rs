@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::status::{MemberStatus, SlotState};
-use array::{Bounds, Error, ErrorKind, MemberId, Mode};
+use array::{Bounds, Error, ErrorKind, JobKind, MemberId, Mode};
 use io::Clock;
 use layout::Slot;
 use os::{FileDisk, Options, SharedFile};
@@ -91,7 +91,7 @@ impl Daemon {
         if self.arrays.borrow().is_empty() {
             self.end();
         }
-        result.map(|()| format!("{name}: stopped, all members are marked clean"))
+        result.map(|()| format!("{name}: stopped; {}", served.rest()))
     }
 
     /// Stops an array and those inside it.
@@ -254,6 +254,7 @@ impl Daemon {
         let ended = || served.array.status().last_scrub.map(|scrub| scrub.unix_micros);
         match what {
             "check" | "repair" => {
+                refuse_busy(served)?;
                 let before = ended();
                 served.array.scrub(what == "repair").map_err(of_engine)?;
                 // Whoever waits for its end must not come before its beginning.
@@ -332,6 +333,29 @@ impl Daemon {
 }
 
 impl Served {
+    /// In what state a stopped array rests.
+    fn rest(&self) -> String {
+        let status = self.array.status();
+        let unsynced = crate::size::Size(status.unsynced_bytes);
+        match status.mode {
+            Mode::ReadOnly => "it was read-only: its members are as they were".into(),
+            Mode::Broken => "it had failed: its members are not marked clean".into(),
+            Mode::ReadWrite if !status.parity && self.has_parity() => {
+                "parity was off: the next start computes that of what was written".into()
+            }
+            Mode::ReadWrite if status.unsynced_bytes > 0 => {
+                format!("{unsynced} are not in sync, the next start goes on with that")
+            }
+            Mode::ReadWrite if !status.clean => "its members are not marked clean".into(),
+            Mode::ReadWrite => "all its members are marked clean".into(),
+        }
+    }
+
+    /// True if redundancy is parity, not copies.
+    fn has_parity(&self) -> bool {
+        self.array.geometry().family() == layout::Family::Parity
+    }
+
     /// Refuses if nothing may be written to the members.
     fn refuse_read_only(&self) -> Result<()> {
         if self.array.status().mode != Mode::ReadOnly {
@@ -349,6 +373,22 @@ impl Served {
     pub(crate) fn title(&self, id: MemberId) -> String {
         self.known(id).map_or_else(|| format!("member {}", id.0), |k| k.path.display().to_string())
     }
+}
+
+/// Refuses while other work is under way; only a scrub can be stopped.
+fn refuse_busy(served: &Served) -> Result<()> {
+    let Some(job) = served.array.status().job else { return Ok(()) };
+    let name = served.name();
+    let (what, action) = match job.kind {
+        JobKind::Check | JobKind::Repair => {
+            ("scrub", format!("parapet wait {name} --for scrub; or parapet scrub {name} stop"))
+        }
+        JobKind::Resync => ("resync", format!("parapet wait {name} --for resync")),
+        JobKind::Rebuild(_) => ("rebuild", format!("parapet wait {name} --for whole")),
+        JobKind::Replace(_) => ("replacement", format!("parapet wait {name} --for rebuild")),
+    };
+    let message = format!("{name}: a {what} is under way");
+    Err(Failure::new(Id::WrongState, message, action))
 }
 
 /// True if this order is not carried out on an array that must not be written: a check is none of

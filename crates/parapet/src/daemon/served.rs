@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use array::{Array, MemberId};
+use array::{Array, CacheMode, MemberId};
 use io::{Disk, Signal};
 use os::{FileDisk, Spawner};
 
@@ -47,6 +47,8 @@ pub(crate) struct Served {
     notes: Vec<String>,
     /// Why nothing may be written to it, if it is not by the user's word alone.
     pub(super) read_only: Option<String>,
+    /// When it acknowledges writes.
+    pub(super) cache: CacheMode,
     /// Disks that were let go of, as long as requests under way still hold them.
     leaving: RefCell<Vec<std::rc::Weak<FileDisk>>>,
     /// The UUID of the array that this one is a member of.
@@ -64,6 +66,7 @@ impl Served {
         known: BTreeMap<MemberId, Known>,
         notes: Vec<String>,
         read_only: Option<String>,
+        cache: CacheMode,
     ) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let name = places::array_name(array.name(), &uuid);
@@ -78,6 +81,7 @@ impl Served {
             known,
             notes,
             read_only,
+            cache,
             leaving,
             inside,
             watched,

@@ -1,7 +1,7 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
 use array::status::{JobStatus, MemberStatus, SlotState as EngineState, SlotStatus};
-use array::{Mode, ScrubResult};
+use array::{CacheMode, Mode, ScrubResult};
 use io::Clock;
 use jiff::Timestamp;
 use os::Address;
@@ -58,6 +58,13 @@ impl Daemon {
             last_rebuild: served.pace.last(),
             last_scrub: status.last_scrub.as_ref().map(scrub),
             speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
+            cache: match served.cache {
+                CacheMode::None => "none".into(),
+                CacheMode::Sync => "sync".into(),
+                CacheMode::Writeback => "writeback".into(),
+            },
+            cached_bytes: status.cached_bytes,
+            threads: self.crew.threads(),
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
             problems: Vec::new(),
         };
@@ -109,7 +116,7 @@ impl Daemon {
             State::Failed => problem(
                 "PPT-8003",
                 format!("{missing} members are missing, more than the level can make good{why}"),
-                format!("bring them back: parapet re-add {name} DISK{flag}"),
+                how_to_revive(array, &flag),
             ),
             _ if missing > 0 && array.state == State::Critical => {
                 problem(
@@ -141,7 +148,12 @@ impl Daemon {
                 count => format!("{count} places"),
             };
             let message = format!("the last scrub found {places} where members disagree");
-            problem("PPT-8005", message, format!("parapet scrub {name} repair{flag}"));
+            let action = match missing + rebuilding {
+                0 => format!("parapet scrub {name} repair{flag}"),
+                _ if missing > 0 => how_to_fill(array, &flag),
+                _ => format!("parapet wait {name} --for whole{flag}"),
+            };
+            problem("PPT-8005", message, action);
         }
         problems.extend(problems_of_members(array, &flag));
         problems.extend(unprotected(array, &flag));
@@ -162,9 +174,7 @@ fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
         let message = format!("{size} are not in sync yet: until then, a loss loses data");
         let action = match array.is_syncing() {
             true => format!("parapet wait {} --for resync{flag}", array.name),
-            false if array.state == State::Failed => {
-                format!("bring its members back: parapet re-add {} DISK{flag}", array.name)
-            }
+            false if array.state == State::Failed => how_to_revive(array, flag),
             false => how_to_sync(array, flag),
         };
         ("PPT-8011", message, action)
@@ -206,6 +216,13 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
             format!("parapet re-add {name} {lost}{flag}, or parapet add {name} DISK{flag}")
         }
     }
+}
+
+/// What brings an array back that has failed.
+fn how_to_revive(array: &Array, flag: &str) -> String {
+    let lost = array.faulty.first().map(|lost| crate::places::quoted(&lost.name));
+    let disk = lost.unwrap_or_else(|| "DISK".into());
+    format!("bring them back: parapet re-add {} {disk}{flag}", array.name)
 }
 
 /// What is wrong with members that hold a slot.

@@ -19,5 +19,6 @@ mod schema;
 mod serving;
 mod threads;
 mod tls;
+mod told;
 mod words;
 mod world;

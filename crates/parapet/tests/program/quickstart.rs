@@ -43,6 +43,7 @@ fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
     // Twice at the same time: the second one is told who has the members.
     let message = world.refused(&QUICK, 3, "PPT-3003");
     assert!(message.contains(&server.pid().to_string()), "{message}");
+    assert!(message.contains("parapet stop quickstart --control unix:/"), "{message}");
     // The demonstration leaves alone what was used.
     assert_eq!(server.terminate(), 0);
     let message = world.refused(&["quickstart", "--demo", "--member-size", "320M"], 2, "PPT-2002");
