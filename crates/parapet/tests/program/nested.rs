@@ -129,6 +129,13 @@ fn the_outer_array_is_destroyed_before_those_inside_it() {
     assert!(message.contains("left is a member of tank"), "{message}");
     let left = ["left0", "left1", "left2"];
     world.refused(&[&["destroy", "left", "--yes"], &left[..]].concat(), 3, "PPT-3006");
+    // Served elsewhere: said to be, as a flat one is.
+    let server = world.serve(&["tank", "--scan", "."]);
+    let message = world.refused(&["destroy", "tank", "--scan", ".", "--yes"], 3, "PPT-3003");
+    assert!(message.contains("tank is in use; "), "{message}");
+    assert!(message.contains("parapet stop tank"), "{message}");
+    world.refused(&["destroy", "pond", "--scan", ".", "--yes"], 5, "PPT-5001");
+    assert_eq!(server.terminate(), 0);
     let plan = world.json(&["destroy", "tank", "--scan", ".", "--dry-run"]);
     assert_eq!(plan["disks"][0]["path"], "array:left", "{plan}");
     let start = ["destroy", "tank", "array:left", "array:right", "--scan", ".", "--yes"];

@@ -162,14 +162,22 @@ impl Sources<'_> {
         // Disks that were named one by one are all meant.
         let named = self.scan.is_none() && own.is_some();
         if named || own.is_some_and(Group::is_full) || groups.len() < 2 {
-            let mut chosen = self.group(disks, daemon.spawner()).await?;
+            let mut chosen = match self.group(disks, daemon.spawner()).await {
+                Err(failure) if failure.id == Id::NoArray => {
+                    return Err(self.nothing_inside(disks, daemon).await);
+                }
+                chosen => chosen?,
+            };
             return Ok((chosen.pop().map(|(_, disks)| disks).unwrap_or_default(), Vec::new()));
         }
         let (assembly, run) =
             (AssemblyFlags { degraded: true, ..Default::default() }, RunFlags::default());
         let mut digger = Digger::new(self, &assembly, &run, daemon);
         let paths = digger.dig(&all, true).await?;
-        let Some(paths) = paths else { return Err(self.nothing(daemon.spawner()).await) };
+        let Some(paths) = paths else {
+            digger.release(&[]).await;
+            return Err(self.nothing_inside(disks, daemon).await);
+        };
         let files = all.into_iter().filter(|disk| paths.contains(&disk.path)).collect();
         let arrays =
             digger.tops().into_iter().map(|top| Opened::array(&top.array, daemon.spawner()));
@@ -247,6 +255,42 @@ impl Sources<'_> {
             }
         }
         None
+    }
+
+    /// That nothing was found; or that the array that is wanted is in use, if it is made of arrays:
+    /// that is found by looking into these, without writing anything. `ours` are open already.
+    async fn nothing_inside(&self, ours: &[Opened], daemon: &Rc<Daemon>) -> Failure {
+        let on = daemon.spawner();
+        let nothing = self.nothing(on).await;
+        if nothing.id == Id::Busy {
+            return nothing;
+        }
+        self.held_inside(ours, daemon).await.unwrap_or(nothing)
+    }
+
+    async fn held_inside(&self, ours: &[Opened], daemon: &Rc<Daemon>) -> Option<Failure> {
+        let (name, on) = (self.name?, daemon.spawner());
+        let paths = disks::scan(self.scan?).ok()?;
+        let look = Options { read_only: true, lock: false, ..Options::default() };
+        let seen = |path: &PathBuf| disks::open_one(path, &look, on).ok();
+        let disks: Vec<Opened> = paths.iter().filter_map(seen).collect();
+        let all: Vec<&Opened> = disks.iter().collect();
+        let assembly =
+            AssemblyFlags { degraded: true, read_only: true, ..AssemblyFlags::default() };
+        let run = RunFlags::default();
+        let mut digger = Digger::new(self, &assembly, &run, daemon);
+        let found = digger.dig(&all, true).await;
+        digger.release(&[]).await;
+        found.ok()??;
+        // Somebody else has what was not to be had.
+        let locked = Options { lock: true, ..look.clone() };
+        let groups = sorted(&all).await;
+        let members = groups.iter().flat_map(|group| &group.disks);
+        let others = members.filter(|disk| ours.iter().all(|our| our.path != disk.path));
+        let refusals = others.filter_map(|disk| disks::open_one(&disk.path, &locked, on).err());
+        let busy = refusals.into_iter().find(|failure| failure.id == Id::Busy)?;
+        let message = format!("{name} is in use; {}", busy.message);
+        Some(Failure::new(Id::Busy, message, busy.action.replace("NAME", name)))
     }
 
     /// Sorts the disks by array: one group if they were named, else one for each array that is
