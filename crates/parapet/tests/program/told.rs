@@ -1,6 +1,6 @@
 //! What the program says: true, in order of weight, and no more than what is wrong.
 
-use crate::world::{Ran, World};
+use crate::world::{Ran, World, until};
 
 /// The answer of `health`.
 fn health(world: &World) -> Ran {
@@ -116,4 +116,51 @@ fn advice_is_what_helps_now() {
     assert!(problems.contains("PPT-8005") && !problems.contains("repair"), "{problems}");
     assert!(problems.contains("parapet re-add tank m3"), "{problems}");
     assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let mut load = std::process::Command::new("fio")
+        .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
+        .args(["--size=8M", "--time_based", "--runtime=30"])
+        .arg(format!("--uri={}", world.uri()))
+        .current_dir(&world.folder)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("fio is missing: install the package fio");
+    until(|| world.order(&["status", "tank"])["dirty"] == true);
+    server.kill();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let vain = ["wait", "tank", "--for", "resync", "--timeout", "60", "--quiet"];
+
+    let server = world.serve(&["tank", "m0", "m1", "m2", "--read-only"]);
+    let message = world.order_refused(&vain, 3, "PPT-3006");
+    assert!(message.contains("read-only"), "{message}");
+    let told = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(told.contains("read-only"), "{told}");
+    assert_eq!(server.wait(), 0);
+
+    let server = world.serve(&["tank", "m0", "m1", "--force-dirty-degraded"]);
+    let message = world.order_refused(&vain, 3, "PPT-3006");
+    assert!(message.contains("a member is missing") && message.contains("parapet"), "{message}");
+    let problems = world.order(&["status", "tank"])["problems"].to_string();
+    assert!(!problems.contains("--for resync"), "{problems}");
+    let told = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(told.contains("are not in sync"), "{told}");
+    assert_eq!(server.wait(), 0);
+
+    // With all that it needs it waits until nothing is left, and begins before the work does.
+    let server = world.serve(&["tank", "m0", "m1", "--degraded", "--force-dirty-degraded"]);
+    world.file("new", 16 << 20);
+    world.order(&["add", "tank", "new"]);
+    let array = world.order(&vain)["array"].clone();
+    assert_eq!((&array["unsynced_bytes"], &array["state"]), (&0.into(), &"healthy".into()));
+    let told = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(told.contains("all its members are marked clean"), "{told}");
+    assert_eq!(server.wait(), 0);
 }
