@@ -20,6 +20,9 @@ const ENOUGH: Duration = Duration::from_millis(500);
 /// After a change of limits it needs more: what was under way still goes as it did.
 const SETTLING: Duration = Duration::from_secs(3);
 
+/// What took less, in seconds, has no rate worth telling.
+const SHORTEST_S: f64 = 0.1;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Pace {
@@ -116,8 +119,8 @@ impl Pace {
                     return;
                 }
                 let seconds = ended.duration_since(began).as_secs_f64();
-                let array_rate = capacity as f64 / seconds.max(0.001);
-                let rate = self.share.get().map(|share| (array_rate * share) as u64);
+                let share = self.share.get().filter(|_| seconds >= SHORTEST_S);
+                let rate = share.map(|share| (capacity as f64 / seconds * share) as u64);
                 *self.last.borrow_mut() = Some(LastRebuild {
                     replace: matches!(kind, Some(Kind::Replace(_))),
                     ended,

@@ -283,7 +283,7 @@ impl Sources<'_> {
         digger.release(&[]).await;
         found.ok()??;
         // Somebody else has what was not to be had.
-        let locked = Options { lock: true, ..look.clone() };
+        let locked = Options { lock: true, ..look };
         let groups = sorted(&all).await;
         let members = groups.iter().flat_map(|group| &group.disks);
         let others = members.filter(|disk| ours.iter().all(|our| our.path != disk.path));
