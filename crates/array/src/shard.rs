@@ -6,8 +6,8 @@
 //!   keeper ◀── lost, still, mark, quiet ── messages ── close, open, marked, recovered ──▶
 //! ```
 //!
-//! Owns its regions' row locks, its queue, its workers, its view of the membership. Never decides
-//! about the membership, never writes a superblock or a bitmap: that is the keeper's.
+//! Owns its regions' row locks, its queue, its workers, its caches, its view of the membership.
+//! Never decides about the membership, never writes a superblock or a bitmap: that is the keeper's.
 //!
 //! Invariant: whatever a unit does to members it does inside the gate, under the lock of its rows,
 //! and with the marks of its regions durable.

@@ -153,6 +153,8 @@ impl Session {
             let mut progress = self.receive(cx);
             self.take_requests();
             progress |= self.collect_answers(cx);
+            // At once is prompt, too.
+            self.prompt |= self.bitten > 0 && self.running.is_empty();
             progress |= self.send(cx);
             if let Poll::Ready(ending) = self.poll_end(cx) {
                 return Poll::Ready(ending);

@@ -436,28 +436,29 @@ fn a_flush_covers_what_other_connections_wrote() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_read() {
-    let disk = Rc::new(MemDisk::new(64 << 20));
-    let world = world(disk);
-    let (length, count) = (512, 10_000);
-    let peer = world.connect_over(1000, usize::MAX).unwrap();
-    world.transmit(&peer, &[], &[]);
-    let reads: Vec<_> =
-        (0..count).map(|cookie| (request(0, command::READ, cookie, 0, length), &[][..])).collect();
-    peer.push(&encoded(Style::Simple, &reads));
-    world.settle();
-    // What fits into the receive buffer is taken, and what the limits allow; the rest stays where
-    // it is.
-    let taken = count - peer.unread_by_peer() as u64 / 28;
-    assert!(taken <= limits::MAX_REQUESTS as u64 + (64 << 10) / 28, "{taken} requests were taken");
-    // Then it reads, and gets all.
-    let mut got = 0;
-    while got < count * (16 + length) {
+    // Small reads, and large ones whose answers are sent before more is taken.
+    for (length, count, room) in [(512, 10_000, 1000), (64 << 10, 4000, 20_000)] {
+        let world = world(Rc::new(MemDisk::new(64 << 20)));
+        let peer = world.connect_over(room, usize::MAX).unwrap();
+        world.transmit(&peer, &[], &[]);
+        let read = |cookie| (request(0, command::READ, cookie, 0, length), &[][..]);
+        peer.push(&encoded(Style::Simple, &(0..count).map(read).collect::<Vec<_>>()));
         world.settle();
-        let part = peer.pull().len() as u64;
-        assert!(part > 0, "it goes on");
-        got += part;
+        // What fits whole into the receive buffer is taken, and what the limits allow; the rest
+        // stays where it is.
+        let taken = count - peer.unread_by_peer().div_ceil(28) as u64;
+        let most = limits::MAX_REQUESTS as u64 + (64 << 10) / 28;
+        assert!(taken <= most, "{taken} requests were taken");
+        // Then it reads, and gets all.
+        let mut got = 0;
+        while got < count * (16 + length) {
+            world.settle();
+            let part = peer.pull().len() as u64;
+            assert!(part > 0, "it goes on");
+            got += part;
+        }
+        assert_eq!(got, count * (16 + length));
     }
-    assert_eq!(got, count * (16 + length));
 }
 
 #[test]
