@@ -7,10 +7,13 @@
 mod bench;
 mod deny;
 mod failure;
+mod fuzz;
+mod mutants;
 mod shell;
 mod test;
 mod tidy;
 mod tools;
+mod torture;
 
 use failure::Failure;
 use std::process::ExitCode;
@@ -31,9 +34,24 @@ const VERBS: &[Verb] = &[
     Verb { name: "tidy", what: "hold the house rules (docs/style.md); --list", run: tidy::run },
     Verb { name: "tools", what: "install what the tests need; or bench", run: tools::run },
     Verb {
+        name: "fuzz",
+        what: "hostile bytes for a while; or --seconds N TARGET…, --list",
+        run: fuzz::run,
+    },
+    Verb {
         name: "bench",
         what: "measure beside the peers and write docs/bench; or NAME…, --list",
         run: bench::run,
+    },
+    Verb {
+        name: "torture",
+        what: "kill the program, cut its members' power; --rounds N, --seed N, --level L",
+        run: torture::run,
+    },
+    Verb {
+        name: "mutants",
+        what: "break the engine on purpose: the simulator must see it; or NAME…, --quick, --list",
+        run: mutants::run,
     },
     Verb {
         name: "deny",
@@ -63,7 +81,7 @@ fn main() -> ExitCode {
 fn usage(asked: &str) -> ExitCode {
     let mut text = String::from("usage: cargo xtask VERB [ARGUMENT…]\n\n");
     for verb in VERBS {
-        text += &format!("  {:<6} {}\n", verb.name, verb.what);
+        text += &format!("  {:<7} {}\n", verb.name, verb.what);
     }
     if matches!(asked, "help" | "-h" | "--help") {
         print!("{text}");

@@ -32,15 +32,22 @@ const STEPS: &[Step] = &[
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 10),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 24),
-    step("simulator", "the same two thousand seeds each time", "cargo sim --seeds 0..2000", 4),
-    step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 5),
+    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 20),
+    step("simulator", "the same seeds each time", "cargo sim --seeds 0..480", 4),
+    step(
+        "torture",
+        "the program is killed, the power of its members cut",
+        "cargo xtask torture --rounds 10 --seed 1",
+        2,
+    ),
+    step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 4),
+    step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 4),
     step(
         "manual",
         "links in comments lead somewhere",
         "env RUSTDOCFLAGS=-Drustdoc::broken_intra_doc_links \
          cargo doc --workspace --no-deps --document-private-items",
-        5,
+        3,
     ),
 ];
 

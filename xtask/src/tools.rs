@@ -142,7 +142,8 @@ fn install(lacking: &[&Tool]) -> Result<(), Failure> {
     shell::run(here, &install)
 }
 
-fn is_root() -> bool {
+/// True if this user may do everything.
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|us| us.uid() == 0)
 }
 

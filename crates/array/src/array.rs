@@ -14,6 +14,7 @@ use parity::Kernel;
 
 use crate::assemble::{Assembly, Joined};
 use crate::bounds::Bounds;
+use crate::broken::{Broken, broken};
 use crate::decisions::{Decisions, Local};
 use crate::durable::CacheMode;
 use crate::error::{Error, ErrorKind, Result};
@@ -119,16 +120,28 @@ impl Array {
     /// on their threads, with this array's [`Array::blueprint`].
     ///
     /// # Panics
-    /// If no mailbox is given, or more than the host has shards.
+    /// If no mailbox is given, or more than the host has shards, or these are more than
+    /// [`Assembly::most_shards`].
     pub fn start_with(
         assembly: Assembly,
         host: &Host,
         mailboxes: Vec<Rc<dyn Mailbox<Message>>>,
     ) -> Array {
+        assert!(!broken(Broken::Canary), "the canary: no array starts");
         let here = 1..=host.shards;
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
         let blueprint = blueprint(&assembly, host);
-        let Assembly { ledger, geometry, configuration, unsynced, members, clean, .. } = assembly;
+        let Assembly {
+            ledger,
+            geometry,
+            configuration,
+            unsynced,
+            members,
+            clean,
+            cuts,
+            settled,
+            ..
+        } = assembly;
         let tasks = Rc::new(TaskSet::new());
         let fronts: Vec<Front> = mailboxes
             .into_iter()
@@ -156,7 +169,9 @@ impl Array {
             known: known.collect(),
             unsynced,
             doubt: blueprint.doubt,
+            settled,
             clean,
+            cuts,
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -251,6 +266,7 @@ impl Array {
     /// # Errors
     /// As [`Array::add`].
     pub async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
+        self.inner.drained(name, None).await?;
         let admitted = self.inner.keeper.ledger.admit(Rc::clone(&disk), name).await?;
         let (id, offset) = (admitted.id, admitted.data_offset);
         Ok(self.introduce((id, name, offset, RangeSet::new()), &disk, None))
@@ -261,7 +277,12 @@ impl Array {
     /// # Errors
     /// As [`Array::readd`].
     pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
+        self.inner.drained(name, None).await?;
         let back = self.inner.keeper.ledger.readmit(Rc::clone(&disk), name).await?;
+        if let Err(refusal) = self.inner.drained(name, Some(back.id)).await {
+            self.inner.keeper.ledger.expel(back.id);
+            return Err(refusal);
+        }
         let known = (back.id, name, back.data_offset, back.bad);
         Ok(self.introduce(known, &disk, Some((back.slot, back.ranges))))
     }
@@ -273,7 +294,8 @@ impl Array {
         back: Option<(Slot, RangeSet)>,
     ) -> Newcomer {
         let keeper = &self.inner.keeper;
-        let introduction = Introduction::new(id, name, offset, bad, keeper.shards());
+        let introduction = Introduction::new(id, name, offset, bad, keeper.shards())
+            .with_log(keeper.ledger.log_place(id));
         keeper.introduce(introduction.clone());
         for front in &self.inner.fronts {
             front.introduce(&introduction, Rc::clone(disk));
@@ -430,7 +452,11 @@ impl Array {
             epoch: now.epoch.0,
             events: keeper.ledger.events(),
             redundancy_left: inner.redundancy_left(now.in_sync()),
+            bad_bytes: keeper.ledger.bad_array_bytes(),
             unsynced_bytes: keeper.unsynced_bytes(),
+            verifying: keeper.is_verifying(),
+            consistency: facts.consistency,
+            replay: keeper.replay.get(),
             parity: keeper.computes_parity(),
             slots: slots.map(|(slot, seat)| inner.slot_status(Slot::new(slot), seat)).collect(),
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
@@ -450,7 +476,14 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let known = |joined: &Joined| {
         let bad = joined.bad.clone();
         Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
+            .with_log(assembly.ledger.log_place(joined.id))
     };
+    let most_bytes = host.bounds.log_bytes;
+    // Without parity nothing is logged, and no log of this session is believed.
+    let log = host.parity.then(|| assembly.ledger.open_log(host.shards, most_bytes)).flatten();
+    if assembly.cuts.is_empty() {
+        assembly.ledger.begin_session();
+    }
     Blueprint {
         name: facts.name.clone(),
         geometry: geometry.clone(),
@@ -462,6 +495,9 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         check_reads: host.check_reads,
         parity: host.parity,
         doubt: assembly.doubt,
+        log,
+        settling: !assembly.cuts.is_empty(),
+        bad: assembly.bad.clone(),
         configuration: assembly.configuration.clone(),
         unsynced: assembly.unsynced.clone(),
         members: assembly.members.iter().map(known).collect(),

@@ -20,18 +20,25 @@ use std::time::Duration;
 
 use io::{Clock, Disk};
 use layout::md::{Name, Uuid};
+use layout::private::Consistency;
 use layout::{Geometry, Level, Raid0Layout};
 
 use crate::bounds::Bounds;
+use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
+use crate::ledger::private::{Private, Zones};
 use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::Record;
 use crate::ledger::{Facts, Format, Ledger, Opened, Random};
+use crate::log::solve::Cut;
 use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::view::Configuration;
 
 pub(crate) mod history;
+pub(crate) mod intents;
 mod note;
+mod policy;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -72,6 +79,8 @@ pub struct Options {
     pub force_dirty_degraded: bool,
     /// Write nothing at all.
     pub read_only: bool,
+    /// How it shall stand against the write hole from now on; `None`: as before.
+    pub consistency: Option<Consistency>,
     /// Which layout a RAID 0 has whose superblock does not say.
     pub raid0_layout: Option<Raid0Layout>,
     /// A member that does not answer for so long is not there.
@@ -86,6 +95,7 @@ impl Default for Options {
             degraded: false,
             force_dirty_degraded: false,
             read_only: false,
+            consistency: None,
             raid0_layout: None,
             deadline: Bounds::default().deadline,
         }
@@ -116,11 +126,19 @@ pub struct Assembly {
     pub configuration: Configuration,
     /// Array ranges in which parity or copies may disagree.
     pub unsynced: RangeSet,
-    /// Parity there may have been cut by a crash, and it was not said that this will do.
+    /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
+    /// not said that this will do.
     pub doubt: bool,
+    /// The intent log tells of all that may have been cut.
+    pub(crate) settled: bool,
+    /// Array ranges that are lost though no member's block is bad: errors until they are written.
+    pub bad: RangeSet,
+    /// Rows that the intent log tells of: they are made right when the array is started.
+    pub(crate) cuts: Vec<Cut>,
     /// Every member that takes part.
     pub members: Vec<Joined>,
-    /// The array was shut down in order.
+    /// The array was shut down in order: the superblocks say that nothing is being written,
+    /// whatever is in sync.
     pub clean: bool,
     /// What a person should know.
     pub notes: Vec<Note>,
@@ -132,6 +150,12 @@ impl Assembly {
     /// What never changes about the array.
     pub fn facts(&self) -> &Facts {
         self.ledger.facts()
+    }
+
+    /// How many shards the array may be run with; `None` for any number. Each has a zone of its own
+    /// in the intent log.
+    pub fn most_shards(&self) -> Option<u64> {
+        self.ledger.zones_possible()
     }
 
     /// The event count of the freshest superblock.
@@ -152,42 +176,49 @@ pub async fn assemble(
     random: Random,
 ) -> Result<Assembly> {
     let reach = Reach::within(Rc::clone(&clock), options.deadline);
-    let (sightings, rejects) = look_at_all(&reach, candidates, options.uuid).await;
+    let (sightings, rejects) = look_at_all(&reach, candidates, options).await;
     let chosen = together::choose(sightings, rejects, options)?;
     let members = together::join(chosen)?;
     let geometry = shape::of_array(&members, options)?;
     let mut seated = seats::seat(&members, &geometry, options)?;
-    let loaded = sync::load(&reach, &members, &seated, &geometry).await;
-    loaded.permit(&members, &mut seated, &geometry, options)?;
+    let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
+    let intents = intents::load(&reach, &members, &seated, &geometry).await;
+    loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
+    loaded.shorten_copies(&mut seated);
+    let consistency = options.consistency.unwrap_or(intents.consistency);
+    policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
     let latest = &members.latest().superblock;
     let format = members.latest().format;
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-    let facts = Facts::of(latest, format, &geometry, header);
+    let facts = Facts::of(latest, format, &geometry, header, consistency);
     let (roles, events) = (latest.roles.clone(), latest.events);
-    let clean = latest.is_clean();
+    // A checkpoint is no mark of writes: the first one must be on record before it is made.
+    let clean = latest.resync_offset != 0;
     // All that was ever written to a new array has its parity.
     let new =
         loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
-    let doubt = !loaded.unsynced.is_empty() && !new && !options.force_dirty_degraded;
+    let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
+    let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
+    let private = private(&intents, consistency, settled, &random);
+    let bad = intents.bad.clone();
+    let cuts = match (&seated.read_only_reason, &intents.cuts) {
+        (None, Ok(cuts)) => cuts.clone(),
+        _ => Vec::new(),
+    };
     let mut notes = members.notes;
     notes.extend(seated.notes);
     notes.extend(loaded.notes);
-    let joined = loaded.records.iter().map(|(&id, record)| Joined {
-        id,
-        name: record.name.clone(),
-        disk: Rc::clone(&record.disk),
-        data_offset: record.map.data.start,
-        bad: record.bad_ranges(),
-    });
-    let members = joined.collect();
+    let members = joined(&loaded.records);
     let opened = Opened {
         facts,
         geometry: geometry.clone(),
-        records: loaded.records,
+        records: intents.with_sessions(loaded.records),
         roles,
         bits: loaded.bits,
         events,
+        private,
+        bad: intents.bad.clone(),
         sealed: seated.read_only_reason.clone(),
     };
     Ok(Assembly {
@@ -196,6 +227,9 @@ pub async fn assemble(
         configuration: seated.configuration,
         unsynced: loaded.unsynced,
         doubt,
+        settled,
+        bad,
+        cuts,
         members,
         clean,
         notes,
@@ -203,14 +237,60 @@ pub async fn assemble(
     })
 }
 
+/// What the headers will say: until all is settled what they said, then what is to be.
+fn private(
+    intents: &intents::Intents,
+    next_consistency: Consistency,
+    settled: bool,
+    random: &Random,
+) -> Private {
+    let mut history_id = intents.history_id;
+    if next_consistency.has_log() && !intents.kept {
+        // They have told none.
+        random(&mut history_id.0);
+    }
+    Private {
+        consistency: intents.consistency,
+        next_consistency,
+        history_id,
+        kept: intents.kept,
+        log: intents.zones,
+        next_log: Zones::default(),
+        doubt: !settled,
+    }
+}
+
+/// Every member, as the engine takes it.
+fn joined(records: &BTreeMap<MemberId, Record>) -> Vec<Joined> {
+    let joined = |(&id, record): (&MemberId, &Record)| Joined {
+        id,
+        name: record.name.clone(),
+        disk: Rc::clone(&record.disk),
+        data_offset: record.map.data.start,
+        bad: record.bad_ranges(),
+    };
+    records.iter().map(joined).collect()
+}
+
 /// Looks at every disk: members, and the others with the reason.
+///
+/// A member may still hold in its cache what a process before us wrote and did not flush. That is
+/// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
+/// it is made durable first, or a power cut would take it back. Not where nothing is written.
 async fn look_at_all(
     reach: &Reach,
     candidates: Vec<Candidate>,
-    wanted: Option<Uuid>,
+    options: &Options,
 ) -> (Vec<Sighting>, Vec<(String, Reject)>) {
     let looks = candidates.into_iter().map(|Candidate { disk, name }| async move {
-        sighting::look(reach, &disk, &name, wanted).await.map_err(|reject| (name, reject))
+        let look = async {
+            let sighting = sighting::look(reach, &disk, &name, options.uuid).await?;
+            if !options.read_only && !broken(Broken::StartUnflushed) {
+                reach.flush(&*disk).await.map_err(Reject::Unflushable)?;
+            }
+            Ok(sighting)
+        };
+        look.await.map_err(|reject| (name, reject))
     });
     let (mut sightings, mut rejects) = (Vec::new(), Vec::new());
     for look in all(looks).await {

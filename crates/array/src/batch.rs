@@ -9,11 +9,14 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Work};
-use layout::Slot;
+use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Time, Work};
+use layout::{Slot, SlotSet};
 
+use crate::broken::{Broken, broken};
+use crate::late::Laggard;
 use crate::member::Member;
-use crate::watch::Watch;
+use crate::pulse::Kind;
+use crate::watch::{Waiting, Watch};
 
 /// A set of member operations.
 #[derive(Default)]
@@ -26,16 +29,25 @@ pub(crate) struct Batch {
     tag_lists: Vec<Vec<u32>>,
     /// Whether operations were waited for, since it was forgotten.
     waited: Option<bool>,
+    /// When it was sent, if it was waited for.
+    since: Time,
+    /// What is not waited for any longer, for whoever looks after it.
+    laggards: Vec<Laggard>,
+    /// A member has become slow.
+    slowed: bool,
 }
 
 struct MemberOp {
     member: Rc<Member>,
     slot: Slot,
+    /// What `start` counts from, in bytes of the member's disk.
+    base: u64,
     /// From the start of the member's data.
     start: u64,
     end: u64,
     state: State,
     is_flush: bool,
+    is_write: bool,
     tags: Vec<u32>,
 }
 
@@ -121,6 +133,24 @@ impl Batch {
         self.open(member, slot, at, len, work, tag);
     }
 
+    /// Adds a write to another place of a member's disk than its data.
+    pub(crate) fn log(
+        &mut self,
+        member: &Rc<Member>,
+        slot: Slot,
+        offset: u64,
+        bytes: impl Iterator<Item = SharedBuf>,
+    ) {
+        let mut bufs = self.write_lists.pop().unwrap_or_default();
+        bufs.extend(bytes);
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.open(member, slot, offset, len, Work::Write(bufs), 0);
+        // Nothing is joined to it.
+        self.latest[slot.index()] = NONE;
+        let op = self.ops.last_mut().expect("opened just now");
+        op.base = 0;
+    }
+
     fn joinable(
         &mut self,
         member: &Rc<Member>,
@@ -145,46 +175,131 @@ impl Batch {
         tags.push(tag);
         let member = Rc::clone(member);
         let is_flush = matches!(work, Work::Flush);
+        let (base, end) = (member.data_offset, at + len);
         let state = State::Gathering(work);
-        self.ops.push(MemberOp { member, slot, start: at, end: at + len, state, is_flush, tags });
+        let is_write = false;
+        let op = MemberOp { member, slot, base, start: at, end, state, is_flush, is_write, tags };
+        self.ops.push(op);
     }
 
     /// Sends everything and waits until each operation has ended or has missed its deadline.
     pub(crate) async fn run(&mut self, clock: &dyn Clock, watch: &Watch, manner: Manner) {
+        if !self.start(clock, manner) {
+            self.wait(clock, watch, manner, None).await;
+        }
+    }
+
+    /// As [`Batch::run`], for reads; false if some take longer than their members' peers would.
+    /// Then it is for [`Batch::go_on`], or [`Batch::forsake`].
+    pub(crate) async fn run_until_late(
+        &mut self,
+        clock: &dyn Clock,
+        watch: &Watch,
+        manner: Manner,
+    ) -> bool {
+        if self.start(clock, manner) {
+            return true;
+        }
+        let patience = self.ops.iter().map(|op| op.member.pulse.patience(op.end - op.start)).max();
+        let patience = patience.filter(|&patience| patience < u64::MAX);
+        let due = patience.map(|nanos| self.since + Duration::from_nanos(nanos));
+        self.wait(clock, watch, manner, due).await
+    }
+
+    /// Waits for the rest. True if everything went well.
+    pub(crate) async fn go_on(&mut self, clock: &dyn Clock, watch: &Watch, manner: Manner) -> bool {
+        self.wait(clock, watch, manner, None).await;
+        self.ops.iter().all(|op| matches!(op.state, State::Ended(_, Ok(()))))
+    }
+
+    /// Waits no longer for what has not ended.
+    pub(crate) fn forsake(&mut self) {
+        for op in &mut self.ops {
+            if matches!(op.state, State::Sent(_)) {
+                let laggard = op.leave(self.since, Ok(()));
+                self.laggards.extend(laggard);
+            }
+        }
+    }
+
+    /// The slots whose operations have not ended.
+    pub(crate) fn pending(&self) -> SlotSet {
+        let pending = self.ops.iter().filter(|op| matches!(op.state, State::Sent(_)));
+        pending.map(|op| op.slot).collect()
+    }
+
+    /// True if a member has become slow since this was asked last.
+    pub(crate) fn take_slowed(&mut self) -> bool {
+        std::mem::take(&mut self.slowed)
+    }
+
+    /// What is not waited for any longer; its buffers stay with the members.
+    pub(crate) fn laggards(&mut self) -> &mut Vec<Laggard> {
+        &mut self.laggards
+    }
+
+    /// Sends everything. True if all was answered at once.
+    fn start(&mut self, clock: &dyn Clock, manner: Manner) -> bool {
         for op in &mut self.ops {
             op.send(manner);
         }
         let at_once = self.poll_ended();
         self.waited = Some(self.waited == Some(true) || !at_once);
-        if at_once {
-            return;
+        if !at_once {
+            self.since = clock.now();
         }
-        let since = clock.now();
-        let mut registered: Option<usize> = None;
+        at_once
+    }
+
+    /// Waits until each operation has ended or has missed its deadline, or until `due`: then false.
+    async fn wait(
+        &mut self,
+        clock: &dyn Clock,
+        watch: &Watch,
+        manner: Manner,
+        due: Option<Time>,
+    ) -> bool {
+        let Batch { ops, laggards, since, slowed, .. } = self;
+        let since = *since;
+        let mut waiting: Option<Waiting<'_>> = None;
         poll_fn(|cx| {
-            let overdue = registered.is_some_and(|number| watch.is_overdue(number));
-            let mut ended = true;
-            for op in &mut self.ops {
-                if let State::Sent(completion) = &mut op.state {
-                    match Pin::new(completion).poll(cx) {
-                        Poll::Ready(done) => op.end(done),
-                        Poll::Pending if overdue => op.give_up(manner.deadline),
-                        Poll::Pending => ended = false,
+            let overdue = waiting.as_ref().is_some_and(Waiting::is_overdue);
+            let late = waiting.as_ref().is_some_and(Waiting::is_late);
+            let (mut ended, mut now) = (true, None);
+            for op in ops.iter_mut() {
+                let State::Sent(completion) = &mut op.state else { continue };
+                match Pin::new(completion).poll(cx) {
+                    Poll::Ready(done) => {
+                        let now = *now.get_or_insert_with(|| clock.now());
+                        *slowed |= op.measure(now - since, manner.class);
+                        op.end(done);
+                    }
+                    Poll::Pending if overdue => {
+                        let error = op.overdue(manner.deadline);
+                        laggards.extend(op.leave(since, Err(error)));
+                        if broken(Broken::LateTrusted) && op.is_write {
+                            op.state = State::Ended(None, Ok(()));
+                        }
+                    }
+                    Poll::Pending => {
+                        if late {
+                            // The true time comes later, if ever: what is known counts now.
+                            let now = *now.get_or_insert_with(|| clock.now());
+                            *slowed |= op.measure(now - since, manner.class);
+                        }
+                        ended = false;
                     }
                 }
             }
-            if ended {
-                return Poll::Ready(());
+            if ended || late {
+                return Poll::Ready(ended);
             }
-            if registered.is_none() {
-                registered = Some(watch.begin(since, cx.waker().clone()));
+            if waiting.is_none() {
+                waiting = Some(watch.begin(since, due, cx.waker().clone()));
             }
             Poll::Pending
         })
-        .await;
-        if let Some(number) = registered {
-            watch.end(number);
-        }
+        .await
     }
 
     /// Whether members took their time, if they were asked anything.
@@ -257,26 +372,33 @@ impl MemberOp {
         };
         let counters = self.member.counters();
         counters.operations.add(1);
-        if work.is_write() {
+        self.is_write = work.is_write();
+        if broken(Broken::FlushCoversFlying) && self.is_write {
             self.member.unflushed.set(true);
+        }
+        if self.is_write {
             counters.written_bytes.add(self.end - self.start);
         } else {
             counters.read_bytes.add(self.end - self.start);
         }
         self.member.busy.set(self.member.busy.get() + 1);
         if self.is_flush {
-            self.member.flushing.set(self.member.flushing.get() + 1);
+            counters.flushes_begun.add(1);
         }
         let offset = match work {
             Work::Flush => 0,
-            _ => self.member.data_offset + self.start,
+            _ => self.base + self.start,
         };
         let op = Op { offset, work, fua: manner.fua, deadline: None, class: manner.class };
         self.state = State::Sent(self.member.disk.submit(op));
     }
 
     fn end(&mut self, done: Done) {
-        self.settle();
+        self.settle(done.result.is_ok());
+        if self.is_write && !broken(Broken::FlushCoversFlying) {
+            // Not when it was sent: a flush that was sent since does not cover it.
+            self.member.unflushed.set(true);
+        }
         if done.result.is_err() {
             let counters = self.member.counters();
             let counter =
@@ -287,18 +409,44 @@ impl MemberOp {
     }
 
     /// One operation less is under way.
-    fn settle(&self) {
+    fn settle(&self, ok: bool) {
         self.member.busy.set(self.member.busy.get() - 1);
         if self.is_flush {
-            self.member.flushing.set(self.member.flushing.get() - 1);
+            // In this order: who sees that it has ended sees that it failed.
+            let counters = self.member.counters();
+            counters.flushes_failed.add(u64::from(!ok));
+            counters.flushes_ended.add(1);
         }
     }
 
-    /// The answer is not waited for any longer; its buffers stay with the member.
-    fn give_up(&mut self, deadline: Duration) {
-        self.settle();
+    /// It was answered after so long, or not yet. True if its member has become slow by this.
+    fn measure(&self, took: Duration, class: Class) -> bool {
+        if class != Class::Foreground || self.is_flush {
+            return false;
+        }
+        let kind = if self.is_write { Kind::Write } else { Kind::Read };
+        self.member.pulse.add(kind, self.end - self.start, took)
+    }
+
+    /// Its deadline has passed.
+    fn overdue(&self, deadline: Duration) -> io::Error {
+        self.settle(false);
+        self.member.unflushed.set(true);
         self.member.counters().timeouts.add(1);
         let what = format!("{}: no answer within {} s", self.member.name, deadline.as_secs_f32());
-        self.state = State::Ended(None, Err(io::Error::new(ErrorKind::Timeout, what)));
+        io::Error::new(ErrorKind::Timeout, what)
+    }
+
+    /// The answer is not waited for any longer; its buffers stay with the member.
+    fn leave(&mut self, since: Time, result: io::Result<()>) -> Option<Laggard> {
+        let missed = result.is_err();
+        match std::mem::replace(&mut self.state, State::Ended(None, result)) {
+            State::Sent(answer) => {
+                let (member, bytes) = (Rc::clone(&self.member), self.end - self.start);
+                let (writes, probe) = (self.is_write, false);
+                Some(Laggard { member, answer, since, bytes, writes, missed, probe })
+            }
+            _ => None,
+        }
     }
 }

@@ -17,6 +17,8 @@ pub struct Bounds {
     /// Such a write goes to the members after so long, if nothing sends it there before: long
     /// enough for a slow sequential writer to fill a stripe, short enough that little is at risk.
     pub cache_linger: Duration,
+    /// The most that one shard uses of each member for its intent log.
+    pub log_bytes: u64,
     /// The most that is read ahead of one sequential reader; 0: nothing. Two stripes of five
     /// members with chunks of 512 KiB.
     pub ahead_bytes: u64,
@@ -32,6 +34,12 @@ pub struct Bounds {
     pub member_op_bytes: u64,
     /// A member that does not answer for so long is lost.
     pub deadline: Duration,
+    /// A read is not done again from the other members sooner than so, however fast they are.
+    pub hedge_floor: Duration,
+    /// Of a hundred reads so many may be done again because a member is late; 0: none.
+    pub hedge_percent: u32,
+    /// So many may be at once before that, and so many that were left behind may be under way.
+    pub hedges: u32,
     /// A region without writes for so long is marked clean again: md's `daemon_sleep`.
     pub region_linger: Duration,
     /// An array without writes for so long is marked clean: md's `safe_mode_delay`.
@@ -53,12 +61,16 @@ impl Default for Bounds {
             scratch_bytes: 32 << 20,
             cache_bytes: 64 << 20,
             cache_linger: Duration::from_secs(1),
+            log_bytes: 64 << 20,
             ahead_bytes: 4 << 20,
             ahead_streams: 8,
             stream_patience: Duration::from_micros(20),
             keep_bytes: 16 << 20,
             member_op_bytes: 1 << 20,
             deadline: Duration::from_secs(30),
+            hedge_floor: Duration::from_millis(2),
+            hedge_percent: 5,
+            hedges: 64,
             region_linger: Duration::from_secs(5),
             clean_delay: Duration::from_millis(200),
             job_units: 4,

@@ -4,6 +4,8 @@ use layout::plan::Erasure;
 use layout::{Slot, StripeMap, StripeRole};
 use parity::Kernel;
 
+use crate::broken::{Broken, broken};
+
 /// Terms that fit on the stack; wider arrays pay for a list.
 const INLINE: usize = 16;
 
@@ -62,7 +64,9 @@ pub(crate) fn encode<'a>(
         let p = p.as_deref_mut().map(|p| &mut p[part.clone()]);
         let q = q.as_deref_mut().map(|q| &mut q[part]);
         let part = |index| &source(index, at)[..run];
-        let term = |index| (map.exponent(index), part(index));
+        let wrong = |index: usize| index == 1 && broken(Broken::WrongCoefficient);
+        let exponent = |index| map.exponent(if wrong(index) { 0 } else { index });
+        let term = |index| (exponent(index), part(index));
         match (p, q) {
             (Some(p), None) => sources((0..count).map(part), |all| kernel.xor(all, p)),
             (None, Some(q)) => terms((0..count).map(term), |all| kernel.q(all, q)),

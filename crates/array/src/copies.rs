@@ -2,19 +2,20 @@
 //!
 //! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be
 //! read, and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go
-//! to the first readable copy, so that what was read once stays so.
-
-use std::rc::Rc;
+//! to the first readable copy; after a crash the others are made like it before anybody is
+//! answered, so that what was read once stays so, whoever is lost next.
 
 use io::Buf;
-use layout::{Family, Place, Places};
+use layout::{Family, Place, Places, SlotSet};
 
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
-use crate::member::Member;
+use crate::hedge::Attempt;
 use crate::read::Target;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
+use crate::upkeep::{Report, Task, Upkeep};
 use crate::view::{Mode, View};
 use crate::write::Fresh;
 
@@ -55,7 +56,10 @@ impl Shard {
             if !places.copies().any(|place| view.member(place.slot).is_some()) {
                 return Err(self.copies_lost(at, &places));
             }
-            for place in places.copies() {
+            let misses = |place: &Place| {
+                broken(Broken::RebuildMissesWrites) && !view.in_sync.contains(place.slot)
+            };
+            for place in places.copies().filter(|place| !misses(place)) {
                 for (begin, bytes) in fresh.share(at, part) {
                     let at = place.member_offset + begin;
                     work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
@@ -72,25 +76,60 @@ impl Shard {
         Error::new(ErrorKind::DataLost, what).in_slot(places.copy(0).slot).at(at)
     }
 
-    /// The place to read a stretch from, and its member.
-    fn choose_copy<'v>(
+    /// The place to read a stretch from, in none of the slots `shunned`: a slow member's only if
+    /// there is no other. Where copies may disagree it is the first one's or nobody's.
+    fn choose_copy(
         &self,
-        view: &'v View,
-        at: u64,
-        part: u64,
+        view: &View,
+        (at, part): (u64, u64),
         places: &Places,
-    ) -> Option<(Place, &'v Rc<Member>)> {
+        shunned: SlotSet,
+    ) -> Option<Place> {
         let readable = |place: Place| {
             let ok = view.is_readable(place.slot, at + part, place.member_offset, part);
-            ok.then(|| view.member(place.slot)).flatten()
+            ok.then(|| view.member(place.slot)).flatten().map(|member| &**member)
         };
-        let place = if places.count() == 1 || self.is_unsynced(at, part) {
-            places.copies().find(|&place| readable(place).is_some())
-        } else {
-            let member = |place: Place| readable(place).map(|member| &**member);
-            self.balancer.choose(at, part, places, member)
-        }?;
-        view.member(place.slot).map(|member| (place, member))
+        let wanted = |place: Place| readable(place).filter(|_| !shunned.contains(place.slot));
+        let dirty = self.is_unsynced(at, part) && !broken(Broken::DirtyReadsBalanced);
+        if places.count() == 1 || dirty {
+            let leader = places.copies().find(|&place| readable(place).is_some());
+            return leader.filter(|place| !shunned.contains(place.slot));
+        }
+        if !self.hedges.slow.get() {
+            return self.balancer.choose(at, part, places, wanted);
+        }
+        let quick = |place: Place| wanted(place).filter(|member| !member.pulse.is_slow());
+        let place = self.balancer.choose(at, part, places, quick);
+        for copy in places.copies() {
+            if wanted(copy).is_some_and(|member| member.pulse.is_slow()) {
+                self.probe(view, copy.slot, copy.member_offset, part);
+            }
+        }
+        place.or_else(|| self.balancer.choose(at, part, places, wanted))
+    }
+
+    /// True if a crash may have left copies of this range different, and they can be made alike.
+    pub(crate) fn must_settle_copies(&self, (offset, len): (u64, u64)) -> bool {
+        self.setup.doubt
+            && self.setup.geometry.family() == Family::Mirror
+            && self.is_unsynced(offset, len)
+            && self.view().mode == Mode::ReadWrite
+    }
+
+    /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is
+    /// lost next, it is read the same.
+    pub(crate) async fn settle_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+    ) {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        let manner = Manner { fua: true, ..manner };
+        let mut resync = Upkeep { task: Task::Resync, report: Report::default() };
+        // What cannot be read, or not be made alike, is found out by the read that follows.
+        let _ = self.upkeep(work, manner, (offset, len), &mut resync).await;
     }
 
     /// Reads one copy of each stretch; where that fails, any other.
@@ -101,37 +140,30 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        {
-            let inside = self.gate.enter().await;
-            let view = self.view();
-            if self.read_chosen(work, manner, &view, (offset, len), bufs).await {
-                return Ok(());
-            }
-            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-            if !work.failures.is_empty() {
-                self.lose(&inside, &view, &mut work.failures).await?;
-            }
+        if self.read_promptly(work, manner, (offset, len), bufs).await? {
+            return Ok(());
         }
         self.read_any_copy(work, manner, (offset, len), bufs).await
     }
 
-    /// Reads the copy of each stretch that it is best to read. False if a read failed, or there is
-    /// none somewhere.
+    /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than
+    /// these, however long that takes.
     pub(crate) async fn read_chosen(
         &self,
         work: &mut Scratch,
         manner: Manner,
         view: &View,
-        (offset, len): (u64, u64),
+        ((offset, len), shunned): ((u64, u64), Option<SlotSet>),
         bufs: &mut Vec<Buf>,
-    ) -> bool {
+    ) -> Attempt {
         work.chosen.clear();
         for (at, part, places) in self.stretches(offset, len) {
-            let place = self.choose_copy(view, at, part, &places).map(|(place, _)| place);
+            let place =
+                self.choose_copy(view, (at, part), &places, shunned.unwrap_or(SlotSet::EMPTY));
             work.chosen.extend(place);
         }
         if work.chosen.len() < self.stretches(offset, len).count() {
-            return false;
+            return Attempt::Failed;
         }
         let (batch, chosen) = (&mut work.batch, &work.chosen);
         let lens = self.stretches(offset, len).map(|(_, part, _)| part);
@@ -141,8 +173,12 @@ impl Shard {
             let at = place.member_offset + begin;
             batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
         });
-        self.run(&mut work.batch, manner).await;
-        self.gather(work, bufs, len)
+        if shunned.is_some() {
+            self.run(&mut work.batch, manner).await;
+        } else if !self.run_until_late(work, view, manner).await {
+            return Attempt::Late;
+        }
+        if self.gather(work, bufs, len) { Attempt::Whole } else { Attempt::Failed }
     }
 
     /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites

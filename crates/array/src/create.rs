@@ -22,7 +22,8 @@ use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, Magic, Name, Role, SECTOR, Superblock, Timestamp, Uuid,
     Version,
 };
-use layout::private::{HEADERS_BYTES, Tag};
+use layout::private::bad::BadList;
+use layout::private::{Consistency, HEADERS_BYTES, Tag};
 use layout::{Family, Layout, Level};
 
 use crate::assemble::Candidate;
@@ -30,6 +31,7 @@ use crate::assemble::sighting;
 use crate::bitmap::{Bits, Pages};
 use crate::bounds::Bounds;
 use crate::error::{Error, Result};
+use crate::ledger::private::{Private, Zones};
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::{Record, copy_pages};
 use crate::ledger::{Facts, Format};
@@ -72,6 +74,8 @@ pub struct NewArray {
     pub zeroed: bool,
     /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
     pub size_bytes: Option<u64>,
+    /// How it stands against the write hole, at levels with parity; `None` for the intent log.
+    pub consistency: Option<Consistency>,
     /// What lies on the disks may be lost.
     pub overwrite: bool,
     /// A disk that does not answer for so long has failed.
@@ -90,6 +94,7 @@ impl NewArray {
             spares: 0,
             zeroed: false,
             size_bytes: None,
+            consistency: None,
             overwrite: false,
             deadline: Bounds::default().deadline,
         }
@@ -113,9 +118,10 @@ pub async fn create(
     let reach = Reach::within(Rc::clone(clock), new.deadline);
     let old = look_first(&reach, new, &members).await?;
     let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
+    let private = private(new, &plan, random);
 
     let work = records.iter().zip(&old).map(|(record, old)| async {
-        write_structures(&reach, record, old, bits.as_ref())
+        write_structures(&reach, record, old, bits.as_ref(), &private)
             .await
             .map_err(|why| failed(record, why))
     });
@@ -130,7 +136,8 @@ pub async fn create(
     }
     let superblock = &records[0].superblock;
     let header = bits.as_ref().map(Bits::header);
-    Ok(Facts::of(superblock, Format::of(superblock), &plan.geometry, header))
+    let format = Format::of(superblock);
+    Ok(Facts::of(superblock, format, &plan.geometry, header, private.consistency))
 }
 
 fn failed(record: &Record, why: io::Error) -> Error {
@@ -175,6 +182,28 @@ async fn look_first(
     )))
 }
 
+/// What the headers of the private areas say. Only parity needs one.
+fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
+    let parity = plan.geometry.family() == Family::Parity;
+    let usual = match (parity, plan.bitmap_chunk) {
+        (true, _) => Consistency::Intent,
+        (false, Some(_)) => Consistency::Bitmap,
+        (false, None) => Consistency::Resync,
+    };
+    let mut history_id = [0; 16];
+    random(&mut history_id);
+    let consistency = new.consistency.filter(|_| parity).unwrap_or(usual);
+    Private {
+        consistency,
+        next_consistency: consistency,
+        history_id: Uuid(history_id),
+        kept: parity,
+        log: Zones::default(),
+        next_log: Zones::default(),
+        doubt: false,
+    }
+}
+
 /// Everything that will be written, for each member.
 fn draw_up(
     new: &NewArray,
@@ -211,6 +240,8 @@ fn draw_up(
             bad: BadBlocks::default(),
             bad_changed: false,
             behind: Pages::NONE,
+            session: 0,
+            next_session: 0,
         }
     });
     Ok((records.collect(), bits))
@@ -273,6 +304,7 @@ async fn write_structures(
     record: &Record,
     old: &[layout::md::Signature],
     bits: Option<&Bits>,
+    private: &Private,
 ) -> io::Result<()> {
     wipe(reach, &*record.disk, old).await?;
     if let Some(bits) = bits {
@@ -280,6 +312,14 @@ async fn write_structures(
     }
     record.write_bad_blocks(reach).await?;
     zero_private(reach, &*record.disk, &record.map).await?;
+    if private.kept {
+        let slot = match record.superblock.own_role() {
+            Role::Slot(slot) => Some(slot),
+            _ => None,
+        };
+        let none = BadList::default();
+        record.write_header(reach, private, &record.superblock, slot, none).await?;
+    }
     reach.flush(&*record.disk).await
 }
 

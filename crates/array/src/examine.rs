@@ -12,7 +12,6 @@ use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, FoundBadBlocks, ParseError, RawSuperblock, Signature,
     Superblock,
 };
-use layout::private::{self, HEADERS_BYTES, PrivateHeader};
 
 use crate::assemble::shape;
 use crate::assemble::sighting;
@@ -21,6 +20,10 @@ use crate::bounds::Bounds;
 use crate::error::{Error, Result};
 use crate::ledger::Format;
 use crate::ledger::reach::Reach;
+
+mod private;
+
+pub use private::{FoundLog, FoundPrivate, NoHeader};
 
 /// Everything that was found on a disk.
 #[derive(Clone, Debug)]
@@ -52,8 +55,8 @@ pub struct FoundSuperblock {
     pub bitmap: Option<FoundBitmap>,
     /// The bad-block list, if it is not empty.
     pub bad_blocks: Option<std::result::Result<FoundBadBlocks, String>>,
-    /// The header of the private area that belongs to this superblock.
-    pub private: Option<PrivateHeader>,
+    /// Parapet's private area, if there is room for one.
+    pub private: Option<FoundPrivate>,
 }
 
 /// A bitmap that was found.
@@ -117,8 +120,7 @@ async fn look_closer(
         found.bitmap = read_bitmap(reach, disk, superblock, map).await?;
         found.bad_blocks = read_bad_blocks(reach, disk, superblock, map).await?;
         if let Some(area) = map.private.clone().filter(|_| format != Format::Md090) {
-            let copies = reach.read(disk, area.start..area.start + HEADERS_BYTES).await?;
-            found.private = private::valid(&copies, superblock, &area, parity::crc32c);
+            found.private = Some(private::look(reach, disk, superblock, &area).await?);
         }
     }
     found.map = Some(map);

@@ -22,6 +22,7 @@ use parity::Kernel;
 
 use crate::bounds::Bounds;
 use crate::durable::CacheMode;
+use crate::log::LogSetup;
 use crate::marks::Intent;
 use crate::member::{Introduction, Member, MemberId};
 use crate::message::{Message, ToKeeper};
@@ -45,6 +46,11 @@ pub struct Blueprint {
     pub(crate) check_reads: bool,
     pub(crate) parity: bool,
     pub(crate) doubt: bool,
+    pub(crate) log: Option<LogSetup>,
+    /// Array ranges that are lost, though no member's block is bad.
+    pub(crate) bad: RangeSet,
+    /// Rows are to be made right first.
+    pub(crate) settling: bool,
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
     pub(crate) members: Vec<Introduction>,
@@ -71,6 +77,7 @@ impl Blueprint {
             check_reads: self.check_reads,
             parity: self.parity,
             doubt: self.doubt,
+            settling: self.settling,
         }
     }
 }

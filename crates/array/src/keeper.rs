@@ -30,15 +30,16 @@ use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
 use crate::bounds::Bounds;
-use crate::create::FIRST_EVENT;
+use crate::broken::{Broken, broken};
 use crate::decisions::{Decisions, Undecided};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::{Decision, Ledger};
+use crate::log::solve::Cut;
 use crate::member::{Introduction, MemberId};
 use crate::message::{ToKeeper, ToShard};
 use crate::ranges::RangeSet;
 use crate::shard::Shard;
-use crate::status::{Event, EventKind, EventLog};
+use crate::status::{Event, EventKind, EventLog, Replay};
 use crate::unit::Load;
 use crate::view::{Configuration, Mode};
 
@@ -46,6 +47,7 @@ mod changes;
 mod jobs;
 mod marks;
 mod pace;
+mod settle;
 
 pub(crate) use jobs::{Job, describe};
 pub use jobs::{JobKind, ScrubResult};
@@ -77,15 +79,24 @@ pub(crate) struct Keeper {
     unsynced: RefCell<RangeSet>,
     /// A crash may have cut writes there.
     doubt: bool,
+    /// The intent log has told of all that a crash may have cut.
+    settled: bool,
     /// No write is under way: what the superblocks say.
     clean: Cell<bool>,
-    /// The superblocks are those of create: they say that nothing was ever written.
-    pristine: Cell<bool>,
+    /// Nothing was recorded since the start: the superblocks may say that nothing was ever written,
+    /// may count members in that are not here, and do not go with what is logged now.
+    unrecorded: Cell<bool>,
+    /// What was made right from the intent log.
+    pub(crate) replay: Cell<Option<Replay>>,
+    /// Rows to be made right before anything else.
+    cuts: RefCell<Vec<Cut>>,
     /// Read errors of each member, and since when they are counted.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     /// What arrived and was not acted upon.
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     marking: RefCell<VecDeque<marks::Asked>>,
+    /// Regions whose bits may be cleared.
+    clearing: RefCell<Vec<u64>>,
     /// Who holds a region's mark.
     holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
     awake: RefCell<BTreeSet<usize>>,
@@ -146,12 +157,14 @@ pub(crate) struct Start {
     pub(crate) known: BTreeMap<MemberId, Introduction>,
     pub(crate) unsynced: RangeSet,
     pub(crate) doubt: bool,
+    pub(crate) settled: bool,
     pub(crate) clean: bool,
+    pub(crate) cuts: Vec<Cut>,
 }
 
 impl Keeper {
     pub(crate) fn new(start: Start) -> Rc<Keeper> {
-        let pristine = start.ledger.events() == FIRST_EVENT;
+        let settling = !start.cuts.is_empty();
         Rc::new(Keeper {
             geometry: start.geometry,
             ledger: start.ledger,
@@ -167,11 +180,15 @@ impl Keeper {
             known: RefCell::new(start.known),
             unsynced: RefCell::new(start.unsynced),
             doubt: start.doubt,
+            settled: start.settled,
             clean: Cell::new(start.clean),
-            pristine: Cell::new(pristine),
+            unrecorded: Cell::new(true),
+            replay: Cell::new(None),
+            cuts: RefCell::new(start.cuts),
             read_errors: RefCell::default(),
             lost: RefCell::default(),
             marking: RefCell::default(),
+            clearing: RefCell::default(),
             holders: RefCell::default(),
             awake: RefCell::default(),
             still: Cell::new(0),
@@ -180,9 +197,10 @@ impl Keeper {
             commands: RefCell::default(),
             answers: Completions::new(),
             seatings: Cell::new(0),
-            changing: Cell::new(false),
+            changing: Cell::new(settling),
             overtaken: Cell::new(false),
-            deciding: Cell::new(false),
+            // A record would begin a new session of the log before the old one is settled.
+            deciding: Cell::new(settling && !broken(Broken::RecordBeforeSettled)),
             decided: Signal::new(),
             job: RefCell::default(),
             partial: RefCell::default(),
@@ -195,9 +213,17 @@ impl Keeper {
     /// Starts the keeper's tasks.
     pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet) {
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_changes().await });
+        tasks.spawn(async move {
+            let cuts = keeper.cuts.take();
+            if !cuts.is_empty() {
+                keeper.settle(cuts).await;
+            }
+            keeper.mind_changes().await;
+        });
         let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_marks().await });
+        let keeper = Rc::clone(self);
+        tasks.spawn(async move { keeper.mind_clearing().await });
         let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_jobs().await });
     }
@@ -222,8 +248,16 @@ impl Keeper {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
             }
             ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
+            ToKeeper::Mended { shard, ticket, offset, len } => {
+                self.ledger.set_bad(offset..offset + len, false);
+                self.marking.borrow_mut().push_back(marks::Asked::Record { shard, ticket });
+            }
             ToKeeper::Good { member, start, len } => {
                 self.ledger.clear_bad_block(member, start..start + len);
+            }
+            ToKeeper::Pace { member, slow, text } => {
+                let kind = if slow { EventKind::Slow } else { EventKind::SlowOver };
+                self.note(kind, Some(member), text);
             }
             ToKeeper::Refused { text } => self.note(EventKind::ClientError, None, text),
             ToKeeper::Repaired { member, offset, bytes } => {
@@ -288,8 +322,15 @@ impl Keeper {
 
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
-        let (computed, synced) = (self.parity, self.unsynced.borrow().is_empty());
-        self.geometry.family() != Family::Parity || (computed && synced)
+        // What is only compared after the log was replayed is right.
+        let synced = self.settled || self.unsynced.borrow().is_empty();
+        self.geometry.family() != Family::Parity || (self.parity && synced)
+    }
+
+    /// What is not in sync is only compared: the intent log has told of all that was cut.
+    pub(crate) fn is_verifying(&self) -> bool {
+        let parity = self.geometry.family() == Family::Parity && self.parity;
+        parity && self.settled && !self.unsynced.borrow().is_empty()
     }
 
     /// Parity is computed, if the level has any.
@@ -318,6 +359,15 @@ impl Keeper {
     /// Bytes that are acknowledged and not on the members, on all threads.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.loads.iter().map(|load| load.cached_bytes.get()).sum()
+    }
+
+    /// Writes to a disk of this name, or to this member, that missed their deadline and may still
+    /// land.
+    pub(crate) fn late_writes(&self, name: &str, id: Option<MemberId>) -> u64 {
+        let known = self.known.borrow();
+        let those = known.values().filter(|known| known.name == name || Some(known.id) == id);
+        let data = those.flat_map(|known| known.counters.iter()).map(|c| c.late_writes.get());
+        data.sum::<u64>() + self.ledger.late_writes(name) as u64
     }
 
     /// Remembers a new member.
@@ -352,6 +402,8 @@ impl Keeper {
     /// What is to be durable if this is the configuration. Below the first range that is not synced
     /// everything is; above it, the bitmap knows.
     fn decision(&self, configuration: Configuration) -> Decision {
+        // What is compared after the log was replayed was right before: nothing is in doubt.
+        self.ledger.set_doubt(!self.settled && !self.unsynced.borrow().is_empty());
         let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);
         Decision { configuration, clean: self.clean.get(), resync_from }
     }

@@ -9,14 +9,16 @@
 //! ```text
 //!   events + 1
 //!   bitmap header, pages that are behind, bad-block log    each seated member, side by side
+//!   header of the private area                             each seated member
 //!   flush                                                  each seated member
 //!   superblock, FUA                                        each seated member and each spare
 //! ```
 //!
-//! Everything that a superblock says about a member is durable before the superblock is. A member
-//! that fails on the way gets no superblock; the others do, and the keeper is told. Whoever reads
-//! the members after a crash in the middle finds some superblocks one event ahead of the others:
-//! the freshest one's role table decides who counts (`assemble/history.rs`).
+//! Everything that any superblock says about a member is durable before the first superblock is. If
+//! a member fails before that, no superblock is written and the keeper is told: one that called the
+//! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
+//! superblock cannot be written is one event behind the others, as those are after a crash in the
+//! middle: the freshest one's role table decides who counts (`assemble/history.rs`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
 //! two commits with the same event count can be told apart.
@@ -34,19 +36,23 @@ use layout::md::superblock::CLEAN;
 use layout::md::{
     BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
 };
-use layout::private::Tag;
+use layout::private::{Consistency, Tag};
 use layout::{Family, Geometry, Layout};
 
 use crate::bitmap::{Bits, Pages};
+use crate::broken::{Broken, broken};
+use crate::ledger::private::Private;
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::Record;
 use crate::ledger::turn::Turn;
 use crate::member::MemberId;
+use crate::ranges::RangeSet;
 use crate::sync;
 use crate::view::Configuration;
 
 mod join;
 mod marks;
+pub(crate) mod private;
 pub(crate) mod reach;
 pub(crate) mod record;
 mod turn;
@@ -112,6 +118,8 @@ pub struct Facts {
     pub format: Format,
     /// When it was created: seconds since 1970, UTC.
     pub created_s: u64,
+    /// How it stands against the write hole: of use at the levels with parity.
+    pub consistency: Consistency,
 }
 
 impl Facts {
@@ -121,6 +129,7 @@ impl Facts {
         format: Format,
         geometry: &Geometry,
         bitmap: Option<&Bitmap>,
+        consistency: Consistency,
     ) -> Facts {
         Facts {
             uuid: superblock.set_uuid,
@@ -132,6 +141,7 @@ impl Facts {
             mark_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
             format,
             created_s: superblock.ctime.seconds(),
+            consistency,
         }
     }
 }
@@ -160,6 +170,7 @@ pub(crate) struct Ledger {
     /// One write of bitmap pages at a time.
     marking: Turn,
     events: Cell<u64>,
+    private: Cell<Private>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
     sealed: Option<String>,
 }
@@ -172,6 +183,8 @@ struct State {
     bits: Option<Bits>,
     /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
     doomed: BTreeSet<u64>,
+    /// Array ranges that are lost though no member's block is bad.
+    bad: RangeSet,
 }
 
 impl State {
@@ -189,6 +202,8 @@ pub(crate) struct Opened {
     pub(crate) roles: Vec<Role>,
     pub(crate) bits: Option<Bits>,
     pub(crate) events: u64,
+    pub(crate) private: Private,
+    pub(crate) bad: RangeSet,
     /// Why nothing may be written to the members, if so.
     pub(crate) sealed: Option<String>,
 }
@@ -200,17 +215,18 @@ impl Ledger {
         random: Random,
         reach: Reach,
     ) -> Ledger {
-        let Opened { facts, geometry, records, roles, bits, events, sealed } = opened;
+        let Opened { facts, geometry, records, roles, bits, events, private, bad, sealed } = opened;
         Ledger {
             facts,
             geometry,
-            state: RefCell::new(State { records, roles, bits, doomed: BTreeSet::new() }),
+            state: RefCell::new(State { records, roles, bits, doomed: BTreeSet::new(), bad }),
             clock,
             random,
             reach,
             committing: Turn::default(),
             marking: Turn::default(),
             events: Cell::new(events),
+            private: Cell::new(private),
             sealed,
         }
     }
@@ -234,7 +250,7 @@ impl Ledger {
     /// started read-only it holds until the array is stopped, and leaves no trace.
     ///
     /// # Errors
-    /// The members that could not be written. The others were.
+    /// The members that could not be written. If it was their superblocks, the others have theirs.
     pub(crate) async fn commit(&self, decision: &Decision) -> Result<(), Failures> {
         if self.sealed.is_some() {
             return Ok(());
@@ -246,14 +262,25 @@ impl Ledger {
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
         let mut failures = self.strangers(&seated);
         failures.extend(self.prepare(&seated, events).await);
+        let utime = self.stamp();
+        let alive = self.records(&seated, &failures);
+        let (early, late): (Vec<_>, Vec<_>) =
+            alive.into_iter().partition(|_| !broken(Broken::HeaderAfterSuperblock));
+        failures.extend(self.write_headers(early, configuration, events, utime).await);
+        let alive =
+            self.records(&seated, &failures).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        if !broken(Broken::CommitUnflushed) {
+            failures.extend(self.flush(&alive).await);
+        }
 
-        let flushes = self.records(&seated, &failures).into_iter();
-        let flushes = flushes.map(|(id, record)| async move {
-            self.reach.flush(&*record.disk).await.map_err(|why| (id, why)).err()
-        });
-        failures.extend(all(flushes).await.into_iter().flatten());
+        if !failures.is_empty() && !broken(Broken::CommitWithoutFailed) {
+            // Nobody has seen this number: the next attempt has it again, and the headers that go
+            // with the superblocks of now stay where they are.
+            self.events.set(events - 1);
+            return Err(failures);
+        }
 
-        let superblocks = self.draw_up(decision, events);
+        let superblocks = self.draw_up(decision, events, utime);
         let mut everyone = seated;
         everyone.extend(&configuration.spares);
         let writes = self.records(&everyone, &failures).into_iter();
@@ -265,8 +292,28 @@ impl Ledger {
             }
         });
         failures.extend(all(writes).await.into_iter().flatten());
+        failures.extend(self.write_headers(late, configuration, events, utime).await);
         self.adopt(superblocks, &failures);
         if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Flushes members.
+    pub(crate) async fn flush(&self, members: &[MemberId]) -> Failures {
+        let flushes = self.records(members, &Failures::new()).into_iter();
+        let flushes = flushes.map(|(id, record)| async move {
+            self.reach.flush(&*record.disk).await.map_err(|why| (id, why)).err()
+        });
+        all(flushes).await.into_iter().flatten().collect()
+    }
+
+    /// The record of a member.
+    pub(crate) fn record(&self, id: MemberId) -> Option<Record> {
+        self.state.borrow().records.get(&id).cloned()
+    }
+
+    /// The means to read and write members.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// Seated members that were expelled: nothing can be made durable on them.
@@ -314,10 +361,14 @@ impl Ledger {
     }
 
     /// The superblock of each member, as the decision wants it.
-    fn draw_up(&self, decision: &Decision, events: u64) -> BTreeMap<MemberId, Superblock> {
+    fn draw_up(
+        &self,
+        decision: &Decision,
+        events: u64,
+        utime: Timestamp,
+    ) -> BTreeMap<MemberId, Superblock> {
         let configuration = &decision.configuration;
         let roles = self.role_table(configuration);
-        let utime = self.stamp();
         let resync_offset = self.resync_offset(decision);
         let state = self.state.borrow();
         let draw = |(&id, record): (&MemberId, &Record)| {
@@ -413,6 +464,12 @@ impl Ledger {
                 record.superblock = Superblock { corrected_reads, ..superblock };
             }
         }
+    }
+
+    /// Superblocks and bitmap pages written to a member of this name that it has not answered in
+    /// time, and that may still land.
+    pub(crate) fn late_writes(&self, name: &str) -> usize {
+        self.reach.late(name)
     }
 
     /// How many bytes of a member's data are on its bad-block log.

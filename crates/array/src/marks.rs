@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use io::{Completion, Time};
 
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
@@ -69,7 +70,8 @@ impl Marks {
         if granted {
             return Ok(());
         }
-        if !self.intent.acquire(regions.clone()).await {
+        let acquired = self.intent.acquire(regions.clone());
+        if !broken(Broken::BitAfterData) && !acquired.await {
             self.exit(regions, Time(0));
             return Err(Error::new(ErrorKind::ReadOnly, "the write intent could not be recorded"));
         }
@@ -117,7 +119,8 @@ impl Marks {
 
     /// Tells the keeper if nothing was written for `delay`.
     pub(crate) fn settle(&self, now: Time, delay: Duration) {
-        if self.awake.get() && self.writers.get() == 0 && now - self.last_write.get() >= delay {
+        let rests = self.writers.get() == 0 || broken(Broken::CleanWhileWriting);
+        if self.awake.get() && rests && now - self.last_write.get() >= delay {
             self.awake.set(false);
             self.intent.quiet();
         }

@@ -4,9 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use io::{Disk, Limits};
 
+use crate::broken::{Broken, broken};
+use crate::log::LogPlace;
+use crate::pulse::{Latency, Pulse};
 use crate::ranges::RangeSet;
 
 /// Names a member for as long as the array runs: md's `dev_number`.
@@ -20,8 +24,8 @@ pub(crate) struct Count(AtomicU64);
 impl Count {
     /// Adds, on the thread that counts.
     pub(crate) fn add(&self, by: u64) {
-        // One thread writes: no need to lock the bus.
-        self.0.store(self.0.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        // One thread writes: no need to lock the bus. Who sees this sees what was counted before.
+        self.0.store(self.0.load(Ordering::Relaxed) + by, Ordering::Release);
     }
 
     /// Takes away, on the thread that counts.
@@ -35,7 +39,7 @@ impl Count {
     }
 
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -59,6 +63,38 @@ pub(crate) struct Counters {
     pub(crate) timeouts: Count,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: Count,
+    /// Writes that missed their deadline and may still land.
+    pub(crate) late_writes: Count,
+    /// Flushes begun, ended, and failed: see `keeper/marks.rs`.
+    pub(crate) flushes_begun: Count,
+    pub(crate) flushes_ended: Count,
+    pub(crate) flushes_failed: Count,
+    /// 1 while it takes far longer than its peers.
+    pub(crate) slow: Count,
+    /// How long reads and writes take, in nanoseconds: median and slowest hundredth; 0 while too
+    /// little is known.
+    pub(crate) latency: [Count; 4],
+}
+
+impl Counters {
+    /// How long reads and writes take.
+    pub(crate) fn latency(&self) -> [Option<Latency>; 2] {
+        let span = |count: &Count| Duration::from_nanos(count.get());
+        let [read_p50, read_p99, write_p50, write_p99] = &self.latency;
+        [(read_p50, read_p99), (write_p50, write_p99)].map(|(p50, p99)| {
+            let known = p50.get() > 0;
+            known.then(|| Latency { p50: span(p50), p99: span(p99) })
+        })
+    }
+
+    /// Says how long they take.
+    pub(crate) fn set_latency(&self, latency: [Option<Latency>; 2]) {
+        for (counts, latency) in self.latency.chunks(2).zip(latency) {
+            let Some(Latency { p50, p99 }) = latency else { continue };
+            counts[0].set(p50.as_nanos() as u64);
+            counts[1].set(p99.as_nanos() as u64);
+        }
+    }
 }
 
 /// What every shard must know of a member besides its disk: plain data that may cross threads.
@@ -72,6 +108,8 @@ pub struct Introduction {
     pub data_offset: u64,
     /// Bytes of its data that are on the bad-block list.
     pub bad: RangeSet,
+    /// Where its intent log lies, if the array has one.
+    pub log: Option<LogPlace>,
     /// One for each shard.
     pub(crate) counters: Arc<[Counters]>,
 }
@@ -85,7 +123,12 @@ impl Introduction {
         shards: usize,
     ) -> Introduction {
         let counters = (0..shards).map(|_| Counters::default()).collect();
-        Introduction { id, name: name.into(), data_offset, bad, counters }
+        Introduction { id, name: name.into(), data_offset, bad, log: None, counters }
+    }
+
+    /// The same member, with an intent log.
+    pub(crate) fn with_log(self, log: Option<LogPlace>) -> Introduction {
+        Introduction { log, ..self }
     }
 }
 
@@ -100,16 +143,20 @@ pub(crate) struct Member {
     pub(crate) limits: Limits,
     counters: Arc<[Counters]>,
     shard: usize,
-    /// Written since the last flush began.
+    /// A write has ended since the last flush began.
     pub(crate) unflushed: Cell<bool>,
-    /// Flushes under way: what they cover is not durable yet.
-    pub(crate) flushing: Cell<u32>,
     /// Member offsets that cannot be read: md's bad-block list.
     pub(crate) bad: RefCell<RangeSet>,
     /// Operations under way, for balancing reads.
     pub(crate) busy: Cell<u32>,
     /// Where the last read ended, for balancing reads.
     pub(crate) head: Cell<u64>,
+    /// Where its intent log lies, if the array has one.
+    pub(crate) log: Option<LogPlace>,
+    /// The last batch that was logged on it; 0: none.
+    pub(crate) logged: Cell<u64>,
+    /// How long it takes to answer.
+    pub(crate) pulse: Pulse,
 }
 
 impl Member {
@@ -125,10 +172,12 @@ impl Member {
             counters: Arc::clone(&known.counters),
             shard,
             unflushed: Cell::new(false),
-            flushing: Cell::new(0),
             bad: RefCell::new(known.bad.clone()),
             busy: Cell::new(0),
             head: Cell::new(0),
+            log: known.log,
+            logged: Cell::new(0),
+            pulse: Pulse::default(),
         }
     }
 
@@ -145,7 +194,9 @@ impl Member {
     /// True if these bytes are not on the bad-block list.
     pub(crate) fn is_good(&self, member_offset: u64, len: u64) -> bool {
         let bad = self.bad.borrow();
-        bad.is_empty() || !bad.overlaps(member_offset..member_offset + len)
+        bad.is_empty()
+            || broken(Broken::BadBlocksRead)
+            || !bad.overlaps(member_offset..member_offset + len)
     }
 
     /// Which of these bytes are on the bad-block list, counted from `member_offset`.

@@ -46,6 +46,27 @@ pub enum ToShard {
         /// Array offset.
         below: u64,
     },
+    /// Bytes of a member's data are not to be believed until they are written.
+    Distrust {
+        /// The member.
+        member: MemberId,
+        /// From the start of its data.
+        start: u64,
+        /// How many.
+        len: u64,
+    },
+    /// An array range could not be made right after a crash: an error until it is written.
+    Bad {
+        /// Array offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// What was [`ToKeeper::Mended`] is on record, or nothing can be recorded any more.
+    Recorded {
+        /// From there.
+        ticket: u64,
+    },
     /// Let go of a member that has no place, and so of its disk.
     Forget(Introduction),
     /// Refuse new requests, and say when those under way have ended.
@@ -62,6 +83,17 @@ pub enum ToKeeper {
         member: MemberId,
         /// What it said.
         why: io::Error,
+    },
+    /// An array range that was bad has been written: it is to be recorded.
+    Mended {
+        /// The shard.
+        shard: usize,
+        /// Given back with the answer.
+        ticket: u64,
+        /// Array offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
     },
     /// No unit moves in this shard any more.
     Still {
@@ -122,6 +154,15 @@ pub enum ToKeeper {
         offset: u64,
         /// How many.
         bytes: u64,
+    },
+    /// A member takes far longer than its peers, or does so no longer.
+    Pace {
+        /// The member.
+        member: MemberId,
+        /// It does.
+        slow: bool,
+        /// How long.
+        text: String,
     },
     /// A client was answered with an error.
     Refused {

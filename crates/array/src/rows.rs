@@ -4,6 +4,7 @@ use io::{Buf, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
 use layout::{Slot, SlotSet, Stripe, StripeMap};
 
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind};
 use crate::shard::Shard;
 use crate::view::View;
@@ -95,7 +96,9 @@ impl Shard {
         let readable: SlotSet = view.present.iter().filter(readable).collect();
         let readable = readable.difference(work.bad);
         let doubtful = !synced && self.is_doubtful(work);
-        RowState { readable, writable: view.present, synced, doubtful }
+        let whole_only = broken(Broken::RebuildMissesWrites);
+        let writable = if whole_only { view.in_sync } else { view.present };
+        RowState { readable, writable, synced, doubtful }
     }
 
     /// True if parity of this row, which is not synced, may belong to a write that a crash cut.
@@ -127,7 +130,11 @@ impl Shard {
         for work in rows {
             let state = self.state_of(view, work);
             let plan = plan_write(&work.roles, &state, work.touched());
-            work.plan = Some(plan.map_err(|lost| self.data_lost(work, lost))?);
+            let mut plan = plan.map_err(|lost| self.data_lost(work, lost))?;
+            if broken(Broken::ParityStaleDegraded) && !view.is_whole() {
+                plan.write = plan.write.intersection(work.roles.data);
+            }
+            work.plan = Some(plan);
         }
         Ok(())
     }

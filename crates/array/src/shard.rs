@@ -26,11 +26,15 @@ use crate::ahead::Ahead;
 use crate::balance::Balancer;
 use crate::batch::{Batch, Failure, Manner};
 use crate::bounds::Bounds;
+use crate::broken::{Broken, broken};
 use crate::durable::{CacheMode, Flushes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::front::Blueprint;
 use crate::gate::{Gate, Inside};
+use crate::hedge::Hedges;
+use crate::late::Late;
 use crate::locks::{Claim, Locks, Rows};
+use crate::log::Log;
 use crate::marks::{Intent, Marks};
 use crate::member::{Member, MemberId};
 use crate::message::{ToKeeper, ToShard};
@@ -64,6 +68,8 @@ pub(crate) struct Setup {
     pub(crate) parity: bool,
     /// What is not synced may have been cut by a crash, and nobody has said that this will do.
     pub(crate) doubt: bool,
+    /// Nothing may be read or written before the first configuration comes.
+    pub(crate) settling: bool,
 }
 
 /// One shard.
@@ -76,20 +82,27 @@ pub(crate) struct Shard {
     pub(crate) locks: Rc<Locks>,
     pub(crate) gate: Gate,
     pub(crate) watch: Watch,
+    pub(crate) hedges: Hedges,
+    pub(crate) late: Late,
     pub(crate) balancer: Balancer,
     pub(crate) requests: Requests,
     pub(crate) flushes: Flushes,
+    pub(crate) log: Option<Log>,
     pub(crate) cache: Cache,
     pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
     pub(crate) upkeeps: Completions<(Result<()>, Report)>,
+    /// Ranges that were bad and are about to be on record as good.
+    pub(crate) mends: Completions<()>,
     marks: Marks,
     view: RefCell<Rc<View>>,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
     /// Array ranges of this shard whose parity or copies may disagree.
     pub(crate) unsynced: RefCell<RangeSet>,
+    /// Array ranges that are lost, though no member's block is bad: errors until they are written.
+    pub(crate) bad: RefCell<RangeSet>,
     /// Member offsets of rows that were written whole since a crash, though not synced.
     pub(crate) settled: RefCell<RangeSet>,
     queue: RefCell<Queue>,
@@ -161,6 +174,11 @@ impl Shard {
         let intent = intent.unwrap_or_else(|| Rc::clone(&marking) as Rc<dyn Intent>);
         let view = View::new(&blueprint.configuration, |id| members.get(&id).cloned());
         let setup = blueprint.setup(clock);
+        let gate = Gate::default();
+        if setup.settling {
+            gate.close();
+        }
+        let setup_bounds = setup.bounds;
         Rc::new(Shard {
             index,
             count: blueprint.loads.len(),
@@ -170,17 +188,22 @@ impl Shard {
             ahead: Ahead::new(setup.bounds.ahead_bytes, setup.bounds.ahead_streams),
             setup,
             locks: Rc::default(),
-            gate: Gate::default(),
+            gate,
             watch: Watch::default(),
+            hedges: Hedges::new(setup_bounds.hedges),
+            late: Late::default(),
             balancer: Balancer::default(),
             requests: Requests::new(index, Arc::clone(&blueprint.loads)),
             flushes: Flushes::default(),
+            log: blueprint.log.map(|setup| Log::new(setup, blueprint.geometry.slots())),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
+            mends: Completions::new(),
             marks: Marks::new(intent),
             view: RefCell::new(Rc::new(view)),
             members: RefCell::new(members),
             unsynced: RefCell::new(blueprint.unsynced.clone()),
+            bad: RefCell::new(blueprint.bad.clone()),
             settled: RefCell::default(),
             queue: RefCell::default(),
             held_up: Signal::new(),
@@ -204,9 +227,19 @@ impl Shard {
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.keep_deadlines().await });
         let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.keep_pace().await });
+        let shard = Rc::clone(self);
+        tasks.spawn(async move { shard.mind_late().await });
+        let shard = Rc::clone(self);
         tasks.spawn(async move { shard.tend_marks().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.release_held().await });
+        if self.log.is_some() {
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.write_log().await });
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.retire_logged().await });
+        }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
         if self.setup.cache == CacheMode::Writeback {
@@ -348,6 +381,7 @@ impl Shard {
             Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
                 None
             }
+            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
             _ => Some(self.locks.claim(self.rows_of(unit.offset, unit.len))),
         }
     }
@@ -361,6 +395,9 @@ impl Shard {
         let (first, index, start) = geometry.stripe_of(offset);
         let (last, last_index, end) = geometry.stripe_of(offset + len - 1);
         let (first, last) = (first.0, last.0);
+        if broken(Broken::RowsUnlocked) && first == last {
+            return Rows { first, last, start: offset, end: offset + len };
+        }
         if first == last && index == last_index {
             Rows { first, last, start, end: end + 1 }
         } else {
@@ -385,6 +422,8 @@ impl Shard {
             let marks = self.marks_of(unit.offset, unit.len);
             match self.marks.enter(marks.clone()).await {
                 Ok(()) => Some(marks),
+                // It is read as it is, then.
+                Err(_) if matches!(unit.action, Action::Read(_)) => None,
                 Err(error) => {
                     // Why the intent could not be recorded says more.
                     let why = self.check_writable(&self.view()).err().unwrap_or(error);
@@ -398,6 +437,7 @@ impl Shard {
         match unit.action {
             Action::Read(_) => self.ahead.answered(&unit, work.batch.waited()),
             Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {}
+            _ if broken(Broken::ReadAheadStale) => {}
             // Whatever came of it, in the same turn, and before anybody is told.
             _ => self.ahead.forget((unit.offset, unit.len)),
         }
@@ -428,7 +468,11 @@ impl Shard {
     }
 
     fn needs_marks(&self, unit: &Unit) -> bool {
-        self.writes(unit) && self.setup.geometry.family() != Family::Plain
+        let settles = || {
+            let range = (unit.offset, unit.len);
+            matches!(unit.action, Action::Read(_)) && self.must_settle_copies(range)
+        };
+        (self.writes(unit) && self.setup.geometry.family() != Family::Plain) || settles()
     }
 
     async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
@@ -488,7 +532,7 @@ impl Shard {
     fn manner(&self, unit: &Unit) -> Manner {
         let bounds = &self.setup.bounds;
         Manner {
-            fua: unit.fua,
+            fua: unit.fua && !broken(Broken::FuaIgnored),
             class: unit.class,
             op_bytes: bounds.member_op_bytes,
             deadline: bounds.deadline,
@@ -548,11 +592,38 @@ impl Shard {
         self.upkeeps.finish(ticket, (ended.result, upkeep.report));
     }
 
+    /// What was written is not bad any more, and that is on record before it is acknowledged: a
+    /// crash would make it an error again.
+    pub(crate) async fn mend_bad(&self, (offset, len): (u64, u64)) {
+        if !self.bad.borrow().overlaps(offset..offset + len) {
+            return;
+        }
+        self.bad.borrow_mut().remove(offset..offset + len);
+        let (ticket, recorded) = self.mends.start();
+        let (shard, ticket) = (self.index, ticket.to_bits());
+        self.post.to_keeper(ToKeeper::Mended { shard, ticket, offset, len });
+        recorded.await;
+    }
+
+    /// Refuses to read what is lost. To be asked inside the gate: what is lost is known once it is
+    /// open.
+    pub(crate) fn check_bad(&self, (offset, len): (u64, u64)) -> Result<()> {
+        let bad = self.bad.borrow();
+        if bad.is_empty() || !bad.overlaps(offset..offset + len) {
+            return Ok(());
+        }
+        let first = bad.next(offset).map_or(offset, |range| range.start.max(offset));
+        let what = "a crash cut a write to these bytes, and the member that held them is lost: an \
+                    error until they are written anew";
+        Err(Error::new(ErrorKind::DataLost, what).at(first))
+    }
+
     // ---- what units share ----------------------------------------------------------------------
 
     /// Sends the batch and waits for it.
     pub(crate) async fn run(&self, batch: &mut Batch, manner: Manner) {
         batch.run(&*self.setup.clock, &self.watch, manner).await;
+        self.take_stock(batch);
     }
 
     /// Reports members that failed, and parks until the membership has changed.

@@ -4,10 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use layout::private::Consistency;
 use layout::{Layout, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
 use crate::member::MemberId;
+use crate::pulse::Latency;
 use crate::view::Mode;
 
 /// Everything there is to know about a running array, at one moment.
@@ -36,6 +38,15 @@ pub struct Status {
     pub redundancy_left: usize,
     /// Array bytes whose parity or copies may disagree.
     pub unsynced_bytes: u64,
+    /// Array bytes that are lost though no member's block is bad: errors until they are written.
+    pub bad_bytes: u64,
+    /// The intent log has told of all that a crash may have cut there: it is only compared again,
+    /// and parity can be relied on meanwhile.
+    pub verifying: bool,
+    /// How it stands against the write hole: of use at the levels with parity.
+    pub consistency: Consistency,
+    /// What was made right from the intent log when it was started; `None` if nothing had to be.
+    pub replay: Option<Replay>,
     /// Parity is computed, on levels that have it: off only to measure what it costs.
     pub parity: bool,
     /// Each slot in order.
@@ -50,6 +61,16 @@ pub struct Status {
     pub cached_bytes: u64,
     /// Requests under way.
     pub requests_in_flight: usize,
+}
+
+/// What the intent log was good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replay {
+    /// Rows that were being written, and were made right.
+    pub rows: u64,
+    /// Bytes of them that were being written, never acknowledged as durable, and cannot be told:
+    /// an error until they are written.
+    pub lost_bytes: u64,
 }
 
 /// A slot.
@@ -103,6 +124,13 @@ pub struct MemberStatus {
     pub timeouts: u64,
     /// Bytes rewritten from redundancy after read errors.
     pub repaired_bytes: u64,
+    /// It takes far longer than its peers: reads go past it where they can.
+    pub slow: bool,
+    /// How long it takes to answer a read that has to be waited for; `None` while too little is
+    /// known. The slowest thread's, where there are several.
+    pub reads: Option<Latency>,
+    /// As `reads`, for writes.
+    pub writes: Option<Latency>,
     /// Bytes on its bad-block list: they could not be recovered, and are errors until written.
     pub bad_bytes: u64,
 }
@@ -148,6 +176,8 @@ pub struct Event {
 /// Kinds of events. Names follow mdadm's where mdadm has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
+    /// Rows that a crash had cut were made right from the intent log.
+    Settled,
     /// A member was lost.
     Fail,
     /// More was lost than the level can make good.
@@ -170,6 +200,10 @@ pub enum EventKind {
     BadBlock,
     /// A client was answered with an error; not every one is told.
     ClientError,
+    /// A member takes far longer than its peers: reads go past it.
+    Slow,
+    /// A member is as fast as its peers again.
+    SlowOver,
     /// Background work has begun.
     JobStarted,
     /// Background work is done.

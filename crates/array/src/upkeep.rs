@@ -7,6 +7,7 @@ use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
 
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::error::Result;
 use crate::shard::{Scratch, Shard};
 use crate::unit::{Action, Origin, Unit};
@@ -81,14 +82,17 @@ impl Shard {
     ) -> Result<()> {
         let (task, report) = (upkeep.task, &mut upkeep.report);
         match self.setup.geometry.family() {
+            Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
             Family::Plain | Family::Mirror => {
                 self.upkeep_copies(work, manner, range, task, report).await
             }
             Family::Parity => self.upkeep_rows(work, manner, range, task, report).await,
         }?;
-        // A repair of a degraded array compares nothing.
+        // A repair of a degraded array compares nothing; a resync makes the copies alike that are
+        // there.
         let whole = self.view().in_sync == self.setup.geometry.all_slots();
-        if whole && matches!(task, Task::Resync | Task::Repair) {
+        let alike = task == Task::Resync && self.setup.geometry.family() == Family::Mirror;
+        if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
             self.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
         }
         Ok(())

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use layout::{Epoch, Slot, SlotSet};
 
+use crate::broken::{Broken, broken};
 use crate::member::{Member, MemberId};
 
 /// May the array be written?
@@ -118,6 +119,11 @@ impl View {
         }
     }
 
+    /// Every slot holds all that it should.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.in_sync.count() == self.seats.len()
+    }
+
     /// The member in a slot.
     pub(crate) fn member(&self, slot: Slot) -> Option<&Rc<Member>> {
         self.seats[slot.index()].member.as_ref()
@@ -131,13 +137,16 @@ impl View {
     /// The member in a slot if it holds all below an array offset, but for its bad blocks.
     pub(crate) fn holding(&self, slot: Slot, array_end: u64) -> Option<&Rc<Member>> {
         let seat = &self.seats[slot.index()];
-        seat.member.as_ref().filter(|_| array_end <= seat.watermark.get())
+        seat.member
+            .as_ref()
+            .filter(|_| array_end <= seat.watermark.get() || broken(Broken::ReadsUnrebuilt))
     }
 
     /// Every member that must get what is written to a slot.
     pub(crate) fn targets(&self, slot: Slot) -> impl Iterator<Item = &Rc<Member>> {
         let seat = &self.seats[slot.index()];
-        seat.member.iter().chain(seat.twin.iter())
+        let twin = seat.twin.iter().filter(|_| !broken(Broken::CopyMissesWrites));
+        seat.member.iter().chain(twin)
     }
 
     /// Every member, with its slot.

@@ -9,6 +9,9 @@
 //!                                       send the same bytes again where they still belong
 //! ```
 //!
+//! Where the array has an intent log, what the row needs to be made right after a crash is durable
+//! there before the first of these writes (`log.rs`).
+//!
 //! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on
 //! the row on the members is neither old nor new, so it must never be read to compute parity: the
 //! bytes d′, P′, Q′ are absolute, kept until the unit ends, and sent again as they are.
@@ -21,6 +24,7 @@ use layout::plan::Method;
 use layout::{Family, Slot};
 
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
@@ -84,7 +88,7 @@ impl Shard {
         bytes: &mut [SharedBuf],
     ) -> Result<()> {
         for buf in bytes.iter_mut() {
-            if !buf.is_stable() {
+            if !buf.is_stable() && !broken(Broken::UnstableBuffer) {
                 *buf = buf.clone().stable(&self.pool);
             }
         }
@@ -93,23 +97,81 @@ impl Shard {
             return self.write_copies(work, manner, range, fresh).await;
         }
         self.cut_rows(range.0, range.1, &mut work.rows);
+        let mut todo = self.parts_to_log(&work.rows).unwrap_or_default();
+        loop {
+            if let Some(part) = todo.pop() {
+                work.rows = part;
+            }
+            if !self.write_rows(work, manner, fresh).await? {
+                // A member was lost since they were taken apart: its part is to be logged too.
+                let rows = std::mem::take(&mut work.rows);
+                todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
+            }
+            if todo.is_empty() {
+                break;
+            }
+        }
+        self.mend_bad(range).await;
+        Ok(())
+    }
+
+    /// Writes the rows in `work.rows`. False if nothing was done, since their records do not fit
+    /// into the log with those members who are left.
+    async fn write_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        fresh: Fresh<'_>,
+    ) -> Result<bool> {
         let slots = self.setup.geometry.slots() as u64;
         let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
         let _memory = self.scratch.take(need).await;
-        let inside = self.gate.enter().await;
-        let view = self.prepare(work, manner, &inside).await?;
-        work.outgoing.clear();
-        for row in &work.rows {
-            self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
-        }
-        work.pieces.clear();
+        let (inside, view, entry) = loop {
+            let present = self.view().present;
+            if !self.fits_log(&work.rows, present) {
+                return Ok(false);
+            }
+            let entry = self.admit(&work.rows, present).await?;
+            let inside = self.gate.enter().await;
+            let view = self.prepare(work, manner, &inside).await?;
+            if entry.is_some() && view.present != present {
+                // What is to be logged depends on who is there.
+                continue;
+            }
+            work.outgoing.clear();
+            for row in &work.rows {
+                self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
+            }
+            work.pieces.clear();
+            match &entry {
+                Some(entry)
+                    if !broken(Broken::LogAfterData)
+                        && !self.log_rows(work, entry, fresh, &view).await =>
+                {
+                    self.lose(&inside, &view, &mut work.failures).await?;
+                }
+                _ => break (inside, view, entry),
+            }
+        };
+        entry.as_ref().inspect(|entry| entry.begins());
         self.give_up_parity(&view, &work.rows);
-        let result = self.send(work, manner, &inside, view).await;
+        let result = self.send(work, manner, &inside, std::rc::Rc::clone(&view)).await;
+        if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
+            && !self.log_rows(work, entry, fresh, &view).await
+        {
+            self.lose(&inside, &view, &mut work.failures).await?;
+        }
         work.outgoing.clear();
         if result.is_ok() {
             self.settle_rows(&work.rows);
+            entry.inspect(|entry| entry.whole(self.is_volatile()));
         }
-        result
+        result.map(|()| true)
+    }
+
+    /// True if what a member has written must be flushed to be durable.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.view().members().any(|(_, member)| member.limits.volatile)
     }
 
     /// Where data is written past parity that is lost, that parity must never be believed again.
@@ -270,9 +332,9 @@ impl Shard {
                 self.setup.kernel,
                 map.exponent(index),
                 &old,
-                |at| new(index, at),
+                |at| if broken(Broken::RmwBufferReused) { &old[at..] } else { new(index, at) },
                 p.as_deref_mut(),
-                q.as_deref_mut(),
+                q.as_deref_mut().filter(|_| !broken(Broken::QStale)),
             );
         }
         (p, q)
@@ -351,6 +413,10 @@ impl Shard {
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             if work.failures.is_empty() {
                 self.heal(&view, &work.outgoing);
+                return Ok(());
+            }
+            if broken(Broken::AckBeforeLoss) {
+                work.failures.drain(..).for_each(|f| self.lose_late(&f.member, f.error));
                 return Ok(());
             }
             again = Some(work.failures.iter().map(|failure| failure.slot).collect());

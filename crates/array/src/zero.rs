@@ -8,7 +8,9 @@ use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
 
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::error::Result;
+use crate::gate::Inside;
 use crate::shard::{Scratch, Shard};
 use crate::view::View;
 
@@ -105,7 +107,9 @@ impl Shard {
         // The array promises zeros, as its members do: what is no whole stripe is written.
         let whole = self.whole_stripes(offset, len);
         for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-            self.write_zeros(work, manner, start, end).await?;
+            if !broken(Broken::DiscardKeepsEdges) {
+                self.write_zeros(work, manner, start, end).await?;
+            }
         }
         if whole.is_empty() { Ok(()) } else { self.on_stripes(work, manner, whole, how).await }
     }
@@ -119,13 +123,35 @@ impl Shard {
         how: impl Fn(u64) -> Work,
     ) -> Result<()> {
         let geometry = &self.setup.geometry;
+        let stripe = geometry.stripe_bytes();
+        let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
+        let range = (whole.start, whole.end - whole.start);
         let sync = crate::sync::sync_range(geometry, whole);
-        let each = |view: &View, work: &mut Scratch| {
-            for (slot, member) in view.members() {
-                work.batch.add(member, slot, sync.start, how(sync.end - sync.start), 0);
+        let (inside, entry) = loop {
+            let entry = self.admit_stripes((sync.start, sync.end - sync.start)).await?;
+            let inside = self.gate.enter().await;
+            let view = self.view();
+            self.check_writable(&view)?;
+            match &entry {
+                Some(entry) if !self.log_zeros(work, entry, stripes, &view).await => {
+                    self.lose(&inside, &view, &mut work.failures).await?;
+                }
+                _ => break (inside, entry),
             }
         };
-        self.on_members(work, manner, each).await
+        entry.as_ref().inspect(|entry| entry.begins());
+        let each = |view: &View, work: &mut Scratch| {
+            for (slot, member) in view.members() {
+                let at = sync.start;
+                let at = if broken(Broken::DiscardMisplaced) { at / 8192 * 8192 } else { at };
+                work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
+            }
+        };
+        self.on_members(work, manner, &inside, each).await?;
+        entry.inspect(|entry| entry.whole(self.is_volatile()));
+        drop(inside);
+        self.mend_bad(range).await;
+        Ok(())
     }
 
     /// Does the same to every copy of a range.
@@ -139,13 +165,16 @@ impl Shard {
         let each = |view: &View, work: &mut Scratch| {
             for (_, part, places) in self.stretches(offset, len) {
                 for place in places.copies() {
+                    let first = broken(Broken::DiscardOneOffset);
+                    let at = if first { places.copy(0) } else { place }.member_offset;
                     for member in view.targets(place.slot) {
-                        work.batch.add(member, place.slot, place.member_offset, how(part), 0);
+                        work.batch.add(member, place.slot, at, how(part), 0);
                     }
                 }
             }
         };
-        self.on_members(work, manner, each).await
+        let inside = self.gate.enter().await;
+        self.on_members(work, manner, &inside, each).await
     }
 
     /// Sends a batch of idempotent operations, and all of them again after a loss.
@@ -153,9 +182,9 @@ impl Shard {
         &self,
         work: &mut Scratch,
         manner: Manner,
+        inside: &Inside<'_>,
         fill: impl Fn(&View, &mut Scratch),
     ) -> Result<()> {
-        let inside = self.gate.enter().await;
         loop {
             let view = self.view();
             self.check_writable(&view)?;
@@ -165,7 +194,7 @@ impl Shard {
             if work.failures.is_empty() {
                 return Ok(());
             }
-            self.lose(&inside, &view, &mut work.failures).await?;
+            self.lose(inside, &view, &mut work.failures).await?;
         }
     }
 

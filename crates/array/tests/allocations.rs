@@ -82,7 +82,9 @@ fn buffers(world: &World, len: usize) -> (Work, Work) {
 }
 
 fn started(level: Level, members: usize) -> (World, Array) {
-    let world = World::new(members, 4 << 20);
+    let mut world = World::new(members, 8 << 20);
+    // Disks in memory grow by what is written first: the log must have gone round.
+    world.host.bounds.log_bytes = 256 << 10;
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     let layout = Layout::default_for(level, members);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });

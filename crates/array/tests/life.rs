@@ -3,11 +3,12 @@
 mod world;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::create::NewArray;
 use array::status::{EventKind, SlotState};
 use array::{CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
-use io::{Disk, ErrorKind, Op};
+use io::{Clock, Disk, ErrorKind, Op, Time};
 use layout::{Epoch, Layout, Level, Raid6Layout};
 use world::{Fault, World, pattern};
 
@@ -259,6 +260,26 @@ fn in_cache_mode_sync_a_write_is_answered_after_a_flush_that_others_share() {
 }
 
 #[test]
+fn a_flush_does_not_cover_a_write_that_ends_after_it_was_sent() {
+    let world = world(Level::Raid5, 4, 0);
+    let array = world.start();
+    world.write(&array, 0, &[1; 512]).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.disks.iter().for_each(|disk| disk.delay.set(std::time::Duration::from_millis(1)));
+    // A whole stripe: nothing is read first, so the flush is sent while the writes are under way.
+    let stripe = vec![2; array.geometry().stripe_bytes() as usize];
+    let write = array.submit(Op::write(0, world.pool.copy_of(&stripe).freeze()));
+    let early = array.submit(Op::flush());
+    world.run(&array, write).result.expect("healthy");
+    world.run(&array, early).result.expect("healthy");
+    let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).collect::<Vec<_>>();
+    let before = flushes();
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    let flushed = flushes().iter().zip(&before).filter(|(now, before)| now > before).count();
+    assert_eq!(flushed, 4, "every member was written since the first flush was sent");
+}
+
+#[test]
 fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     let world = world(Level::Raid5, 4, 1);
     let array = world.start();
@@ -297,6 +318,25 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     let array = world.start();
     world.disks[1].break_with(Fault::Gone);
     assert_eq!(world.read(&array, 0, 1 << 20).expect("degraded"), bytes);
+}
+
+/// The same on a mirror: what the new member held there before is never read, all else is whole.
+#[test]
+fn what_the_last_copy_could_not_give_is_an_error_on_the_new_member() {
+    let world = world(Level::Raid1, 2, 1);
+    let array = world.start();
+    let bytes = pattern(0, 1 << 18, 12);
+    world.write(&array, 0, &bytes).expect("healthy");
+    let (_, at) = find(&world, 0, &bytes[8192..12288]).expect("everything is on disk 0");
+    world.disks[0].break_with(Fault::Unreadable { offset: at, len: 512 });
+    world.disks[1].break_with(Fault::Gone);
+    world.until(&array, |status| status.spares.is_empty() && whole(status));
+    let lost = world.read(&array, 8192, 4096).expect_err("its only copy could not be read");
+    assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
+    world.disks[0].break_with(Fault::Gone);
+    world.read(&array, 8192, 4096).expect_err("the new member does not know it");
+    assert_eq!(world.read(&array, 0, 8192).expect("was copied"), bytes[..8192]);
+    assert_eq!(world.read(&array, 12288, 65536).expect("was copied"), bytes[12288..][..65536]);
 }
 
 #[test]
@@ -442,4 +482,23 @@ fn a_walk_for_one_member_says_nothing_of_the_next_in_its_slot() {
     world.until(&array, whole);
     world.run(&array, array.fail(MemberId(1))).expect("the other is whole");
     assert_eq!(world.read(&array, 0, 4096).expect("one is left"), [7; 4096]);
+}
+
+/// A flush covers what was answered before it was sent: what was under way then needs another.
+#[test]
+fn a_write_under_way_at_one_flush_is_covered_by_the_next() {
+    let world = World::new(2, 8 << 20);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", Layout::Linear, 4096) });
+    let array = world.start();
+    world.write(&array, 0, &[1; 4096]).expect("a healthy array");
+    let millis =
+        |count: u64| world.clock.sleep_until(Time(world.clock.now().0 + count * 1_000_000));
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(2)));
+    let write = array.submit(Op::write(0, world.pool.copy_of(&[2; 4096]).freeze()));
+    world.run(&array, millis(1));
+    let early = array.submit(Op::flush());
+    assert!(world.run(&array, write).result.is_ok() && world.run(&array, early).result.is_ok());
+    let before = world.disks[0].flushes.get();
+    world.run(&array, array.submit(Op::flush())).result.expect("a healthy array");
+    assert_eq!(world.disks[0].flushes.get(), before + 1, "the write is not durable yet");
 }

@@ -152,3 +152,46 @@ fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
     let hung = survey.damaged.iter().find(|(candidate, _)| candidate.name == "disk2");
     assert!(hung.expect("it is named").1.contains("no answer"), "{:?}", hung.map(|h| &h.1));
 }
+
+#[test]
+fn what_a_process_before_us_did_not_flush_is_durable_before_it_is_read() {
+    let world = World::new(3, 6 << 20);
+    let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);
+    world.create(&NewArray { zeroed: true, ..new });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 1 << 20, 5)).expect("healthy");
+    // The process dies here; what it wrote may be in the disks' caches.
+    drop(array);
+    world.disks.iter().for_each(|disk| disk.flushes.set(0));
+    let options = Options { read_only: true, ..Options::default() };
+    drop(world.assemble(0..3, &options).expect("it can be looked at"));
+    assert!(world.disks.iter().all(|disk| disk.flushes.get() == 0), "nothing is written");
+    drop(world.start());
+    assert!(world.disks.iter().all(|disk| disk.flushes.get() == 1), "each is flushed");
+    // Who cannot make it durable is no member.
+    world.disks[1].break_with(Fault::FlushError);
+    let error = world.assemble(0..3, &Options::default()).map(drop).expect_err("one is missing");
+    assert!(error.to_string().contains("disk1 was left out: cannot be flushed"), "{error}");
+}
+
+#[test]
+fn a_write_that_was_under_way_when_a_flush_was_sent_is_covered_by_the_next_one() {
+    let world = world(Level::Raid1, 2, 0);
+    let array = world.start();
+    world.write(&array, 0, &[1; 4096]).expect("healthy");
+    let flush = || world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    flush();
+    // So slow that the flush is sent, and ends, while it is under way.
+    let slow = |delay| world.disks.iter().for_each(|disk| disk.delay.set(delay));
+    slow(Duration::from_millis(500));
+    let write = array.submit(Op::write(0, world.pool.copy_of(&[2; 4096]).freeze()));
+    world.run(&array, world.clock.sleep_until(world.clock.now() + Duration::from_millis(1)));
+    slow(Duration::ZERO);
+    flush();
+    world.run(&array, write).result.expect("healthy");
+    let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).collect::<Vec<_>>();
+    let before = flushes();
+    flush();
+    let now = flushes();
+    assert!(before.iter().zip(&now).all(|(before, now)| now > before), "{before:?}, {now:?}");
+}

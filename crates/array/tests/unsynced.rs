@@ -2,10 +2,13 @@
 
 mod world;
 
+use std::time::Duration;
+
 use array::assemble::{Cause, Note, Options};
 use array::create::NewArray;
 use array::{Array, MemberId};
-use io::Disk;
+use io::{Clock, Disk, Op};
+use layout::private::Consistency;
 use layout::{Layout, Level};
 use world::{Fault, World, pattern};
 
@@ -132,7 +135,9 @@ fn what_a_crash_made_doubtful_is_an_error_and_no_garbage_when_a_member_is_lost()
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {
         let world = World::new(members, MEMBER_BYTES);
         let layout = Layout::default_for(level, members);
-        world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
+        let consistency = Some(Consistency::Bitmap);
+        let new = NewArray { zeroed: true, consistency, ..NewArray::new("tank", layout, CHUNK) };
+        world.create(&new);
         let array = world.start();
         let mut bytes = pattern(0, array.limits().bytes as usize, 3);
         for (index, part) in bytes.chunks(1 << 19).enumerate() {
@@ -185,5 +190,72 @@ fn what_a_crash_made_doubtful_is_an_error_and_no_garbage_when_a_member_is_lost()
             world.write(&array, (index as u64) << 19, part).expect("whole stripes");
         }
         assert_eq!(errors(&world, &array, &bytes), 0, "{level}");
+    }
+}
+
+/// A checkpoint says up to where all is in sync: it must be gone from the superblocks before
+/// anything below it is written again.
+#[test]
+fn a_crash_after_an_unfinished_sync_forgets_the_checkpoint() {
+    let world = world(Level::Raid5, 4);
+    let array = world.start();
+    array.set_speed(1 << 20, 1 << 20);
+    world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));
+    world.run(&array, array.stop()).expect("stopped in order");
+
+    let array = world.start();
+    array.set_speed(1, 1);
+    assert!(array.limits().bytes > array.status().unsynced_bytes, "it goes on where it was");
+    world.write(&array, 0, &[1; 512]).expect("below the checkpoint");
+    drop(array);
+    let assembly = world.assemble(0..4, &Options::default()).expect("complete");
+    assert!(assembly.unsynced.overlaps(0..512), "{:?}", assembly.unsynced);
+}
+
+/// After a crash a mirror is read alike whoever is lost next, also before the resync gets there:
+/// its copies are made alike before anybody is answered.
+#[test]
+fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
+    // Far from where the resync begins.
+    const AT: u64 = 4 << 20;
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4)] {
+        let world = World::new(members, 16 << 20);
+        let layout = Layout::default_for(level, members);
+        let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+        world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+        let array = world.start();
+        world.write(&array, AT + 16384, &[1; 4096]).expect("healthy; and awake");
+        // The others do not hear of it before the crash.
+        world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungWrites));
+        let write = array.submit(Op::write(AT, world.pool.copy_of(&[7; 8192]).freeze()));
+        let until = world.clock.now() + Duration::from_millis(3);
+        world.run(&array, world.clock.sleep_until(until));
+        drop((write, array));
+        world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+
+        let array = world.start();
+        array.set_speed(1, 1);
+        let before = world.read(&array, AT, 8192).expect("there are copies");
+        world.disks[0].break_with(Fault::Gone);
+        let after = world.read(&array, AT, 8192).expect("the others");
+        assert!(before == after, "{level}: {} then {}", before[0], after[0]);
+    }
+}
+
+/// What was read once stays so when the next member is lost: copies are made alike without those
+/// that are missing.
+#[test]
+fn copies_are_made_alike_though_a_member_is_missing() {
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4)] {
+        let world = world(level, members);
+        // On RAID 10 slots 0 and 1 hold the copies of the first chunk.
+        let present = if level == Level::Raid1 { vec![0, 2] } else { vec![0, 1, 3] };
+        let options = Options { degraded: true, ..Options::default() };
+        let assembly = world.assemble(present, &options).expect("one copy is enough");
+        let array = Array::start(assembly, &world.host);
+        let before = world.read(&array, 0, 16 << 10).expect("there is a copy");
+        world.until(&array, synced);
+        world.disks[0].break_with(Fault::Gone);
+        assert_eq!(world.read(&array, 0, 16 << 10).expect("the other copy"), before, "{level}");
     }
 }

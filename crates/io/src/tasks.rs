@@ -40,6 +40,8 @@ struct Ready {
 struct Queue {
     woken: Vec<Arc<Handle>>,
     owner: Option<Waker>,
+    /// The set is gone. Who is woken now would keep this queue alive, and it them, for ever.
+    closed: bool,
 }
 
 struct Handle {
@@ -56,6 +58,9 @@ impl Wake for Handle {
         let ready = Arc::clone(&self.ready);
         let owner = {
             let mut queue = ready.lock();
+            if queue.closed {
+                return;
+            }
             queue.woken.push(self);
             queue.owner.take()
         };
@@ -68,6 +73,17 @@ impl Wake for Handle {
 impl Ready {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for TaskSet {
+    fn drop(&mut self) {
+        let woken = {
+            let mut queue = self.ready.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.woken)
+        };
+        drop(woken);
     }
 }
 
@@ -208,6 +224,20 @@ mod tests {
     use super::*;
     use crate::Signal;
     use std::rc::Rc;
+
+    #[test]
+    fn a_set_that_is_dropped_with_woken_tasks_leaves_nothing_behind() {
+        let set = TaskSet::new();
+        let signal = Rc::new(Signal::new());
+        let waiting = Rc::clone(&signal);
+        set.spawn(async move { waiting.wait().await });
+        complete(set.run());
+        set.spawn(std::future::ready(()));
+        let ready = Arc::downgrade(&set.ready);
+        drop(set);
+        signal.raise();
+        assert!(ready.upgrade().is_none(), "queue and handles hold each other");
+    }
 
     #[test]
     fn only_woken_tasks_are_polled_and_ended_ones_make_room() {

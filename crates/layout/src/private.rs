@@ -1,7 +1,7 @@
 //! Parapet's private area: bytes that md leaves unused between its own structures and the data.
 //!
-//! Owns the header of the area, how the area is divided, and the rule by which it is believed. The
-//! records inside the parts are made elsewhere.
+//! Owns the header of the area, how the area is divided, and the rule by which it is believed. What
+//! is logged there has a module of its own: [`log`].
 //!
 //! ```text
 //!   bounds.start                                                              bounds.end
@@ -31,9 +31,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use bad::BadList;
+
 use crate::md::bitmap;
 use crate::md::field::{Fault, Field, ParseError, fields};
 use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
+
+pub mod bad;
+pub mod log;
 
 fields! { 256;
     MAGIC            "magic"            0   8
@@ -56,17 +61,27 @@ fields! { 256;
     HISTORY_END      "history_end"      144 8
     CHECKSUMS_START  "checksums_start"  152 8
     CHECKSUMS_END    "checksums_end"    160 8
-    PAD1             "pad1"             168 88
+    LOG_SESSION      "log_session"      168 8
+    LOG_ZONE_BYTES   "log_zone_bytes"   176 8
+    LOG_ZONES        "log_zones"        184 4
+    CONSISTENCY      "consistency"      188 4
+    FLAGS            "flags"            192 4
+    BAD_COUNT        "bad_count"        196 4
+    BAD_CRC          "bad_crc"          200 4
+    LOG_RUN          "log_run"          204 8
+    PAD1             "pad1"             212 44
 }
 
 /// Bytes of one copy of the header.
 pub const HEADER_BYTES: u64 = 4096;
 /// Bytes of both copies, at the start of the area.
 pub const HEADERS_BYTES: u64 = 2 * HEADER_BYTES;
-/// Bytes for the array's history.
+/// Bytes for what happened to the array: two copies of its list of bad blocks.
 pub const HISTORY_BYTES: u64 = 64 << 10;
 /// The least an intent log needs.
 pub const LEAST_LOG_BYTES: u64 = 256 << 10;
+/// The least that a new member has for it.
+pub const NEW_LOG_BYTES: u64 = 1 << 20;
 /// The most an intent log is given on a new member, apart from what rounding adds.
 pub const MOST_LOG_BYTES: u64 = 64 << 20;
 /// All parts of the area begin and end on a multiple of this.
@@ -81,6 +96,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"Pprivate");
 const VERSION: u32 = 1;
 /// The levels at which the kernel never updates a superblock: linear and RAID 0.
 const UNWITNESSED: [i32; 2] = [-1, 0];
+/// Bit of `flags`: see [`PrivateHeader::doubt`].
+const FLAG_DOUBT: u64 = 1;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -118,7 +135,7 @@ pub struct Parts {
     pub log: Range<u64>,
     /// One bit per region, for arrays that cannot have md's bitmap.
     pub regions: Range<u64>,
-    /// What happened to the array.
+    /// What happened to the array: its bad blocks ([`bad`]).
     pub history: Range<u64>,
     /// A checksum for each 4 KiB of the member's data; empty if there is no room for it.
     pub checksums: Range<u64>,
@@ -146,8 +163,8 @@ impl Parts {
 
 /// The area a new member of `member_bytes` should have at least, all parts included.
 pub const fn wanted_bytes(member_bytes: u64) -> u64 {
-    let log = (member_bytes / 1024) & !(ALIGNMENT - 1);
-    let log = if log < LEAST_LOG_BYTES { LEAST_LOG_BYTES } else { log };
+    let log = (member_bytes / 256) & !(ALIGNMENT - 1);
+    let log = if log < NEW_LOG_BYTES { NEW_LOG_BYTES } else { log };
     let log = if log > MOST_LOG_BYTES { MOST_LOG_BYTES } else { log };
     HEADERS_BYTES + log + bitmap::space(member_bytes) + HISTORY_BYTES + checksum_bytes(member_bytes)
 }
@@ -156,6 +173,78 @@ pub const fn wanted_bytes(member_bytes: u64) -> u64 {
 pub const fn checksum_bytes(data_bytes: u64) -> u64 {
     let entries = data_bytes.div_ceil(CHECKSUM_BLOCK_BYTES);
     (entries * CHECKSUM_ENTRY_BYTES).next_multiple_of(ALIGNMENT)
+}
+
+/// How an array of a level with parity stands against the *write hole*: a crash in the middle of a
+/// write leaves parity that agrees neither with the old data nor with the new.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consistency {
+    /// Not at all: everything is synced anew after a crash.
+    Resync,
+    /// The write-intent bitmap says which regions must be synced anew.
+    Bitmap,
+    /// Bitmap, and the intent log says how to make each row right, members missing or not.
+    Intent,
+    /// md's partial parity log, on RAID 5: Linux replays it too.
+    Ppl,
+    /// As `Intent`, and the log holds the new data too.
+    Journal,
+}
+
+impl Consistency {
+    /// All of them.
+    pub const ALL: [Consistency; 5] = [
+        Consistency::Resync,
+        Consistency::Bitmap,
+        Consistency::Intent,
+        Consistency::Ppl,
+        Consistency::Journal,
+    ];
+
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Consistency::Resync => "resync",
+            Consistency::Bitmap => "bitmap",
+            Consistency::Intent => "intent",
+            Consistency::Ppl => "ppl",
+            Consistency::Journal => "journal",
+        }
+    }
+
+    /// The policy of this name.
+    pub fn named(name: &str) -> Option<Consistency> {
+        Consistency::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+
+    /// True if partial parities are logged in the private area.
+    pub const fn has_log(self) -> bool {
+        matches!(self, Consistency::Intent | Consistency::Journal)
+    }
+
+    const fn number(self) -> u64 {
+        match self {
+            Consistency::Resync => 1,
+            Consistency::Bitmap => 2,
+            Consistency::Intent => 3,
+            Consistency::Ppl => 4,
+            Consistency::Journal => 5,
+        }
+    }
+}
+
+/// The intent log of a member, as its header describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogShape {
+    /// A random number that everything logged since the array was started carries; other members
+    /// have others. 0: nothing is logged.
+    pub session: u64,
+    /// The log is a row of so many zones, each written by one shard of the engine.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+    /// A random number that all members have in common since the array was started.
+    pub run: u64,
 }
 
 /// The header of a private area.
@@ -177,6 +266,16 @@ pub struct PrivateHeader {
     pub bounds: Range<u64>,
     /// What is where in it.
     pub parts: Parts,
+    /// What is in the intent log, if anything is.
+    pub log: LogShape,
+    /// How the array stands against the write hole. What the user chose: it holds even where the
+    /// rest of a header does not count any more.
+    pub consistency: Consistency,
+    /// Some parity was never in sync, or was cut by a crash that the log could not make good, and
+    /// has not been synced since: of that the log knows nothing.
+    pub doubt: bool,
+    /// The list of the array's bad blocks that goes with this copy of the header.
+    pub bad: BadList,
 }
 
 /// Why a header that parses does not count for a superblock.
@@ -239,8 +338,22 @@ impl PrivateHeader {
                 history: at::HISTORY_START.get(bytes)..at::HISTORY_END.get(bytes),
                 checksums: at::CHECKSUMS_START.get(bytes)..at::CHECKSUMS_END.get(bytes),
             },
+            log: LogShape {
+                session: at::LOG_SESSION.get(bytes),
+                zones: at::LOG_ZONES.get_u32(bytes),
+                zone_bytes: at::LOG_ZONE_BYTES.get(bytes),
+                run: at::LOG_RUN.get(bytes),
+            },
+            consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
+            doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
+            bad: BadList { count: at::BAD_COUNT.get_u32(bytes), crc: at::BAD_CRC.get_u32(bytes) },
         };
+        let flags = at::FLAGS.get(bytes);
+        if flags & !FLAG_DOUBT != 0 {
+            return Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused("has unknown bits")));
+        }
         header.check_parts()?;
+        header.check_log()?;
         Ok(header)
     }
 
@@ -272,6 +385,20 @@ impl PrivateHeader {
         Ok(())
     }
 
+    /// The zones of the log lie within it, in whole blocks.
+    fn check_log(&self) -> Result<(), ParseError> {
+        let LogShape { zones, zone_bytes, .. } = self.log;
+        if !zone_bytes.is_multiple_of(ALIGNMENT) {
+            let fault = Fault::Refused("must be a multiple of 4096");
+            return Err(at::LOG_ZONE_BYTES.wrong(STRUCTURE, zone_bytes, fault));
+        }
+        let most = self.parts.log.end - self.parts.log.start;
+        match zone_bytes.checked_mul(zones.into()) {
+            Some(bytes) if bytes <= most => Ok(()),
+            _ => Err(at::LOG_ZONES.wrong(STRUCTURE, zones.into(), Fault::Above { most })),
+        }
+    }
+
     /// The header's 4096 bytes.
     pub fn print(&self, crc32c: Crc32c) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
@@ -293,9 +420,26 @@ impl PrivateHeader {
             start.put(&mut bytes, range.start);
             end.put(&mut bytes, range.end);
         }
+        at::LOG_SESSION.put(&mut bytes, self.log.session);
+        at::LOG_ZONES.put(&mut bytes, self.log.zones.into());
+        at::LOG_ZONE_BYTES.put(&mut bytes, self.log.zone_bytes);
+        at::LOG_RUN.put(&mut bytes, self.log.run);
+        at::CONSISTENCY.put(&mut bytes, self.consistency.number());
+        at::FLAGS.put(&mut bytes, if self.doubt { FLAG_DOUBT } else { 0 });
+        at::BAD_COUNT.put(&mut bytes, self.bad.count.into());
+        at::BAD_CRC.put(&mut bytes, self.bad.crc.into());
         let crc = checksum(&bytes, crc32c);
         at::CRC.put(&mut bytes, u64::from(crc));
         bytes
+    }
+
+    /// Where the list of bad blocks lies that goes with this header: bytes from the start of the
+    /// member. `None` if it would be longer than there is room for.
+    pub fn bad_list(&self) -> Option<Range<u64>> {
+        let room = bad::LIST_BYTES;
+        let start = self.parts.history.start + PrivateHeader::copy(self.events) * room;
+        let bytes = bad::bytes_of(self.bad);
+        (bytes <= room && start + room <= self.parts.history.end).then(|| start..start + bytes)
     }
 
     /// Is this the header that belongs to `superblock`, whose private area has these `bounds`?
@@ -320,6 +464,14 @@ impl PrivateHeader {
             Ok(())
         }
     }
+}
+
+/// The header that was written last among the two `copies`, whether it counts or not: what it says
+/// of the user's choices holds all the same.
+pub fn latest(copies: &[u8], set_uuid: &Uuid, crc32c: Crc32c) -> Option<PrivateHeader> {
+    let headers = copies.chunks(HEADER_BYTES as usize).take(2);
+    let parsed = headers.filter_map(|copy| PrivateHeader::parse(copy, crc32c).ok());
+    parsed.filter(|header| header.set_uuid == *set_uuid).max_by_key(|header| header.events)
 }
 
 /// The header that counts for `superblock` among the two `copies` (both as read from the disk, one
@@ -363,6 +515,11 @@ fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
             Err(at::SLOT.wrong(STRUCTURE, u64::from(number), fault))
         }
     }
+}
+
+fn read_consistency(number: u64) -> Result<Consistency, ParseError> {
+    let known = Consistency::ALL.into_iter().find(|policy| policy.number() == number);
+    known.ok_or_else(|| at::CONSISTENCY.wrong(STRUCTURE, number, Fault::Refused("is unknown")))
 }
 
 #[cfg(test)]

@@ -258,7 +258,7 @@ const VARIANTS: [Variant; 14] = [
     ("Flags", "failfast", |s| s.device_flags = 2),
     ("Delta Devices", "1 (3->4)", |s| (s.features, s.delta_disks) = (Features::RESHAPE, 1)),
     ("New Layout", "left-asymmetric", |s| (s.features, s.new_level) = (Features::RESHAPE, 5)),
-    ("New Offset", "3072 sectors", |s| {
+    ("New Offset", "5120 sectors", |s| {
         s.features = Features::RESHAPE.with(Features::NEW_OFFSET);
         s.new_offset = -1024;
     }),

@@ -93,6 +93,10 @@ fn it_is_seen_as_a_version_1_superblock() {
     assert!(view.roles[5..].iter().all(|&role| role == Role::Spare));
     assert_eq!((view.own_role(), view.features), (Role::Slot(2), Features::NONE));
     assert_eq!(found.as_version_1(1 << 20).unwrap_err().field, "size");
+    // Where there is no room for a superblock there is none, however little it claims.
+    let nothing = Superblock090 { size_kib: 0, ..found.clone() };
+    assert!(nothing.as_version_1(128 << 10).is_ok());
+    assert!(nothing.as_version_1((128 << 10) - 1).is_err());
 }
 
 #[test]

@@ -11,8 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod consistency;
+mod examined;
+mod order;
 mod prospect;
 mod text;
+
+pub(crate) use consistency::{Consistency, of_new};
+pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
+pub(crate) use order::{Order, Speed};
 
 /// Something a command answers with.
 pub(crate) trait Report: Serialize + JsonSchema {
@@ -55,6 +62,22 @@ pub(crate) struct Array {
     pub(crate) dirty: bool,
     /// Bytes of the array whose parity or copies may disagree until they are synced.
     pub(crate) unsynced_bytes: u64,
+    /// True if these bytes are only compared: all that a crash may have cut was made right from the
+    /// intent log, and parity can be relied on.
+    #[serde(default)]
+    pub(crate) verifying: bool,
+    /// Bytes of the array that a crash cut and nothing could settle: errors until they are written.
+    #[serde(default)]
+    pub(crate) bad_bytes: u64,
+    /// How it stands against the write hole; null without redundancy.
+    #[serde(default)]
+    pub(crate) consistency: Option<Consistency>,
+    /// What was made right from the intent log when it was started; null if nothing had to be.
+    #[serde(default)]
+    pub(crate) replay: Option<Replay>,
+    /// Why the intent log was of no use when it was started; null if it was, or was not needed.
+    #[serde(default)]
+    pub(crate) log_unusable: Option<String>,
     /// How many members may be lost without losing data, when all are there.
     pub(crate) redundancy: usize,
     /// How many more members may be lost, now: none while parity is not in sync, or not computed.
@@ -98,6 +121,16 @@ impl Array {
         let seated = self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
         seated.chain(&self.spares).chain(&self.faulty)
     }
+}
+
+/// What the intent log was good for after a crash.
+#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Replay {
+    /// Rows that were being written, and were made right.
+    pub(crate) rows: u64,
+    /// Bytes of them that were being written, never acknowledged as durable, and cannot be told:
+    /// an error until they are written.
+    pub(crate) lost_bytes: u64,
 }
 
 /// How an array is.
@@ -163,8 +196,26 @@ pub(crate) struct Member {
     /// Bytes that could not be recovered, and are errors until they are written.
     #[serde(default)]
     pub(crate) bad_bytes: u64,
+    /// It takes far longer than its peers: reads go past it where they can.
+    #[serde(default)]
+    pub(crate) slow: bool,
+    /// How long reads take that it makes wait; null while too little is known.
+    #[serde(default)]
+    pub(crate) read_latency: Option<Latency>,
+    /// How long writes take that it makes wait; null while too little is known.
+    #[serde(default)]
+    pub(crate) write_latency: Option<Latency>,
     /// Why it was lost, or what is wrong with it; null if nothing is.
     pub(crate) trouble: Option<String>,
+}
+
+/// How long operations of a member take.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Latency {
+    /// Half take less: microseconds.
+    pub(crate) p50_us: u64,
+    /// All but a hundredth take less: microseconds.
+    pub(crate) p99_us: u64,
 }
 
 /// Work in the background.
@@ -266,15 +317,6 @@ pub(crate) struct Finding {
     pub(crate) slot: Option<usize>,
 }
 
-/// Limits of background work, in bytes of each member per second.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Speed {
-    /// So fast it goes while clients are at work, too.
-    pub(crate) min: u64,
-    /// It never goes faster; null for no limit.
-    pub(crate) max: Option<u64>,
-}
-
 /// Something that is wrong, and what to do about it.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
@@ -293,102 +335,6 @@ pub(crate) struct Changed {
     pub(crate) message: String,
     /// The array as it is now; null if it is not served any more.
     pub(crate) array: Option<Array>,
-}
-
-/// The body of a control command.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Order {
-    /// Slot, serial number, UUID or path of a member.
-    pub(crate) member: Option<String>,
-    /// The member that takes its place.
-    pub(crate) with: Option<String>,
-    /// Which scrub: `check`, `repair` or `stop`.
-    pub(crate) scrub: Option<String>,
-    /// New limits of background work.
-    pub(crate) speed: Option<Speed>,
-    /// Signatures that may be overwritten on a disk that is added: `ext4@0x438`.
-    pub(crate) overwrite: Vec<String>,
-}
-
-/// What a member's metadata says.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Examined {
-    /// One for each disk looked at.
-    pub(crate) disks: Vec<ExaminedDisk>,
-}
-
-/// One disk looked at.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct ExaminedDisk {
-    /// Its path.
-    pub(crate) path: String,
-    /// Its size.
-    pub(crate) bytes: u64,
-    /// Valid superblocks; more than one where an array's member is itself made of an array.
-    pub(crate) superblocks: Vec<SuperblockView>,
-    /// Why there is none, or why one is not believed.
-    pub(crate) faults: Vec<String>,
-    /// Everything recognizable on the disk.
-    pub(crate) signatures: Vec<SignatureView>,
-}
-
-/// Something recognizable on a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct SignatureView {
-    /// As blkid names it.
-    pub(crate) name: String,
-    /// Where its magic number is.
-    pub(crate) offset: u64,
-}
-
-/// A superblock in words.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct SuperblockView {
-    /// `md 0.90`, `md 1.0`, `md 1.1`, `md 1.2`; `parapet 1.2` for RAID 3.5.
-    pub(crate) version: String,
-    /// Where it lies.
-    pub(crate) offset: u64,
-    /// The array.
-    pub(crate) array_uuid: String,
-    /// Its name.
-    pub(crate) array_name: String,
-    /// This member.
-    pub(crate) member_uuid: String,
-    /// As in [`Array`].
-    pub(crate) level: String,
-    /// As in [`Array`].
-    pub(crate) layout: String,
-    /// Bytes of a chunk.
-    pub(crate) chunk_bytes: u64,
-    /// How many slots the array has.
-    pub(crate) slots: u32,
-    /// `slot 3`, `spare`, `faulty`, `journal`.
-    pub(crate) role: String,
-    /// Counts changes of the metadata: the member with the most knows best.
-    pub(crate) events: u64,
-    /// When the array was made.
-    pub(crate) created: Timestamp,
-    /// When the superblock was last written.
-    pub(crate) updated: Timestamp,
-    /// True if the array was stopped in order.
-    pub(crate) clean: bool,
-    /// Where data begins on this member.
-    pub(crate) data_offset: u64,
-    /// Room for data on this member.
-    pub(crate) data_bytes: u64,
-    /// How far this member is rebuilt, if it is not whole.
-    pub(crate) recovered_bytes: Option<u64>,
-    /// The states of all slots as this member knows them: `A` there, `.` missing.
-    pub(crate) slot_states: String,
-    /// Bytes that a bit of the bitmap stands for; null without a valid bitmap.
-    pub(crate) bitmap_chunk_bytes: Option<u64>,
-    /// Bits of the bitmap that are set.
-    pub(crate) dirty_bits: Option<u64>,
-    /// Runs in the list of bad blocks.
-    pub(crate) bad_blocks: u64,
-    /// True if Parapet's private area is valid: nobody else has written the superblock since.
-    pub(crate) private_area: bool,
 }
 
 /// What a command would do, or has done.
@@ -414,6 +360,10 @@ pub(crate) struct Plan {
     pub(crate) raw_bytes: u64,
     /// How many members may be lost.
     pub(crate) redundancy: usize,
+    /// How it will stand against the write hole; null without redundancy, and where the verb does
+    /// not make an array.
+    #[serde(default)]
+    pub(crate) consistency: Option<Consistency>,
     /// The disks it concerns, slots first, then spares.
     pub(crate) disks: Vec<PlannedDisk>,
     /// What the user should know before saying yes.

@@ -48,7 +48,7 @@ mod watch;
 use crew::{Card, Crew, Errand, Way};
 use exports::Shown;
 pub(crate) use orders::of_engine;
-pub(crate) use served::{Known, Served};
+pub(crate) use served::{Known, Served, Story};
 
 /// Memory kept for requests of clients that are not whole blocks, and for payloads.
 const POOL_BYTES: usize = 32 << 20;
@@ -223,6 +223,11 @@ impl Daemon {
     fn hide(&self, served: &Served) {
         self.exports.remove(served.uuid());
         self.crew.send_each(|_| Errand::Hide { uuid: served.uuid().into() });
+    }
+
+    /// How many threads serve.
+    pub(crate) fn threads(&self) -> usize {
+        self.crew.threads()
     }
 
     /// The executor it runs on.

@@ -16,7 +16,8 @@ use array::ledger::Random;
 use array::{Array, Bounds, CacheMode, Host};
 use os::{Executor, Spawner};
 
-use crate::daemon::{Daemon, Known, Served};
+use crate::api::Consistency;
+use crate::daemon::{Daemon, Known, Served, Story};
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags::UNLIMITED;
@@ -32,6 +33,9 @@ pub(crate) struct AssemblyFlags {
     /// Start with a member missing although writes were under way: what it held may come out wrong
     #[arg(long)]
     pub(crate) force_dirty_degraded: bool,
+    /// How it shall stand against the write hole from now on; as before if left out
+    #[arg(long, value_name = "POLICY", conflicts_with = "read_only")]
+    pub(crate) consistency: Option<Consistency>,
     /// Write nothing to the members, and refuse all writes
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -59,6 +63,7 @@ impl AssemblyFlags {
             degraded: self.degraded || self.force_dirty_degraded,
             force_dirty_degraded: self.force_dirty_degraded,
             read_only: self.read_only,
+            consistency: self.consistency.map(Into::into),
             raid0_layout: self.raid0_layout,
             deadline: run.deadline(),
         }
@@ -231,13 +236,31 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
     }
 }
 
+/// Refuses more threads than the intent log has room for: each writes a zone of its own.
+fn check_threads(assembly: &Assembly, threads: usize) -> Result<()> {
+    let Some(most) = assembly.most_shards().filter(|&most| most < threads as u64) else {
+        return Ok(());
+    };
+    let name = &assembly.facts().name;
+    let message = format!(
+        "the intent log of {name} has room for {most} threads, not for {threads}: each needs a \
+         part of it on every member"
+    );
+    let action = format!("say --threads {most}, or give up the log: --consistency bitmap");
+    Err(Failure::new(Id::WrongState, message, action))
+}
+
 /// Starts it, on all threads of the server.
+///
+/// # Errors
+/// If it cannot run on so many.
 pub(crate) async fn start(
     assembly: Assembly,
     disks: &[&Opened],
     host: Host,
     daemon: &Daemon,
-) -> Served {
+) -> Result<Served> {
+    check_threads(&assembly, daemon.threads())?;
     let mut known = BTreeMap::new();
     for joined in &assembly.members {
         let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
@@ -245,10 +268,16 @@ pub(crate) async fn start(
             known.insert(joined.id, know(opened).await);
         }
     }
-    let notes = assembly.notes.iter().map(ToString::to_string).collect();
-    let read_only = assembly.read_only_reason.clone();
-    let cache = host.cache;
-    Served::new(daemon.start(assembly, disks, host), known, notes, read_only, cache)
+    let story = Story {
+        notes: assembly.notes.iter().map(ToString::to_string).collect(),
+        log_unusable: assembly.notes.iter().find_map(|note| match note {
+            Note::LogUnusable { why } => Some(why.clone()),
+            _ => None,
+        }),
+        read_only: assembly.read_only_reason.clone(),
+        cache: host.cache,
+    };
+    Ok(Served::new(daemon.start(assembly, disks, host), known, story))
 }
 
 /// A member as people know it.

@@ -12,6 +12,7 @@ use os::Address;
 use crate::api::SignatureView;
 use crate::cmd::Verb;
 use crate::size::Size;
+use crate::written;
 
 /// A redundant block device in user space.
 ///
@@ -139,20 +140,16 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
 
 /// `ADDRESS:PORT`, `PORT` on the loopback address, or `:PORT` on every address.
 pub(crate) fn tcp_address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse::<u16>() {
-        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
-    }
-    if let Some(port) = text.strip_prefix(':') {
-        let port = port.parse::<u16>().map_err(|_| format!("{port:?} is no port"))?;
-        return Ok(SocketAddr::from(([0_u16; 8], port)));
+    if let Some(found) = written::socket(text)? {
+        return Ok(found);
     }
     let mut found = text.to_socket_addrs().map_err(|error| format!("{text}: {error}"))?;
     found.next().ok_or_else(|| format!("{text}: no address"))
 }
 
-/// An array's name; see [`crate::places::checked_name`].
+/// An array's name; see [`written::name`].
 pub(crate) fn name(text: &str) -> Result<String, String> {
-    crate::places::checked_name(text)
+    written::name(text)
 }
 
 #[cfg(test)]

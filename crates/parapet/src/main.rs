@@ -28,6 +28,7 @@ mod size;
 mod terminal;
 mod tls;
 mod undo;
+mod written;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use failure::{Exit, Failure, Id};
 use flags::{Cli, Global};
 use terminal::Terminal;
+
+const _: () = assert!(!array::broken::POSSIBLE, "nobody is given an engine that can be broken");
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

@@ -7,11 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Id, Result};
+use crate::written;
 
 /// What the kernel takes as the path of a unix socket: `sun_path` less its NUL.
 const SOCKET_PATH_BYTES: usize = 107;
-/// md's superblock has room for so many bytes of a name.
-pub(crate) const NAME_BYTES: usize = 32;
 
 /// The user this process acts as.
 pub(crate) fn user() -> Option<u32> {
@@ -71,20 +70,6 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A name that can be a file's and an export's, or why not.
-pub(crate) fn checked_name(name: &str) -> std::result::Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
-    if name.is_empty() || name.len() > NAME_BYTES {
-        return Err(format!("a name has 1 to {NAME_BYTES} characters"));
-    }
-    if name.starts_with(['.', '-']) || !name.chars().all(plain) {
-        return Err(
-            "a name is made of letters, digits and . _ - +, and begins with none of . -".into()
-        );
-    }
-    Ok(name.into())
-}
-
 /// What an array is called: its name, or, since those of version 0.90 have none, `md-` and the
 /// start of its UUID.
 pub(crate) fn array_name(name: &str, uuid: &str) -> String {
@@ -96,7 +81,7 @@ pub(crate) fn array_name(name: &str, uuid: &str) -> String {
 
 /// A name for a file, whatever the array is called: its name if that is fit, else its UUID.
 pub(crate) fn file_name(name: &str, uuid: &str) -> String {
-    checked_name(name).unwrap_or_else(|_| uuid.replace(':', ""))
+    written::name(name).unwrap_or_else(|_| uuid.replace(':', ""))
 }
 
 /// Whether a unix socket can have this path.
@@ -129,10 +114,10 @@ mod tests {
     #[test]
     fn names_are_fit_for_files_and_exports() {
         for good in ["a", "data-1", "tank_2.old", &"x".repeat(32)] {
-            assert_eq!(checked_name(good).as_deref(), Ok(good));
+            assert_eq!(written::name(good).as_deref(), Ok(good));
         }
         for bad in ["", ".", "..", "-a", "a/b", "a b", "é", "a\n", &"x".repeat(33)] {
-            assert!(checked_name(bad).is_err(), "{bad:?}");
+            assert!(written::name(bad).is_err(), "{bad:?}");
         }
         assert_eq!(file_name("host:a", "01:23"), "0123");
     }

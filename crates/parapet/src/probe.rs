@@ -34,13 +34,8 @@ impl FromStr for SignatureView {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<SignatureView, String> {
-        let parsed = text.split_once('@').and_then(|(name, offset)| {
-            let offset = match offset.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16),
-                None => offset.parse(),
-            };
-            Some(SignatureView { name: name.into(), offset: offset.ok()? })
-        });
+        let parsed = crate::written::signature(text);
+        let parsed = parsed.map(|(name, offset)| SignatureView { name: name.into(), offset });
         parsed.ok_or_else(|| "write it as NAME@OFFSET, such as ext4@0x438".into())
     }
 }

@@ -22,7 +22,8 @@ pub struct Member {
     pub disk: Rc<SimDisk>,
     /// Its superblock.
     pub superblock: Superblock,
-    map: ByteMap,
+    /// Where everything lies on it.
+    pub map: ByteMap,
 }
 
 /// What is wrong, if anything is.
@@ -35,7 +36,8 @@ pub type Verdict = Result<(), String>;
 pub fn member(disk: &Rc<SimDisk>) -> Result<Member, String> {
     let bytes = io::Disk::limits(&**disk).bytes;
     let mut faults = Vec::new();
-    for version in Version::ALL {
+    // The one at the end first: its data may begin with a superblock of the array above.
+    for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
         let Some(at) = position(version, bytes) else { continue };
         let mut raw = vec![0; 4096];
         disk.peek(at, &mut raw);
@@ -144,7 +146,9 @@ fn walk(geometry: &Geometry, member: &Member, slot: Slot, content: &[u8]) -> Ver
             }
         };
         let found = member.data(at, len);
-        if let Some(byte) = (0..found.len()).find(|&byte| found[byte] != expected[byte]) {
+        if found != expected {
+            let differs = |&byte: &usize| found[byte] != expected[byte];
+            let byte = (0..found.len()).find(differs).unwrap_or_default();
             let name = &member.disk.name;
             return Err(format!(
                 "{name} (slot {slot}): at {} of its data it disagrees: {owner:?}",
@@ -171,11 +175,14 @@ fn syndrome(
     for index in 0..map.data_count() {
         let start = stripe.0 * geometry.stripe_bytes() + index as u64 * chunk + within;
         let exponent = if q { map.exponent(index) } else { 0 };
-        let table: Vec<u8> =
-            (0..=255_u8).map(|byte| (0..exponent).fold(byte, |byte, _| double(byte))).collect();
-        for (sum, &byte) in sum.iter_mut().zip(&content[start as usize..]) {
-            *sum ^= table[byte as usize];
+        let data = sum.iter_mut().zip(&content[start as usize..]);
+        if exponent == 0 {
+            data.for_each(|(sum, &byte)| *sum ^= byte);
+            continue;
         }
+        let table: [u8; 256] =
+            std::array::from_fn(|byte| (0..exponent).fold(byte as u8, |byte, _| double(byte)));
+        data.for_each(|(sum, &byte)| *sum ^= table[usize::from(byte)]);
     }
     sum
 }

@@ -9,16 +9,24 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 use io::{
     Buf, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits,
-    Op, Ticket, Work, ZeroSupport,
+    Op, Ticket, Time, Work, ZeroSupport,
 };
 
+mod damage;
+
+pub use damage::{Stray, WriteFault};
+
 use crate::clock::SimClock;
-use crate::medium::{Fill, Medium, SECTOR};
+use crate::cut::{Cut, Mode};
+use crate::mark::Part;
+use crate::medium::{Change, Fill, Medium, SECTOR};
+use crate::parts::Parts;
 use crate::rng::Rng;
 use crate::trace::Trace;
 
@@ -39,8 +47,14 @@ struct Damage {
     gone: Cell<bool>,
     /// Operations submitted now get no answer until the hang is over.
     hung: Cell<bool>,
-    /// Every write fails.
-    write_error: Cell<bool>,
+    /// Writes fail.
+    write_fault: Cell<Option<WriteFault>>,
+    /// The next flush fails, and what it should have kept may be gone.
+    flush_fault: Cell<bool>,
+    /// What becomes of the next write of data.
+    stray: Cell<Option<Stray>>,
+    /// What it did wrong may not have been noticed before this moment.
+    shaky_until: Cell<Time>,
     /// Latency is multiplied by this.
     slow: Cell<u64>,
     /// Sectors that cannot be read until they are written.
@@ -93,7 +107,19 @@ pub struct SimDisk {
     next_flight: Cell<u64>,
     answers: Completions<Done>,
     counts: Cell<Counts>,
+    /// Where data lies: what goes astray is data, and stays so.
+    data: RefCell<Range<u64>>,
+    /// Writes that have gone astray.
+    strayed: Cell<u64>,
+    /// It lost its cache while its host went on, and nobody has looked since.
+    drained: Cell<bool>,
 }
+
+/// What has hung is answered so much later than what comes after it: less than any deadline.
+const STRAGGLE_MICROS: u64 = 20_000;
+
+/// A failed flush has been noticed by then.
+const NOTICED_MICROS: u64 = 1_000_000;
 
 /// Bits of an agenda entry that name the flight; the rest names the disk.
 const FLIGHT_BITS: u32 = 40;
@@ -124,6 +150,9 @@ impl SimDisk {
             next_flight: Cell::new(0),
             answers: Completions::new(),
             counts: Cell::default(),
+            data: RefCell::new(0..0),
+            strayed: Cell::new(0),
+            drained: Cell::new(false),
         }
     }
 
@@ -179,25 +208,45 @@ impl SimDisk {
     fn land(&self, flight: &mut Flight) {
         flight.landed = true;
         if self.damage.gone.get() {
+            // Also if it is back before the answer comes.
+            flight.result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
             return;
         }
         let (offset, fua) = (flight.op.offset, flight.op.fua);
         let mut medium = self.medium.borrow_mut();
-        if flight.op.work.is_write() && self.damage.write_error.get() {
-            let len = flight.op.work.len();
-            flight.result = Err(Error::new(ErrorKind::Medium { offset, len }, self.name.clone()));
+        if flight.op.work.is_write()
+            && let Some(kind) = self.fails(&flight.op)
+        {
+            flight.result = Err(Error::new(kind, self.name.clone()));
             self.land_partly(&mut medium, &flight.op);
             return;
         }
         match &mut flight.op.work {
             Work::Read(bufs) => flight.result = self.read(&medium, offset, bufs),
             Work::Write(bufs) => {
-                let mut at = offset;
+                let mut at = match self.stray(offset, bufs) {
+                    Some(Stray::Lost) => return,
+                    Some(Stray::Elsewhere(on)) => offset + on,
+                    None => offset,
+                };
+                let offset = at;
                 for buf in bufs {
-                    medium.write(at, buf, fua);
+                    match buf.is_stable() {
+                        true => medium.write(at, buf, fua),
+                        false => medium.write(at, &changed(buf), fua),
+                    }
                     at += buf.len() as u64;
                 }
                 self.mend(offset, at - offset);
+            }
+            Work::Flush if self.damage.flush_fault.take() => {
+                let kind = ErrorKind::Medium { offset: 0, len: 0 };
+                flight.result = Err(Error::new(kind, format!("{}: flush", self.name)));
+                // The rest of the run goes on with what is left.
+                let mut cut = Cut::new(Mode::Subset, false, self.rng.borrow().clone());
+                medium.fail_flush(&mut cut);
+                self.set_shaky(NOTICED_MICROS);
+                self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
             }
             Work::Flush => {
                 let taken = medium.flush(flight.covers);
@@ -235,6 +284,34 @@ impl SimDisk {
         Ok(())
     }
 
+    /// The error of a write that fails.
+    fn fails(&self, op: &Op) -> Option<ErrorKind> {
+        let (offset, len) = (op.offset, op.work.len());
+        match self.damage.write_fault.get()? {
+            WriteFault::All => Some(ErrorKind::Medium { offset, len }),
+            WriteFault::NoSpace => Some(ErrorKind::NoSpace),
+            WriteFault::Within(from, to) => {
+                (from..to).contains(&offset).then_some(ErrorKind::Medium { offset, len })
+            }
+        }
+    }
+
+    /// Goes this write astray? Only one of data does, and only one that stays on the disk.
+    fn stray(&self, offset: u64, bufs: &[io::SharedBuf]) -> Option<Stray> {
+        let stray = self.damage.stray.get()?;
+        let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let fits = match stray {
+            Stray::Lost => true,
+            Stray::Elsewhere(on) => on >= len && offset + on + len <= self.data.borrow().end,
+        };
+        if !(self.data.borrow().contains(&offset) && fits) {
+            return None;
+        }
+        self.damage.stray.set(None);
+        self.strayed.set(self.strayed.get() + 1);
+        Some(stray)
+    }
+
     /// Writing mends what could not be read, unless it is stuck.
     fn mend(&self, offset: u64, len: u64) {
         let mut unreadable = self.damage.unreadable.borrow_mut();
@@ -267,7 +344,7 @@ impl SimDisk {
     fn land_partly(&self, medium: &mut Medium, op: &Op) {
         let mut rng = self.rng.borrow_mut();
         let bytes: Vec<u8> = match &op.work {
-            Work::Write(bufs) => bufs.iter().flat_map(|buf| buf.iter().copied()).collect(),
+            Work::Write(bufs) => bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat(),
             Work::Zero { len, .. } => vec![0; *len as usize],
             _ => return,
         };
@@ -286,94 +363,64 @@ impl SimDisk {
         Duration::from_nanos(spread * tail)
     }
 
-    // ---- damage
-    // ----------------------------------------------------------------------------------
-
-    /// From now on nothing is answered but with `Gone`; or the disk is back.
-    pub fn set_gone(&self, gone: bool) {
-        self.damage.gone.set(gone);
+    /// What has hung may take longer than what comes after it.
+    fn straggle(&self) -> Duration {
+        let mut rng = self.rng.borrow_mut();
+        Duration::from_micros(if rng.percent(60) { rng.below(STRAGGLE_MICROS) } else { 0 })
     }
 
-    /// From now on nothing is answered; or everything that waits is.
-    pub fn set_hung(&self, hung: bool) {
-        self.damage.hung.set(hung);
-        if !hung {
-            let waiting: Vec<u64> = self.flights.borrow().keys().copied().collect();
-            for flight in waiting {
-                // An entry that is on the agenda already comes twice; the second finds nothing.
-                self.clock.schedule(self.clock.now() + self.latency(), self.entry(flight));
-            }
-        }
-    }
+    // ---- crashes
+    // ---------------------------------------------------------------------------------
 
-    /// From now on every write fails; or works again.
-    pub fn set_write_error(&self, failing: bool) {
-        self.damage.write_error.set(failing);
-    }
-
-    /// From now on operations take so many times as long.
-    pub fn set_slow(&self, factor: u64) {
-        self.damage.slow.set(factor.max(1));
-    }
-
-    /// These bytes cannot be read until they are written; not even then if `stuck`.
-    pub fn set_unreadable(&self, offset: u64, len: u64, stuck: bool) {
-        let sectors = offset / SECTOR..(offset + len).div_ceil(SECTOR);
-        self.damage.unreadable.borrow_mut().extend(sectors.clone());
-        if stuck {
-            self.damage.stuck.borrow_mut().extend(sectors);
-        }
-    }
-
-    /// Lifts all damage; what hung is answered.
-    pub fn heal(&self) {
-        self.damage.gone.set(false);
-        self.damage.write_error.set(false);
-        self.damage.slow.set(1);
-        self.damage.unreadable.borrow_mut().clear();
-        self.damage.stuck.borrow_mut().clear();
-        if self.damage.hung.get() {
-            self.set_hung(false);
-        }
-    }
-
-    /// True if something is wrong that may yet cost the array this member.
-    pub fn is_sick(&self) -> bool {
-        let damage = &self.damage;
-        damage.gone.get()
-            || damage.hung.get()
-            || damage.write_error.get()
-            || !damage.unreadable.borrow().is_empty()
-    }
-
-    /// Sectors that cannot be read.
-    pub fn unreadable(&self) -> usize {
-        self.damage.unreadable.borrow().len()
-    }
-
-    /// The process that uses the disk dies: each operation under way has landed, partly or wholly,
-    /// or never will. The disk itself goes on, its cache too.
-    pub fn abandon(&self) {
+    /// The process that uses the disk dies, and the power is cut or not. Each operation under way
+    /// has landed, partly or wholly, or never will. Gives what lay in the way, part by part.
+    pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Part> {
         let flights = std::mem::take(&mut *self.flights.borrow_mut());
-        for mut flight in flights.into_values() {
-            if !flight.landed {
-                let choice = self.rng.borrow_mut().below(3);
-                match choice {
-                    0 => self.land(&mut flight),
-                    1 => self.land_partly(&mut self.medium.borrow_mut(), &flight.op),
-                    _ => {}
-                }
+        let mut flights: Vec<Flight> = flights.into_values().collect();
+        self.rng.borrow_mut().shuffle(&mut flights);
+        let mut medium = self.medium.borrow_mut();
+        let mut under_way = 0;
+        for flight in &flights {
+            // A disk that is gone or full takes nothing any more.
+            let dead = self.damage.gone.get() || self.fails(&flight.op).is_some();
+            if !flight.landed && !dead {
+                under_way += usize::from(leave(&mut medium, &flight.op));
             }
+        }
+        let mut busy: Vec<Part> = Vec::new();
+        for (offset, _) in medium.pending() {
+            let part = parts.at(offset);
+            if !busy.contains(&part) {
+                busy.push(part);
+            }
+        }
+        medium.crash(power, under_way, cut, |offset| parts.at(offset));
+        drop(medium);
+        for mut flight in flights {
             flight.result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
             self.answers
                 .finish(flight.ticket, Done { work: flight.op.work, result: flight.result });
         }
+        busy
     }
 
-    /// The power is cut: as [`SimDisk::abandon`], and what was not flushed may be lost.
-    pub fn cut_power(&self) {
-        self.abandon();
-        self.medium.borrow_mut().cut(&mut self.rng.borrow_mut());
+    /// The power of this disk alone is cut: it is gone from now on. Has it a cache?
+    pub fn lose_power(&self, cut: &mut Cut) -> bool {
+        self.medium.borrow_mut().crash(true, 0, cut, |_| Part::Other);
+        self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+        self.damage.gone.set(true);
+        self.drained.set(true);
+        self.limits.volatile
+    }
+
+    /// True if it lost its cache while its host went on, and did not take part in a crash since.
+    pub fn was_drained(&self) -> bool {
+        self.drained.get()
+    }
+
+    /// The host is up again: what this disk has lost is as lost as what others have.
+    pub fn forget_drain(&self) {
+        self.drained.set(false);
     }
 
     // ---- looking from behind
@@ -382,6 +429,17 @@ impl SimDisk {
     /// Copies bytes out, past all damage.
     pub fn peek(&self, offset: u64, into: &mut [u8]) {
         self.medium.borrow().read(offset, into);
+    }
+
+    /// Changes some bytes, wherever they begin, as [`SimDisk::poke`] does.
+    pub fn poke_bytes(&self, offset: u64, bytes: &[u8]) {
+        let start = offset / SECTOR * SECTOR;
+        let end = (offset + bytes.len() as u64).next_multiple_of(SECTOR);
+        let mut sectors = vec![0; (end - start) as usize];
+        self.peek(start, &mut sectors);
+        let at = (offset - start) as usize;
+        sectors[at..at + bytes.len()].copy_from_slice(bytes);
+        self.poke(start, &sectors);
     }
 
     /// Changes bytes behind the back of whoever uses the disk.
@@ -402,6 +460,25 @@ impl SimDisk {
     fn entry(&self, flight: u64) -> u64 {
         self.number << FLIGHT_BITS | flight
     }
+}
+
+/// Bytes in memory that someone else may change, and has.
+fn changed(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().map(|byte| !byte).collect()
+}
+
+/// Puts what an operation would have written where a crash chooses from. False if nothing.
+fn leave(medium: &mut Medium, op: &Op) -> bool {
+    let change = match &op.work {
+        Work::Write(bufs) => {
+            let bytes = bufs.iter().flat_map(|buf| buf.iter().copied());
+            Change::Bytes(bytes.collect())
+        }
+        Work::Zero { len, .. } => Change::Zeros(*len),
+        _ => return false,
+    };
+    medium.leave(op.offset, change);
+    true
 }
 
 fn kind_of(work: &Work) -> (u64, &'static str) {

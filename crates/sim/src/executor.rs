@@ -38,6 +38,8 @@ struct Task {
     /// Out of its place while it is polled.
     future: Option<Boxed>,
     handle: Arc<Handle>,
+    /// Taken along with the future: a poll counts no references.
+    waker: Option<Waker>,
 }
 
 struct Handle {
@@ -100,7 +102,9 @@ impl Executor {
         let ready = Arc::clone(&self.inner.ready);
         let handle = Arc::new(Handle { index, queued: AtomicBool::new(false), ready });
         Arc::clone(&handle).wake();
-        tasks.push(Some(Task { name: name.into(), future: Some(Box::pin(future)), handle }));
+        let waker = Some(Waker::from(Arc::clone(&handle)));
+        let future: Option<Boxed> = Some(Box::pin(future));
+        tasks.push(Some(Task { name: name.into(), future, handle, waker }));
         TaskId(index)
     }
 
@@ -166,8 +170,10 @@ impl Executor {
             let mut tasks = self.inner.tasks.borrow_mut();
             let Some(task) = tasks[index].as_mut() else { return true };
             task.handle.queued.store(false, Ordering::Release);
-            let Some(future) = task.future.take() else { return true };
-            (future, Waker::from(Arc::clone(&task.handle)))
+            let (Some(future), Some(waker)) = (task.future.take(), task.waker.take()) else {
+                return true;
+            };
+            (future, waker)
         };
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => {
@@ -176,7 +182,7 @@ impl Executor {
             }
             Poll::Pending => {
                 if let Some(Some(task)) = self.inner.tasks.borrow_mut().get_mut(index) {
-                    task.future = Some(future);
+                    (task.future, task.waker) = (Some(future), Some(waker));
                 }
             }
         }

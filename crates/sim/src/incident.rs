@@ -8,12 +8,18 @@ use std::rc::Rc;
 
 use array::status::SlotState;
 use io::Disk;
-use layout::Slot;
+use layout::{Family, Slot};
 
-use crate::disk::{Build, SimDisk};
+use crate::crash::Crash;
+use crate::cut::{Cut, Mode};
+use crate::disk::{Build, SimDisk, WriteFault};
+use crate::mark::{self, Part};
 use crate::node::Node;
 use crate::options::{Dangers, Options};
+use crate::parts::Parts;
 use crate::rng::Rng;
+use crate::shrink::Choice;
+use crate::silent;
 use crate::workload::{Stage, chain};
 
 /// Something that happens.
@@ -48,8 +54,30 @@ pub enum What {
     Scrub(bool),
     /// The array is stopped, with requests under way or without, and assembled again.
     Restart(bool),
-    /// The process dies and the array is assembled again.
-    Kill,
+    /// The host dies and comes back.
+    Crash(Crash),
+    /// A member loses its power, and with it what it had not flushed: gone from then on.
+    Alone(Mode),
+    /// The store under a member is full.
+    Full,
+    /// A member's superblock cannot be written.
+    SuperblockError,
+    /// A member's next flush fails.
+    FlushError,
+    /// This member and the next one are lost at once.
+    Twice,
+    /// This member and others are away for so many milliseconds.
+    Burst(u64),
+    /// Bytes rot.
+    Rot(silent::Rot, u64),
+    /// A write is lost (true), or lands elsewhere, and a scrub looks for it.
+    Stray(bool, u64),
+    /// More is lost than the level bears.
+    Ruin(u64),
+    /// Two halves go on apart.
+    Split(u64),
+    /// The host dies, and another engine runs the array.
+    Foreign(u64),
 }
 
 /// Something that happens, when, and to whom.
@@ -69,46 +97,16 @@ pub struct Incident {
 
 /// The incidents of a run, in their order.
 pub fn draw(options: &Options) -> Vec<Incident> {
-    let Dangers { command, gone, write_error, hang, slow, unreadable, .. } = options.dangers;
-    let Dangers { spare, readd, replace, scrub, restart, kill, .. } = options.dangers;
-    let weights = [
-        (command, 0),
-        (gone, 1),
-        (write_error, 2),
-        (hang, 3),
-        (slow, 4),
-        (unreadable, 5),
-        (spare, 6),
-        (readd, 7),
-        (replace, 8),
-        (scrub, 9),
-        (restart, 10),
-        (kill, 11),
-    ];
+    let weights = weights(&options.dangers);
     if weights.iter().all(|&(weight, _)| weight == 0) {
         return Vec::new();
     }
     let mut incidents: Vec<Incident> = (0..options.incidents)
+        .filter(|&number| options.keep.keeps(Choice::Incident(number)))
         .map(|number| {
             let mut rng = Rng::stream(options.seed, "incident", number as u64);
-            let what = match rng.weighted(&weights) {
-                0 => What::Command,
-                1 => What::Gone,
-                2 => What::WriteError,
-                3 => What::Hang(if rng.percent(50) { 0 } else { rng.within(1, 900) }),
-                4 => What::Slow(rng.within(2, 20)),
-                5 => What::Unreadable {
-                    part: rng.below(1000),
-                    sectors: rng.skewed(64),
-                    stuck: rng.percent(20),
-                },
-                6 => What::Spare,
-                7 => What::Readd,
-                8 => What::Replace,
-                9 => What::Scrub(rng.percent(50)),
-                10 => What::Restart(rng.percent(50)),
-                _ => What::Kill,
-            };
+            let make = rng.weighted(&weights);
+            let what = make(&mut rng);
             Incident {
                 after: rng.below(1000),
                 pause: rng.skewed(20_000),
@@ -122,6 +120,43 @@ pub fn draw(options: &Options) -> Vec<Incident> {
     incidents
 }
 
+/// Draws what happens.
+type Draw = fn(&mut Rng) -> What;
+
+/// What may happen, and how often.
+fn weights(dangers: &Dangers) -> [(u64, Draw); 24] {
+    [
+        (dangers.command, |_| What::Command),
+        (dangers.gone, |_| What::Gone),
+        (dangers.write_error, |_| What::WriteError),
+        (dangers.hang, |rng| What::Hang(if rng.percent(50) { 0 } else { rng.within(1, 900) })),
+        (dangers.slow, |rng| What::Slow(rng.pick(&[2, 5, 20, 100]))),
+        (dangers.unreadable, |rng| What::Unreadable {
+            part: rng.below(1000),
+            sectors: rng.skewed(64),
+            stuck: rng.percent(20),
+        }),
+        (dangers.spare, |_| What::Spare),
+        (dangers.readd, |_| What::Readd),
+        (dangers.replace, |_| What::Replace),
+        (dangers.scrub, |rng| What::Scrub(rng.percent(50))),
+        (dangers.restart, |rng| What::Restart(rng.percent(50))),
+        (dangers.kill, |rng| What::Crash(Crash::draw(rng, false))),
+        (dangers.cut, |rng| What::Crash(Crash::draw(rng, true))),
+        (dangers.alone, |rng| What::Alone(Mode::draw(rng))),
+        (dangers.full, |_| What::Full),
+        (dangers.superblock_error, |_| What::SuperblockError),
+        (dangers.flush_error, |_| What::FlushError),
+        (dangers.twice, |_| What::Twice),
+        (dangers.burst, |rng| What::Burst(rng.within(1, 400))),
+        (dangers.rot, |rng| What::Rot(rng.pick(&silent::ROTS), rng.bits())),
+        (dangers.stray, |rng| What::Stray(rng.percent(50), rng.bits())),
+        (dangers.ruin, |rng| What::Ruin(rng.bits())),
+        (dangers.split, |rng| What::Split(rng.bits())),
+        (dangers.foreign, |rng| What::Foreign(rng.bits())),
+    ]
+}
+
 /// Who makes incidents happen.
 pub struct Director {
     /// Where the clients are.
@@ -132,6 +167,8 @@ pub struct Director {
     pub build: Build,
     /// Requests of the whole run.
     pub requests: u64,
+    /// Members are harmed although a crash has left parity in doubt.
+    pub doubts: bool,
 }
 
 impl Director {
@@ -147,16 +184,16 @@ impl Director {
         }
     }
 
-    fn tell(&self, text: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, text: impl FnOnce() -> String) {
         self.stage.world.tell(text);
     }
 
-    fn mark(&self, name: &'static str) {
+    pub(crate) fn mark(&self, name: &'static str) {
         self.stage.world.trace.mark(name);
     }
 
     /// Makes one incident happen, if it may.
-    pub async fn happen(&self, incident: Incident) {
+    pub async fn happen(self: &Rc<Self>, incident: Incident) {
         let node = &self.nodes[(incident.node % self.nodes.len() as u64) as usize];
         let slot = Slot::new((incident.slot % node.shape.members as u64) as usize);
         match incident.what {
@@ -166,38 +203,64 @@ impl Director {
             What::Replace => self.replace(node, slot).await,
             What::Scrub(repair) => self.scrub(node, repair),
             What::Restart(under_load) => self.restart(under_load).await,
-            What::Kill => self.kill().await,
+            What::Crash(crash) => self.crash(crash).await,
+            What::Twice => self.several(node, slot, 2, 0),
+            What::Burst(millis) => self.several(node, slot, 3, millis),
+            What::Rot(rot, chance) => self.rot(node, slot, rot, chance).await,
+            What::Stray(lost, chance) => self.stray(slot, lost, chance).await,
+            What::Ruin(chance) => self.ruin(chance).await,
+            What::Split(chance) => self.split(chance).await,
+            What::Foreign(chance) => self.foreign(chance).await,
             harm => self.harm(node, slot, harm),
         }
     }
 
     /// Harms the disk in a slot, if the level survives it.
-    fn harm(&self, node: &Node, slot: Slot, harm: What) {
+    fn harm(&self, node: &Rc<Node>, slot: Slot, harm: What) {
         let Some(disk) = node.disk_in(slot) else { return };
         if let What::Slow(factor) = harm {
-            // Slow is not dead: the slowest answer still comes well before the deadline.
-            let deadline = node.shape.bounds.deadline.as_micros() as u64;
-            let factor = factor.min(deadline / (64 * self.build.latency_us)).max(1);
-            self.tell(|| {
-                format!("INCIDENT {}: {} is {factor} times as slow", node.name, disk.name)
-            });
-            return disk.set_slow(factor);
+            return self.slow(node, &disk, factor);
         }
-        if !node.can_lose(slot) {
+        if !self.may_harm(node, slot) {
             return;
         }
         self.tell(|| format!("INCIDENT {}: slot {slot}, {}: {harm:?}", node.name, disk.name));
-        if node.status().job.is_some() {
-            self.mark("harm during background work");
-        }
-        if !node.unwell().is_empty() {
-            self.mark("harm while degraded");
-        }
+        self.note_harm(node, slot, harm);
+        self.expose();
         match harm {
-            What::Gone => disk.set_gone(true),
-            What::WriteError => disk.set_write_error(true),
-            What::Hang(millis) => self.hang(&disk, millis),
+            What::Gone => {
+                self.mark(mark::GONE);
+                disk.set_gone(true);
+            }
+            What::WriteError => {
+                self.mark(mark::F2);
+                disk.set_write_fault(Some(WriteFault::All));
+            }
+            What::Full => {
+                self.mark(mark::F15);
+                disk.set_write_fault(Some(WriteFault::NoSpace));
+            }
+            What::SuperblockError => {
+                let Some(range) = Parts::of(&disk, None).range(Part::Superblock) else { return };
+                self.mark(mark::F2_SUPERBLOCK);
+                disk.set_write_fault(Some(WriteFault::Within(range.start, range.end)));
+            }
+            What::FlushError => {
+                self.mark(mark::F20);
+                disk.set_flush_fault();
+            }
+            What::Alone(mode) => {
+                let mut cut = Cut::new(mode, true, Rng::stream(disk.number, "alone", 0));
+                if disk.lose_power(&mut cut) {
+                    self.mark(mark::F10_ALONE);
+                }
+            }
+            What::Hang(millis) => {
+                self.mark(if millis > 0 { mark::F3_SHORT } else { mark::F3 });
+                self.hang(&disk, millis);
+            }
             What::Unreadable { part, sectors, stuck } => {
+                self.mark(if stuck { mark::F1_STUCK } else { mark::F1 });
                 let bytes = disk.limits().bytes;
                 let used = node.geometry().member_bytes(slot);
                 // Only where data is: a superblock that cannot be read is another story.
@@ -206,6 +269,95 @@ impl Director {
                 disk.set_unreadable(start, len, stuck);
             }
             _ => unreachable!("no harm to a disk"),
+        }
+    }
+
+    /// May the budget be spent on this slot?
+    fn may_harm(&self, node: &Rc<Node>, slot: Slot) -> bool {
+        node.can_lose(slot) && (node.bears_loss() || self.may_doubt(node))
+    }
+
+    /// May a member be harmed before parity is in sync after a crash? What it held there may be an
+    /// error from then on, until it is written anew.
+    fn may_doubt(&self, node: &Rc<Node>) -> bool {
+        let doubt = node.doubt();
+        let parity = node.geometry().family() == Family::Parity;
+        if !self.doubts || self.nodes.len() > 1 || !parity || doubt.is_empty() {
+            return false;
+        }
+        let (mut doubted, stripe) =
+            (self.stage.doubted.borrow_mut(), node.geometry().stripe_bytes());
+        let capacity = node.geometry().capacity();
+        for range in doubt.iter() {
+            let end = range.end.next_multiple_of(stripe).min(capacity);
+            doubted.insert(range.start / stripe * stripe..end);
+        }
+        true
+    }
+
+    /// Marks what is under way while a member is harmed.
+    fn note_harm(&self, node: &Node, slot: Slot, harm: What) {
+        let status = node.status();
+        if let Some(job) = &status.job {
+            self.mark(mark::HARM_BUSY);
+            let rebuild = matches!(job.kind, array::JobKind::Rebuild(_));
+            match harm {
+                What::Unreadable { .. } if rebuild => self.mark(mark::HARM_REBUILD_READ),
+                What::Scrub(_) => {}
+                _ if rebuild => self.mark(mark::F13),
+                _ => {}
+            }
+        }
+        if !node.unwell().is_empty() {
+            self.mark(mark::HARM_DEGRADED);
+        }
+        if status.unsynced_bytes > 0 {
+            self.mark(mark::HARM_UNSYNCED);
+        }
+        if matches!(status.slots[slot.index()].state, SlotState::Rebuilding { .. }) {
+            self.mark(mark::HARM_SPARE);
+        }
+    }
+
+    /// Slow is not dead: the slowest answer still comes well before the deadline.
+    fn slow(&self, node: &Node, disk: &SimDisk, wanted: u64) {
+        let deadline = node.shape.bounds.deadline.as_micros() as u64;
+        let factor = wanted.min(deadline / (64 * self.build.latency_us)).max(1);
+        self.tell(|| format!("INCIDENT {}: {} is {factor} times as slow", node.name, disk.name));
+        self.mark(if factor >= 100 { mark::F4_HUNDRED } else { mark::F4 });
+        disk.set_slow(factor);
+    }
+
+    /// As many members as the level bears, this one and those after it, are gone at once: for so
+    /// many milliseconds, or for good.
+    fn several(&self, node: &Rc<Node>, first: Slot, most: usize, millis: u64) {
+        let slots = node.shape.members;
+        let mut harmed = 0;
+        for step in 0..slots {
+            let slot = Slot::new((first.index() + step) % slots);
+            let Some(disk) = node.disk_in(slot) else { continue };
+            if harmed == most || disk.is_sick() || !self.may_harm(node, slot) {
+                continue;
+            }
+            self.tell(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
+            disk.set_gone(true);
+            self.expose();
+            harmed += 1;
+            if millis > 0 {
+                let world = self.stage.world.clone();
+                let shaky = 2 * node.shape.bounds.deadline.as_micros() as u64;
+                let back = async move {
+                    world.pause(millis * 1000).await;
+                    disk.set_gone(false);
+                    disk.set_shaky(shaky);
+                };
+                self.stage.world.executor.spawn("end of a burst", back);
+            }
+        }
+        match (harmed, millis) {
+            (0 | 1, _) => {}
+            (_, 0) => self.mark(mark::TWO_AT_ONCE),
+            _ => self.mark(mark::BURST),
         }
     }
 
@@ -226,7 +378,7 @@ impl Director {
         let Some(member) = &status.slots[slot.index()].member else { return };
         let known = node.unwell().with(slot);
         let survives = node.geometry().survives(known);
-        if survives && !node.can_lose(slot) {
+        if survives && !(node.can_lose(slot) && node.bears_loss()) {
             // The engine does not know yet what else is about to fail: it would obey.
             return;
         }
@@ -245,7 +397,7 @@ impl Director {
                 let fine = node.geometry().survives(node.unwell().with(slot));
                 assert!(!(same && fine), "{}: refused without need: {error}", node.name);
             }
-            Err(_) => self.mark("a command was refused that would lose data"),
+            Err(_) => self.mark(mark::COMMAND_REFUSED),
         }
     }
 
@@ -261,8 +413,8 @@ impl Director {
         let result = node.add(disk, &name).await;
         self.tell(|| format!("    {result:?}"));
         match result {
-            Ok(_) if degraded => self.mark("a spare was added to a degraded array"),
-            Ok(_) => self.mark("a spare was added"),
+            Ok(_) if degraded => self.mark(mark::SPARE_NEEDED),
+            Ok(_) => self.mark(mark::SPARE),
             Err(error) => self.excuse(node, &error, "adding a spare"),
         }
     }
@@ -286,7 +438,8 @@ impl Director {
         if let Some(sim) = self.stage.world.disk_named(&name) {
             sim.heal();
             // Whoever opens a disk anew has closed it before: nothing of the old days is under way.
-            while sim.in_flight() > 0 {
+            // Others use the same handle: the engine must see to it.
+            while choice.is_multiple_of(3) && sim.in_flight() > 0 {
                 self.stage.world.pause(1000).await;
             }
         }
@@ -297,13 +450,13 @@ impl Director {
         let result = node.array().readd(Rc::clone(&disk), &name).await;
         self.tell(|| format!("    re-added: {result:?}"));
         if result.is_ok() {
-            self.mark("a member came back by bitmap");
+            self.mark(mark::READDED);
             return;
         }
         let result = node.add(disk, &name).await;
         self.tell(|| format!("    added: {result:?}"));
         match result {
-            Ok(_) => self.mark("a lost member came back as a spare"),
+            Ok(_) => self.mark(mark::RETURNED),
             Err(error) => self.excuse(node, &error, "adding a lost member"),
         }
     }
@@ -315,7 +468,7 @@ impl Director {
         let result = node.array().replace(slot, spare.id).await;
         self.tell(|| format!("    {result:?}"));
         match result {
-            Ok(()) => self.mark("a replacement began"),
+            Ok(()) => self.mark(mark::REPLACING),
             Err(_) => {
                 let whole = status.slots[slot.index()].state == SlotState::InSync;
                 let spare_left = node.status().spares.iter().any(|s| s.id == spare.id);
@@ -334,7 +487,7 @@ impl Director {
     async fn restart(&self, under_load: bool) {
         let (stage, node) = (&self.stage, &self.stage.node);
         if node.status().job.is_some() {
-            self.mark("stopped during background work");
+            self.mark(mark::STOPPED_BUSY);
         }
         if !under_load {
             stage.paused.set(true);
@@ -350,40 +503,12 @@ impl Director {
         stage.stirred.raise();
     }
 
-    /// The process dies, if the array is whole: what it was doing can then be put right. Where
-    /// parity or a copy is missing that takes the log of a later day.
-    async fn kill(&self) {
-        let (stage, node) = (&self.stage, &self.stage.node);
-        let whole =
-            |node: &Rc<Node>| node.endangered().is_empty() && node.status().unsynced_bytes == 0;
-        if self.nodes.len() > 1 || !whole(node) {
-            return;
-        }
-        self.tell(|| "INCIDENT the process dies".into());
-        self.mark("killed");
-        if stage.under_way.get() > 0 {
-            self.mark("killed with requests under way");
-        }
-        stage.deaths.set(stage.deaths.get() + 1);
-        stage.oracle.borrow_mut().crash();
-        node.kill();
-        stage.stirred.raise();
-        // The clients let go of the array.
-        stage.world.pause(1).await;
-        self.again(node).await;
-        if node.status().unsynced_bytes > 0 {
-            self.mark("resync after a kill");
-        }
-    }
-
     async fn again(&self, node: &Rc<Node>) {
         // Disks that were lost stay out: nobody brings a broken disk back to a start.
         let present =
             |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.is_sick());
         node.members.borrow_mut().retain(|name, _| present(name));
-        if let Err(error) = node.assemble().await {
-            panic!("{}: not assembled again: {}", node.name, chain(&error));
-        }
-        self.mark("assembled again");
+        self.assemble(node).await;
+        self.mark(mark::ASSEMBLED);
     }
 }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use array::CacheMode;
 use layout::Level;
+use sim::mark;
 use sim::options::{Options, Wish};
 use sim::rng::mix;
 use sim::scenario;
+use sim::shrink::{Keep, shrink};
 use sim::trace::Telling;
 
 const USAGE: &str = "\
 cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--cache C]
-          [--verbose] [--marks]
+          [--verbose] [--marks] [--require-marks] [--keep PARTS] [--whole]
 
   SEED          run this one, and print its options and its hash
   --seeds A..B  run these
@@ -23,11 +25,20 @@ cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--cache 
   --shards N    so many shards
   --cache C     only this cache mode: none, sync, writeback
   --verbose     tell the story, and every operation of every disk
-  --marks       print how often each rare place was reached
+  --marks       print how often each rare place was reached, and which were not
+  --require-marks  fail if one was not
+  --whole       tell failures as they are: the first one is not shrunk
+  --keep PARTS  of one seed, only these requests and incidents: as a shrunk failure names them
 ";
 
 const CACHES: [(CacheMode, &str); 3] =
     [(CacheMode::None, "none"), (CacheMode::Sync, "sync"), (CacheMode::Writeback, "writeback")];
+
+/// The commit that this was built from.
+const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
 
 /// What was asked for.
 #[derive(Default)]
@@ -38,6 +49,9 @@ struct Request {
     wish: Wish,
     verbose: bool,
     marks: bool,
+    require_marks: bool,
+    keep: Keep,
+    whole: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
@@ -72,8 +86,13 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
                 let unknown = format!("--cache {name}: there are none, sync, writeback");
                 request.wish.cache = Some(mode.ok_or(unknown)?.0);
             }
+            "--keep" => {
+                request.keep = Keep::parse(&words.next().ok_or("--keep needs parts: r0.3,i1")?)?;
+            }
+            "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
+            "--require-marks" => request.require_marks = true,
             "--help" | "-h" => return Err(String::new()),
             seed => request.seed = Some(number(Some(seed.into()), "the seed")?),
         }
@@ -91,7 +110,17 @@ struct Tally {
 }
 
 fn main() -> ExitCode {
-    let request = match parse(std::env::args().skip(1)) {
+    let mut words = std::env::args().skip(1).peekable();
+    if words.next_if(|word| word == "--exhaustive").is_some() {
+        return sim::exhaust::command(words);
+    }
+    if words.next_if(|word| word == "--broken").is_some() {
+        return sim::mutant::command(words);
+    }
+    if words.next_if(|word| word == "--sweep").is_some() {
+        return sim::sweep::command(words);
+    }
+    let request = match parse(words) {
         Ok(request) => request,
         Err(fault) => {
             eprintln!("{fault}\n{USAGE}");
@@ -114,17 +143,22 @@ fn main() -> ExitCode {
             seeds.for_each(|seed| try_seed(seed, &request, &mut tally));
         }
     }
+    let missed: Vec<_> = mark::all().filter(|mark| !tally.marks.contains_key(mark)).collect();
     if request.marks {
         for (mark, times) in &tally.marks {
             println!("{times:>10}  {mark}");
         }
+        println!("{} marks reached, {} missed", tally.marks.len(), missed.len());
+    }
+    if request.marks || request.require_marks {
+        missed.iter().for_each(|mark| println!("    missed  {mark}"));
     }
     let Tally { passed, failed, events, .. } = tally;
     let seconds = start.elapsed().as_secs_f64();
     let rate = (passed + failed) as f64 / seconds * 60.0;
     println!("{rate:.0} seeds a minute, {events} events in {seconds:.1} s");
     println!("{passed} passed, {failed} failed");
-    ExitCode::from(u8::from(failed > 0))
+    ExitCode::from(u8::from(failed > 0 || (request.require_marks && !missed.is_empty())))
 }
 
 /// A seed that nobody has run: from the time of day.
@@ -134,10 +168,11 @@ fn fresh() -> u64 {
 }
 
 fn one(seed: u64, request: &Request, tally: &mut Tally) {
-    println!("seed {seed}, parapet {}", env!("CARGO_PKG_VERSION"));
-    println!("{}", Options::draw(seed, request.wish));
+    println!("seed {seed}, parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"));
+    let options = Options { keep: request.keep.clone(), ..Options::draw(seed, request.wish) };
+    println!("{options}");
     let telling = if request.verbose { Telling::Everything } else { Telling::Nothing };
-    let ending = scenario::run(seed, request.wish, telling);
+    let ending = scenario::run_with(options, telling);
     for line in ending.trace.story() {
         println!("{line}");
     }
@@ -161,13 +196,23 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     };
     tally.failed += 1;
     println!("\nFAILED: seed {seed}");
-    println!("{}", Options::draw(seed, request.wish));
+    println!("parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"));
+    let short = !request.whole && request.keep == Keep::default() && tally.failed == 1;
+    let keep = match short {
+        true => shrink(seed, request.wish).unwrap_or_default(),
+        false => request.keep.clone(),
+    };
+    let options = Options { keep: keep.clone(), ..Options::draw(seed, request.wish) };
+    println!("{options}");
     if !request.verbose {
-        let again = scenario::run(seed, request.wish, Telling::Steps);
+        if request.keep != keep {
+            println!("shrunk to: {keep}");
+        }
+        let again = scenario::run_with(options, Telling::Steps);
         for line in again.trace.story() {
             println!("{line}");
         }
-        if again.trace.hash() != ending.trace.hash() {
+        if request.keep == keep && again.trace.hash() != ending.trace.hash() {
             println!("NOT DETERMINISTIC: the second run of this seed went another way");
         }
     }
@@ -176,5 +221,6 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let shards = request.wish.shards.map(|n| format!(" --shards {n}")).unwrap_or_default();
     let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == request.wish.cache);
     let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
-    println!("replay: cargo sim {seed}{level}{shards}{cache} --verbose");
+    let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
+    println!("replay: cargo sim {seed}{level}{shards}{cache}{kept} --verbose");
 }

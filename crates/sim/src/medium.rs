@@ -10,7 +10,9 @@
 //! disk promises no order among what it has not flushed, and no more than a sector is ever whole.
 //! Owns no faults: damage lies over the medium, in `disk.rs`, so that it can be lifted.
 
-use crate::rng::{Rng, mix};
+use crate::cut::{Cut, Kept};
+use crate::mark::Part;
+use crate::rng::mix;
 
 /// The unit that is never torn.
 pub const SECTOR: u64 = 512;
@@ -49,8 +51,11 @@ struct Version {
     durable: bool,
 }
 
-enum Change {
+/// What a write does.
+pub enum Change {
+    /// Puts these bytes.
     Bytes(Box<[u8]>),
+    /// Puts so many zeros.
     Zeros(u64),
 }
 
@@ -60,6 +65,8 @@ pub struct Medium {
     /// Without a volatile cache there is only the newest.
     durable: Option<Image>,
     since: Vec<Version>,
+    /// Pages with bytes that are read still, and that no flush will make durable any more.
+    doomed: Vec<usize>,
 }
 
 /// The pages that a range touches: page number, range within the page, bytes done before it.
@@ -79,14 +86,21 @@ fn pages(offset: u64, len: u64) -> impl Iterator<Item = (usize, std::ops::Range<
 
 fn filled(fill: Fill, page: usize) -> Box<[u8; PAGE as usize]> {
     let mut bytes = Box::new([0; PAGE as usize]);
-    if let Fill::Noise(seed) = fill {
-        let mut word = mix(seed ^ page as u64);
-        for eight in bytes.chunks_exact_mut(8) {
-            word = mix(word);
-            eight.copy_from_slice(&word.to_le_bytes());
+    fill.copy(page, 0, &mut *bytes);
+    bytes
+}
+
+impl Fill {
+    /// The bytes of a page from `start` on, as they are before anything was written. Each word of
+    /// noise is grown by itself, so that part of a page costs only that part.
+    fn copy(self, page: usize, start: usize, into: &mut [u8]) {
+        let Fill::Noise(seed) = self else { return into.fill(0) };
+        debug_assert!((start | into.len()).is_multiple_of(8), "sectors");
+        let first = mix(seed ^ page as u64).wrapping_add(start as u64 / 8);
+        for (at, eight) in into.chunks_exact_mut(8).enumerate() {
+            eight.copy_from_slice(&mix(first.wrapping_add(at as u64)).to_le_bytes());
         }
     }
-    bytes
 }
 
 impl Image {
@@ -97,12 +111,10 @@ impl Image {
     fn read(&self, offset: u64, into: &mut [u8]) {
         for (page, within, done) in pages(offset, into.len() as u64) {
             let part = &mut into[done..done + within.len()];
-            match (&self.pages[page], self.fill) {
-                (Page::Bytes(bytes), _) => part.copy_from_slice(&bytes[within]),
-                (Page::Untouched, Fill::Noise(_)) => {
-                    part.copy_from_slice(&filled(self.fill, page)[within]);
-                }
-                _ => part.fill(0),
+            match &self.pages[page] {
+                Page::Bytes(bytes) => part.copy_from_slice(&bytes[within]),
+                Page::Untouched => self.fill.copy(page, within.start, part),
+                Page::Hole => part.fill(0),
             }
         }
     }
@@ -160,13 +172,48 @@ impl Version {
         }
     }
 
-    fn sector(&self, at: u64, into: &mut [u8]) {
+    /// Tells the runs of bytes of this write that survive.
+    fn survive(&self, kept: Kept, cut: &mut Cut, mut tell: impl FnMut(u64, u64)) {
+        let (start, len) = (self.offset, self.len());
+        match kept {
+            Kept::Nothing => {}
+            Kept::All => tell(start, len),
+            Kept::First(sectors) => tell(start, sectors * SECTOR),
+            Kept::Last(sectors) => tell(start + len - sectors * SECTOR, sectors * SECTOR),
+            Kept::Mixed => {
+                for (_, within, done) in pages(start, len) {
+                    let (at, end) = (start + done as u64, start + (done + within.len()) as u64);
+                    match cut.page() {
+                        Some(true) => tell(at, end - at),
+                        Some(false) => {}
+                        None => (at..end)
+                            .step_by(SECTOR as usize)
+                            .filter(|_| cut.sector())
+                            .for_each(|sector| tell(sector, SECTOR)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a part of this write into an image.
+    fn apply_part(&self, image: &mut Image, at: u64, len: u64) {
         match &self.change {
             Change::Bytes(bytes) => {
                 let start = (at - self.offset) as usize;
-                into.copy_from_slice(&bytes[start..start + SECTOR as usize]);
+                image.write(at, &bytes[start..start + len as usize]);
             }
-            Change::Zeros(_) => into.fill(0),
+            Change::Zeros(_) => image.zero(at, len),
+        }
+    }
+
+    fn part(&self, at: u64, len: u64) -> Change {
+        match &self.change {
+            Change::Bytes(bytes) => {
+                let start = (at - self.offset) as usize;
+                Change::Bytes(bytes[start..start + len as usize].into())
+            }
+            Change::Zeros(_) => Change::Zeros(len),
         }
     }
 }
@@ -176,7 +223,7 @@ impl Medium {
     pub fn new(fill: Fill, bytes: u64, volatile: bool) -> Medium {
         let newest = Image::new(fill, bytes);
         let durable = volatile.then(|| newest.clone());
-        Medium { newest, durable, since: Vec::new() }
+        Medium { newest, durable, since: Vec::new(), doomed: Vec::new() }
     }
 
     /// What a read gives.
@@ -217,33 +264,71 @@ impl Medium {
         count
     }
 
-    /// The power is cut: of every sector the durable version survives, or any later one.
-    pub fn cut(&mut self, rng: &mut Rng) {
-        let Some(mut durable) = self.durable.take() else { return };
-        let mut sectors: Vec<u64> = Vec::new();
-        for version in &self.since {
-            let end = version.offset + version.len();
-            sectors.extend((version.offset..end).step_by(SECTOR as usize));
+    /// A flush fails: of what it should have made durable some is, and some never will be, though
+    /// it is read as before (as Linux does it: the pages stay, and count as clean).
+    pub fn fail_flush(&mut self, cut: &mut Cut) {
+        let Some(durable) = &mut self.durable else { return };
+        for version in self.since.drain(..) {
+            let kept = if version.durable { Kept::All } else { Kept::Mixed };
+            let mut survivors = Vec::new();
+            version.survive(kept, cut, |at, len| survivors.push((at, len)));
+            survivors.into_iter().for_each(|(at, len)| version.apply_part(durable, at, len));
+            self.doomed.extend(pages(version.offset, version.len()).map(|(page, ..)| page));
         }
-        sectors.sort_unstable();
-        sectors.dedup();
-        let mut bytes = [0; SECTOR as usize];
-        for at in sectors {
-            let covers =
-                |version: &&Version| version.offset <= at && at < version.offset + version.len();
-            let mut versions: Vec<&Version> = self.since.iter().filter(covers).collect();
-            let floor = versions.iter().rposition(|version| version.durable);
-            let kept = versions.split_off(floor.unwrap_or(0));
-            let choices = kept.len() as u64 + u64::from(floor.is_none());
-            let choice = rng.below(choices) as usize;
-            if let Some(version) = kept.get(choice) {
-                version.sector(at, &mut bytes);
-                durable.write(at, &bytes);
+    }
+
+    /// A write that is under way when its host dies: it is among those that the crash chooses from.
+    pub fn leave(&mut self, offset: u64, bytes: Change) {
+        self.since.push(Version { offset, change: bytes, durable: false });
+    }
+
+    /// The writes that a crash chooses from, as offset and length, in order.
+    pub fn pending(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.since.iter().map(|version| (version.offset, version.len()))
+    }
+
+    /// The host dies. If the power is cut, of every sector the durable version survives, or any
+    /// later one; if not, what was in the cache before the last `under_way` writes stays there.
+    pub fn crash(
+        &mut self,
+        power: bool,
+        under_way: usize,
+        cut: &mut Cut,
+        part: impl Fn(u64) -> Part,
+    ) {
+        let settled = self.since.len() - under_way;
+        let from = if power || self.durable.is_none() { 0 } else { settled };
+        let count = self.since.len() - from;
+        let chosen: Vec<Version> = self.since.drain(from..).collect();
+        let mut survivors = Vec::new();
+        for (index, version) in chosen.iter().enumerate() {
+            let kept = match version.durable {
+                true => Kept::All,
+                false => cut.keep(index, count, version.len() / SECTOR, part(version.offset)),
+            };
+            version.survive(kept, cut, |at, len| survivors.push((index, at, len)));
+        }
+        if power && let Some(durable) = &mut self.durable {
+            for &(index, at, len) in &survivors {
+                chosen[index].apply_part(durable, at, len);
+            }
+            for page in self.doomed.drain(..) {
+                self.newest.pages[page] = durable.pages[page].clone();
+            }
+            for version in &chosen {
+                for (page, ..) in pages(version.offset, version.len()) {
+                    self.newest.pages[page] = durable.pages[page].clone();
+                }
+            }
+            return;
+        }
+        for &(index, at, len) in &survivors {
+            chosen[index].apply_part(&mut self.newest, at, len);
+            if self.durable.is_some() {
+                let (change, durable) = (chosen[index].part(at, len), false);
+                self.since.push(Version { offset: at, change, durable });
             }
         }
-        self.since.clear();
-        self.newest = durable.clone();
-        self.durable = Some(durable);
     }
 
     /// The runs of a range that are stored (true) or are holes (false).
@@ -263,6 +348,13 @@ impl Medium {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cut::Mode;
+    use crate::rng::Rng;
+
+    fn cut(medium: &mut Medium, seed: u64) {
+        let mut cut = Cut::new(Mode::Subset, false, Rng::stream(seed, "cut", 0));
+        medium.crash(true, 0, &mut cut, |_| Part::Data);
+    }
 
     fn sector(medium: &Medium, at: u64) -> u8 {
         let mut bytes = [0; SECTOR as usize];
@@ -283,7 +375,7 @@ mod tests {
             let covered = medium.versions();
             medium.write(0, &[3; 512], false);
             assert_eq!(sector(&medium, 0), 3);
-            medium.cut(&mut Rng::stream(seed, "cut", 0));
+            cut(&mut medium, seed);
             seen.insert((sector(&medium, 0), sector(&medium, 512)));
             assert_eq!(covered, 1);
         }
@@ -298,7 +390,7 @@ mod tests {
             medium.write(0, &[1; 512], false);
             medium.write(0, &[2; 512], true);
             medium.write(0, &[3; 512], false);
-            medium.cut(&mut Rng::stream(seed, "cut", 0));
+            cut(&mut medium, seed);
             assert!(matches!(sector(&medium, 0), 2 | 3));
         }
     }
@@ -315,7 +407,7 @@ mod tests {
             let mut copy = Medium::new(Fill::Zeros, 4096, true);
             copy.write(0, &[1; 512], true);
             copy.write(512, &[2; 512], false);
-            copy.cut(&mut Rng::stream(seed, "cut", 0));
+            cut(&mut copy, seed);
             assert_eq!(sector(&copy, 0), 1);
             lost += u32::from(sector(&copy, 512) == 0);
         }

@@ -7,19 +7,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
-use array::assemble::{Assembly, Candidate, Options as AssembleOptions, assemble};
+use array::assemble::{Assembly, Candidate, Note, Options as AssembleOptions, assemble};
 use array::create::{BitmapChunk, NewArray, create};
-use array::status::{MemberStatus, SlotState, Status};
-use array::{Array, Host, MemberId};
+use array::status::{EventKind, MemberStatus, SlotState, Status};
+use array::{Array, Host, MemberId, RangeSet};
 use io::{Clock, Disk};
-use layout::{Geometry, Slot, SlotSet};
+use layout::{Family, Geometry, Slot, SlotSet};
 
 use crate::disk::SimDisk;
 use crate::executor::TaskId;
-use crate::options::Shape;
+use crate::options::{Promise, Shape};
 use crate::world::World;
+use crate::{check, covered, mark};
 
 /// One array of the world.
 pub struct Node {
@@ -39,6 +41,34 @@ pub struct Node {
     pub started: io::Signal,
     /// How many arrays were started here.
     pub lives: Cell<u64>,
+    /// Where the bytes of the last array that ran here lived.
+    last_geometry: RefCell<Option<Geometry>>,
+    /// What was not in sync when the array was started, in array space, and a crash was the cause.
+    doubt: RefCell<RangeSet>,
+    /// Parity that a crash may have cut was taken for right: nothing more may be lost before the
+    /// array is whole.
+    pub forced: Cell<bool>,
+    /// Parity was in sync once since all of it was known: with a log it is never in doubt again.
+    proven: Cell<bool>,
+    /// The running array has told that it made rows right from its log.
+    settled: Cell<bool>,
+    /// The last one died before it did.
+    settle_cut: Cell<bool>,
+}
+
+/// What an assembly may cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consent {
+    /// Members may be missing.
+    Degraded,
+    /// Also where what they held can only be guessed.
+    Guesses,
+}
+
+/// What an assembly has cost.
+pub struct Started {
+    /// Array ranges that were held by missing members, and not in sync: guesses.
+    pub guessed: Vec<Range<u64>>,
 }
 
 impl Node {
@@ -54,6 +84,12 @@ impl Node {
             ids: RefCell::default(),
             started: io::Signal::new(),
             lives: Cell::new(0),
+            last_geometry: RefCell::default(),
+            doubt: RefCell::default(),
+            forced: Cell::new(false),
+            proven: Cell::new(false),
+            settled: Cell::new(false),
+            settle_cut: Cell::new(false),
         })
     }
 
@@ -98,6 +134,7 @@ impl Node {
             version: shape.version,
             bitmap: chunk,
             spares: candidates.len() - shape.members,
+            consistency: Some(shape.consistency),
             zeroed,
             // Noise may look like anything.
             overwrite: true,
@@ -105,18 +142,19 @@ impl Node {
         };
         let facts = create(&new, candidates, &clock, &*self.random()).await?;
         self.world.tell(|| format!("{}: created, {} bytes", self.name, facts.capacity));
-        self.assemble().await
+        self.assemble(Consent::Degraded).await.map(drop)
     }
 
     /// Assembles the array from all the disks there are, in any order, and starts it.
     ///
     /// # Errors
     /// As the engine says.
-    pub async fn assemble(self: &Rc<Self>) -> array::Result<()> {
+    pub async fn assemble(self: &Rc<Self>, consent: Consent) -> array::Result<Started> {
         let mut candidates = self.candidates();
         self.world.rng("order of candidates", self.lives.get()).shuffle(&mut candidates);
         let options = AssembleOptions {
             degraded: true,
+            force_dirty_degraded: consent == Consent::Guesses,
             deadline: self.shape.bounds.deadline,
             ..AssembleOptions::default()
         };
@@ -124,19 +162,66 @@ impl Node {
         let mut assembly = assemble(candidates, &options, clock, self.random()).await?;
         for note in &assembly.notes {
             self.world.tell(|| format!("{}: assembling: {note}", self.name));
+            self.mark_note(note, &assembly);
         }
         assembly.geometry = assembly.geometry.with_region_bytes(self.shape.region_bytes);
+        let guessed = match consent {
+            Consent::Degraded => Vec::new(),
+            Consent::Guesses => guesses(&assembly),
+        };
+        *self.doubt.borrow_mut() =
+            if assembly.doubt { assembly.unsynced.clone() } else { RangeSet::new() };
         self.start(assembly);
-        Ok(())
+        Ok(Started { guessed })
+    }
+
+    /// Marks that rows were made right from the log.
+    fn note_settled(&self) {
+        self.settled.set(true);
+        self.world.trace.mark(mark::SETTLED);
+        if self.running().is_some() && !self.unwell().is_empty() {
+            self.world.trace.mark(mark::SETTLED_DEGRADED);
+        }
+        if self.settle_cut.replace(false) {
+            self.world.trace.mark(mark::SETTLE_CUT);
+        }
+    }
+
+    /// Marks what an assembly tells of stale members.
+    fn mark_note(&self, note: &Note, assembly: &Assembly) {
+        match note {
+            Note::Stale { events, latest_events, .. } => {
+                self.world.trace.mark(mark::STALE_REFUSED);
+                if latest_events - events <= 1 {
+                    self.world.trace.mark(mark::STALE_BY_ONE);
+                }
+            }
+            Note::Unsynced { .. } => {
+                let behind = self.sim_disks().iter().filter_map(covered::read).any(|raw| {
+                    raw.events + 1 == assembly.events() && raw.role(raw.number) < 0xfffd
+                });
+                if behind {
+                    self.world.trace.mark(mark::BEHIND_ACCEPTED);
+                }
+            }
+            Note::LogUnusable { why } => {
+                self.world.trace.mark(mark::LOG_UNUSABLE);
+                assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);
+            }
+            _ => {}
+        }
     }
 
     fn start(self: &Rc<Self>, assembly: Assembly) {
+        *self.last_geometry.borrow_mut() = Some(assembly.geometry.clone());
+        self.forced.set(false);
+        self.settled.set(false);
         let array = Array::start(assembly, &self.host());
         self.ids.borrow_mut().clear();
         self.lives.set(self.lives.get() + 1);
         let name = format!("array {}", self.name);
         let run = self.world.executor.spawn(name, array.run());
-        let log = tell_log(&self.world, &array);
+        let log = tell_log(Rc::clone(self), array.clone());
         let log = self.world.executor.spawn(format!("log of {}", self.name), log);
         self.tasks.set(Some((run, log)));
         *self.array.borrow_mut() = Some(array);
@@ -165,6 +250,10 @@ impl Node {
         let mut ids = self.ids.borrow_mut();
         for member in all_members(&status) {
             ids.insert(member.name.clone(), member.id);
+        }
+        // As far as it is on record.
+        if status.unsynced_bytes == 0 && status.clean {
+            self.proven.set(true);
         }
         status
     }
@@ -203,16 +292,41 @@ impl Node {
     }
 
     /// The process dies: the array is gone, in whatever it was doing. What its disks had under way
-    /// has landed or not.
-    pub fn kill(&self) {
+    /// is theirs to lose.
+    /// Something that the last crash had cut is not put right yet if `cut`.
+    pub fn kill(&self, cut: bool) {
+        self.settle_cut.set(cut && self.running().is_some() && !self.settled.get());
         self.array.take();
         if let Some((run, log)) = self.tasks.take() {
             self.world.executor.abort(run);
             self.world.executor.abort(log);
         }
-        for disk in self.sim_disks() {
-            disk.abandon();
+    }
+
+    /// Where the bytes live, also while no array runs; `None` before the first has.
+    pub fn last_geometry(&self) -> Option<Geometry> {
+        self.last_geometry.borrow().clone()
+    }
+
+    /// The slot that a disk holds by its own account, if it is a member here.
+    pub fn seat_of(&self, disk: &Rc<SimDisk>) -> Option<(Geometry, Slot)> {
+        if !self.members.borrow().contains_key(&disk.name) {
+            return None;
         }
+        let geometry = self.last_geometry()?;
+        let slot = check::member(disk).ok()?.slot()?;
+        (slot.index() < geometry.slots()).then_some((geometry, slot))
+    }
+
+    /// Array ranges that a crash has left in doubt, and that may not be in sync yet.
+    pub fn doubt(&self) -> RangeSet {
+        let synced = self.running().is_none_or(|array| array.status().unsynced_bytes == 0);
+        if synced { RangeSet::new() } else { self.doubt.borrow().clone() }
+    }
+
+    /// The running array has made rows right from its log.
+    pub fn has_settled(&self) -> bool {
+        self.settled.get()
     }
 
     /// The simulated disks among the members.
@@ -248,15 +362,38 @@ impl Node {
         let status = self.status();
         let sick = status.slots.iter().filter(|slot| {
             let member = slot.member.as_ref().and_then(|m| self.world.disk_named(&m.name));
-            member.is_some_and(|disk| disk.is_sick())
+            member.is_some_and(|disk| disk.is_sick() || disk.is_shaky())
         });
         sick.map(|slot| slot.slot).fold(self.unwell(), SlotSet::with)
     }
 
-    /// May this slot be harmed without loss of data?
+    /// May this slot be harmed without loss of data, but for what a crash has made doubtful?
     pub fn can_lose(&self, slot: Slot) -> bool {
         let geometry = self.geometry();
-        self.status().unsynced_bytes == 0 && geometry.survives(self.endangered().with(slot))
+        !self.forced.get() && geometry.survives(self.endangered().with(slot))
+    }
+
+    /// Nothing waits to be synced.
+    pub fn is_synced(&self) -> bool {
+        self.status().unsynced_bytes == 0
+    }
+
+    /// What is promised of this array when a crash and the loss of a member come together. Closed
+    /// only from when its parity was in sync for the first time.
+    pub fn promise(&self) -> Promise {
+        if self.proven.get() { self.shape.promise() } else { Promise::Doubt }
+    }
+
+    /// The log was harmed behind the array's back, or somebody has gone round it: parity is in
+    /// doubt until it is in sync again.
+    pub fn spoil_log(&self) {
+        self.proven.set(false);
+    }
+
+    /// May a member be lost now without harm to anything that a crash has not cut just now?
+    pub fn bears_loss(&self) -> bool {
+        let parity = self.geometry().family() == Family::Parity;
+        self.is_synced() || parity && self.promise() == Promise::Closed
     }
 
     /// True if every slot is whole and nothing is to be done.
@@ -279,27 +416,49 @@ impl Node {
     }
 }
 
+/// The array ranges of members that are not whole, as far as they are not in sync.
+fn guesses(assembly: &Assembly) -> Vec<Range<u64>> {
+    let geometry = &assembly.geometry;
+    if geometry.family() != Family::Parity {
+        return Vec::new();
+    }
+    let (whole, chunk) = (assembly.configuration.in_sync(), geometry.chunk_bytes());
+    let mut guessed = Vec::new();
+    for range in assembly.unsynced.iter() {
+        let mut at = range.start / chunk * chunk;
+        while at < range.end {
+            let (stripe, index, _) = geometry.stripe_of(at);
+            if !whole.contains(geometry.stripe(stripe).data(index)) {
+                guessed.push(at.max(range.start)..(at + chunk).min(range.end));
+            }
+            at += chunk;
+        }
+    }
+    guessed
+}
+
 fn all_members(status: &Status) -> impl Iterator<Item = &MemberStatus> {
     let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
     seated.chain(&status.spares)
 }
 
 /// Tells what happens to an array as it happens.
-fn tell_log(world: &World, array: &Array) -> impl Future<Output = ()> + 'static {
-    let (world, events) = (world.clone(), array.clone());
-    async move {
-        let mut seen = 0;
-        loop {
-            events.log().wait(seen).await;
-            for event in events.log().since(seen) {
-                seen += 1;
-                let kind = event.kind as u64;
-                world.trace.event(&[0xe7e47, kind, seen]);
-                world.tell(|| {
-                    let member = event.member.as_deref().unwrap_or("");
-                    format!("  {}: {:?} {member}: {}", events.name(), event.kind, event.text)
-                });
+async fn tell_log(node: Rc<Node>, events: Array) {
+    let world = &node.world;
+    let mut seen = 0;
+    loop {
+        events.log().wait(seen).await;
+        for event in events.log().since(seen) {
+            seen += 1;
+            let kind = event.kind as u64;
+            world.trace.event(&[0xe7e47, kind, seen]);
+            if event.kind == EventKind::Settled {
+                node.note_settled();
             }
+            world.tell(|| {
+                let member = event.member.as_deref().unwrap_or("");
+                format!("  {}: {:?} {member}: {}", events.name(), event.kind, event.text)
+            });
         }
     }
 }

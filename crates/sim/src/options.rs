@@ -9,11 +9,13 @@ use std::time::Duration;
 use array::{Bounds, CacheMode};
 use io::{Limits, ZeroSupport};
 use layout::md::Version;
+use layout::private::Consistency;
 use layout::{Layout, Level};
 
 use crate::disk::Build;
 use crate::medium::Fill;
 use crate::rng::Rng;
+use crate::shrink::Keep;
 
 /// What an array is made of and how it is run.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub struct Shape {
     pub version: Version,
     /// Bytes that a bit of the write-intent bitmap stands for; `None` without a bitmap.
     pub bitmap_chunk: Option<u32>,
+    /// How it stands against the write hole, on levels with parity.
+    pub consistency: Consistency,
     /// Shards.
     pub shards: usize,
     /// Parity is compared on each read.
@@ -38,6 +42,25 @@ pub struct Shape {
     pub bounds: Bounds,
     /// Bytes of a region: small, so that each shard has some.
     pub region_bytes: u64,
+}
+
+/// What the engine promises of a crash that comes together with the loss of a member, on levels
+/// with parity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// What the member held in rows that were being written may be an error, a dirty and degraded
+    /// array may be refused, and an array of arrays may not be asked for more.
+    Doubt,
+    /// The write hole is closed: the array starts, and only blocks that were being written when it
+    /// died may be lost.
+    Closed,
+}
+
+impl Shape {
+    /// What the engine promises of such an array.
+    pub fn promise(&self) -> Promise {
+        if self.consistency.has_log() { Promise::Closed } else { Promise::Doubt }
+    }
 }
 
 /// Dangers, each as often as its weight says; 0 where the run has none of it.
@@ -67,6 +90,32 @@ pub struct Dangers {
     pub restart: u64,
     /// The process dies and the array is assembled again.
     pub kill: u64,
+    /// The power of the host is cut.
+    pub cut: u64,
+    /// The power of one member is cut.
+    pub alone: u64,
+    /// A member's store is full.
+    pub full: u64,
+    /// Superblocks of a member cannot be written.
+    pub superblock_error: u64,
+    /// A flush fails.
+    pub flush_error: u64,
+    /// Several members are lost at once.
+    pub twice: u64,
+    /// Several members are away for a while.
+    pub burst: u64,
+    /// Bytes rot where a sum or another copy tells.
+    pub rot: u64,
+    /// A write is lost or goes astray, and a scrub looks for it.
+    pub stray: u64,
+    /// More is lost than the level bears.
+    pub ruin: u64,
+    /// Two halves go on apart.
+    pub split: u64,
+    /// Another engine runs the array after a crash.
+    pub foreign: u64,
+    /// Members are harmed although a crash has left parity in doubt.
+    pub doubt: u64,
 }
 
 /// Everything that is decided before a run.
@@ -96,6 +145,8 @@ pub struct Options {
     pub dangers: Dangers,
     /// How often something happens.
     pub incidents: usize,
+    /// What of all this is left out, to make a failure short.
+    pub keep: Keep,
 }
 
 /// What the command line fixes; the rest is drawn.
@@ -138,6 +189,16 @@ impl Options {
         if let Some(inner) = &mut inner {
             draw_cache(&mut cache, inner, wish.cache);
         }
+        let mut log = Rng::stream(seed, "log", 0);
+        draw_log(&mut log, &mut outer);
+        if let Some(inner) = &mut inner {
+            draw_log(&mut log, inner);
+        }
+        let mut hedges = Rng::stream(seed, "hedges", 0);
+        draw_hedges(&mut hedges, &mut outer.bounds);
+        if let Some(inner) = &mut inner {
+            draw_hedges(&mut hedges, &mut inner.bounds);
+        }
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
         let unequal = rng.percent(30);
@@ -161,7 +222,8 @@ impl Options {
             mix,
             hot_percent: rng.pick(&[0, 20, 60]),
             dangers: draw_dangers(&mut rng),
-            incidents: rng.within(0, 12) as usize,
+            incidents: rng.within(0, 40) as usize,
+            keep: Keep::default(),
         }
     }
 }
@@ -199,6 +261,7 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
         members,
         version: rng.weighted(&[(8, Version::V1_2), (1, Version::V1_1), (1, Version::V1_0)]),
         bitmap_chunk: bitmap.then_some(4096 << rng.below(6)),
+        consistency: Consistency::Intent,
         shards: if rng.percent(60) { 1 } else { 3 },
         check_reads: rng.percent(15),
         cache: CacheMode::None,
@@ -246,6 +309,27 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
     shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
 }
 
+/// The intent log, from a stream of its own: small, so that it goes round.
+fn draw_log(rng: &mut Rng, shape: &mut Shape) {
+    let (intent, journal) = (Consistency::Intent, Consistency::Journal);
+    let (bitmap, resync) = (Consistency::Bitmap, Consistency::Resync);
+    shape.consistency = rng.weighted(&[(14, intent), (4, journal), (1, bitmap), (1, resync)]);
+    if shape.consistency == bitmap && shape.bitmap_chunk.is_none() {
+        shape.consistency = resync;
+    }
+    shape.bounds.log_bytes = rng.pick(&[160 << 10, 256 << 10, 512 << 10]);
+    if shape.members > 16 {
+        shape.bounds.log_bytes = 64 << 20;
+    }
+}
+
+/// When reads are done again, from a stream of its own.
+fn draw_hedges(rng: &mut Rng, bounds: &mut Bounds) {
+    bounds.hedge_floor = Duration::from_micros(rng.pick(&[20, 500, 2000]));
+    bounds.hedge_percent = rng.pick(&[0, 5, 100]);
+    bounds.hedges = rng.pick(&[1, 64]);
+}
+
 fn draw_build(rng: &mut Rng) -> Build {
     let discard = rng.percent(60);
     let zero = if rng.percent(50) { ZeroSupport::Fast } else { ZeroSupport::Written };
@@ -275,6 +359,19 @@ fn draw_dangers(rng: &mut Rng) -> Dangers {
         scrub: some(4),
         restart: some(4),
         kill: some(4),
+        cut: some(8),
+        alone: some(5),
+        full: some(3),
+        superblock_error: some(3),
+        flush_error: some(4),
+        twice: some(4),
+        burst: some(3),
+        rot: some(4),
+        stray: some(3),
+        ruin: some(1),
+        split: some(2),
+        doubt: some(1),
+        foreign: some(2),
     }
 }
 
@@ -284,6 +381,8 @@ impl fmt::Display for Shape {
         write!(f, "{} {layout} of {members}, chunk {}", layout.level(), self.chunk_bytes)?;
         write!(f, ", {shards} shards, region {}", self.region_bytes)?;
         write!(f, ", superblock {}, bitmap {:?}", self.version, self.bitmap_chunk)?;
+        let (consistency, log_bytes) = (self.consistency.name(), self.bounds.log_bytes);
+        write!(f, ", consistency {consistency}, log {log_bytes}")?;
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
         let Bounds { cache_bytes, cache_linger, ahead_bytes, ahead_streams, .. } = self.bounds;
         write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;
@@ -297,6 +396,8 @@ impl fmt::Display for Shape {
         write!(f, ", units {units} of {unit_bytes}, scratch {scratch_bytes}")?;
         write!(f, ", member op {member_op_bytes}, job units {job_units}")?;
         write!(f, ", checkpoint {checkpoint_bytes}, deadline {deadline:?}")?;
+        let Bounds { hedge_floor, hedge_percent, hedges, .. } = self.bounds;
+        write!(f, ", hedges {hedges} after {hedge_floor:?}, {hedge_percent} %")?;
         let Bounds { region_linger, clean_delay, .. } = self.bounds;
         write!(f, ", linger {region_linger:?}, clean after {clean_delay:?}")
     }

@@ -18,13 +18,19 @@
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!
-//! - An array with a volatile cache of its own is *forgetful*: if its host dies, a sector may hold
-//!   any value that was current since what is durable: since the last flush that was answered, as
-//!   of when it began. So what is superseded is kept until something that came after it is durable.
+//! - An array with volatile caches, its own or its members', is *forgetful*: if they are emptied, a
+//!   sector may hold any value that was current since what is durable: since the last flush that
+//!   was answered, as of when it began. So what is superseded is kept until something that came
+//!   after it is durable.
+//! - A block that was being written, or was not durable, when its host died, may be *lost*: an
+//!   error in place of its sectors, if a member was missing when the array came back. It is not
+//!   lost any more once it has been read or written.
+//! - Where parity had to be believed that a crash had cut (the way out of a refused assembly), a
+//!   sector may hold *anything*; the first read tells, once the array is whole again.
 //!
 //! Time here is a counter of calls: every begin and end is a moment of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::medium::SECTOR;
 use crate::pattern::Value;
@@ -43,6 +49,13 @@ struct Candidate {
     buried: bool,
     /// The write it belongs to, named by when it began.
     write: u64,
+}
+
+impl Candidate {
+    /// It never comes back.
+    fn is_buried(&self, flushed: u64) -> bool {
+        self.buried || self.superseded < flushed
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,8 +115,37 @@ pub struct Oracle {
     reads: BTreeMap<Request, Under>,
     /// What is acknowledged and not flushed may be gone after a crash.
     forgetful: bool,
-    /// When the host last died.
-    crashed: u64,
+    /// What ended by then is on the members, and no crash takes it from them: when caches were last
+    /// emptied.
+    stable: u64,
+    /// What was superseded before is buried: when the last flush that was answered began.
+    flushed: u64,
+    /// Sectors that may hold anything do not settle yet.
+    loose: bool,
+    /// Sectors of a block: what a crash cuts is known by blocks.
+    block: u64,
+    /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
+    torn: BTreeSet<u64>,
+    /// Of these, sectors that may be an error.
+    lost: BTreeSet<u64>,
+    /// When the host died last.
+    died: u64,
+    /// What was written before has been put right since.
+    settled: u64,
+}
+
+/// What a crash cuts is known by blocks of 4 KiB of a chunk.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What became of caches when a host died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caches {
+    /// Everything acknowledged is there still; later, a power cut may yet take it.
+    Kept,
+    /// What was not durable may be gone, and what is there is durable.
+    Emptied,
+    /// What the engine held is gone, what members hold is not, and may yet be taken.
+    Mixed,
 }
 
 impl Oracle {
@@ -113,7 +155,27 @@ impl Oracle {
         let first = Candidate { value, ended: 0, superseded: OPEN, buried: false, write: 0 };
         let sectors = vec![vec![first]; (bytes / SECTOR) as usize];
         let (writes, reads) = (BTreeMap::new(), BTreeMap::new());
-        Oracle { sectors, now: 1, writes, reads, forgetful: false, crashed: 0 }
+        Oracle {
+            sectors,
+            now: 1,
+            writes,
+            reads,
+            forgetful: false,
+            stable: 0,
+            flushed: 0,
+            loose: false,
+            block: BLOCK_BYTES / SECTOR,
+            torn: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            died: 0,
+            settled: 0,
+        }
+    }
+
+    /// Says how long the chunks of the array are; 0 if it has none.
+    pub fn set_chunk(&mut self, chunk_bytes: u64) {
+        let most = if chunk_bytes == 0 { BLOCK_BYTES } else { chunk_bytes };
+        self.block = most.min(BLOCK_BYTES) / SECTOR;
     }
 
     /// Says whether a crash may take back what was acknowledged and not flushed.
@@ -162,6 +224,7 @@ impl Oracle {
         let now = self.tick();
         let under = self.writes.remove(&request).expect("a write ends once");
         let (oldest, durable) = (self.oldest_read(), durable || !self.forgetful);
+        self.found(under.sector, under.count);
         for at in under.sector..under.sector + under.count {
             let candidates = &mut self.sectors[at as usize];
             for candidate in candidates.iter_mut() {
@@ -172,7 +235,9 @@ impl Oracle {
                     candidate.buried |= durable;
                 }
             }
-            forget(candidates, oldest);
+            if candidates.len() > 1 {
+                forget(candidates, oldest, self.flushed);
+            }
         }
     }
 
@@ -202,16 +267,84 @@ impl Oracle {
     }
 
     /// The host of the array died: nothing under way will be answered.
-    pub fn crash(&mut self) {
+    pub fn crash(&mut self, caches: Caches) {
         let now = self.tick();
         for under in std::mem::take(&mut self.writes).into_values() {
             self.leave(&under, now);
         }
         self.reads.clear();
-        self.crashed = now;
-        for candidate in self.sectors.iter_mut().flatten().filter(|c| !c.buried) {
-            candidate.superseded = OPEN;
+        if caches == Caches::Emptied {
+            self.stable = now;
         }
+        self.died = now;
+        for (sector, candidates) in self.sectors.iter_mut().enumerate() {
+            if candidates.len() < 2 {
+                continue;
+            }
+            if caches != Caches::Kept {
+                let flushed = self.flushed;
+                candidates.retain(|c| !c.is_buried(flushed) || c.superseded == OPEN);
+                candidates.iter_mut().for_each(|candidate| candidate.superseded = OPEN);
+            }
+            let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
+            let newest = open.clone().map(|candidate| candidate.write).max();
+            if open.count() > 1 && newest > Some(self.settled) {
+                let first = sector as u64 / self.block * self.block;
+                self.torn.extend(first..first + self.block);
+            }
+        }
+    }
+
+    /// A member is missing, or has just been lost: what was cut and is not yet put right may be
+    /// lost with it.
+    pub fn expose(&mut self) {
+        self.lost.extend(&self.torn);
+    }
+
+    /// The array has come back so far that whatever the crash has cut is put right, or lost.
+    pub fn put_right(&mut self) {
+        self.torn.clear();
+        self.settled = self.died;
+    }
+
+    /// Something that a crash has cut is not put right yet, as far as anyone was told.
+    pub fn is_cut(&self) -> bool {
+        !self.torn.is_empty()
+    }
+
+    /// May one of these sectors be an error, since a crash has cut it?
+    pub fn may_be_lost(&self, sector: u64, count: u64) -> bool {
+        self.lost.range(sector..sector + count).next().is_some()
+    }
+
+    /// The sectors that may be an error.
+    pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lost.iter().copied()
+    }
+
+    /// These sectors have been read, or written anew: they stay what they are.
+    fn found(&mut self, sector: u64, count: u64) {
+        if !self.lost.is_empty() {
+            let known: Vec<u64> = self.lost.range(sector..sector + count).copied().collect();
+            self.lost.retain(|sector| !known.contains(sector));
+        }
+    }
+
+    /// These bytes had to be computed from parity that a crash may have cut.
+    pub fn guess(&mut self, range: std::ops::Range<u64>) {
+        let now = self.tick();
+        self.loose = true;
+        for at in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+            let (value, superseded) = (Held::Unknown, OPEN);
+            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
+            self.sectors[at as usize].push(any);
+        }
+    }
+
+    /// The array is whole and in sync: from now on the first read of a sector that may hold
+    /// anything settles it.
+    pub fn tighten(&mut self) {
+        self.loose = false;
     }
 
     /// A flush begins: the moment to name when it is answered.
@@ -221,22 +354,14 @@ impl Oracle {
 
     /// A flush that began then was answered: what was acknowledged before is durable.
     pub fn flushed(&mut self, begun: u64) {
-        if !self.forgetful {
-            return;
-        }
-        let oldest = self.oldest_read();
-        for candidates in &mut self.sectors {
-            for candidate in candidates.iter_mut() {
-                candidate.buried |= candidate.superseded < begun;
-            }
-            forget(candidates, oldest);
-        }
+        self.flushed = self.flushed.max(begun);
     }
 
     /// The array was stopped in order: all that was acknowledged is durable.
     pub fn keep_all(&mut self) {
         let now = self.flush();
         self.flushed(now);
+        self.put_right();
     }
 
     /// A read begins.
@@ -270,11 +395,13 @@ impl Oracle {
     fn check_values(&mut self, request: Request, values: &[Value]) -> Result<(), Violation> {
         let now = self.tick();
         let under = self.reads.remove(&request).expect("a read ends once");
-        let kept = if self.forgetful { self.crashed } else { OPEN };
+        self.found(under.sector, values.len() as u64);
+        let kept = if self.forgetful { self.stable } else { OPEN };
+        let loose = self.loose;
         for (at, &seen) in values.iter().enumerate() {
             let sector = under.sector + at as u64;
             let candidates = &mut self.sectors[sector as usize];
-            if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept) {
+            if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
                 return Err(Violation { sector, seen, allowed });
             }
         }
@@ -293,8 +420,8 @@ impl Oracle {
 }
 
 /// Lets go of candidates that no read under way, and none after a crash, can see.
-fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64) {
-    candidates.retain(|candidate| candidate.superseded >= oldest_read || !candidate.buried);
+fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64, flushed: u64) {
+    candidates.retain(|c| c.superseded >= oldest_read || !c.is_buried(flushed));
 }
 
 /// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the
@@ -304,8 +431,12 @@ fn settle(
     seen: Value,
     (begun, now): (u64, u64),
     kept: u64,
+    loose: bool,
 ) -> Result<(), Vec<String>> {
     let possible = |candidate: &Candidate| candidate.superseded >= begun;
+    if loose && candidates.iter().any(|c| possible(c) && c.value == Held::Unknown) {
+        return Ok(());
+    }
     let known = |candidate: &&mut Candidate| candidate.value == Held::Known(seen);
     let found = candidates.iter_mut().filter(|c| possible(c)).filter(known).max_by_key(|c| c.ended);
     let (ended, write) = match found {
@@ -391,7 +522,7 @@ mod tests {
             let mut oracle = Oracle::new(4096, true);
             let a = oracle.write(0, 512, Put::Pattern);
             let new = bytes(&oracle, a);
-            oracle.crash();
+            oracle.crash(Caches::Emptied);
             let (first, second): (&[u8], &[u8]) =
                 if first_old { (&[0; 512], &new) } else { (&new, &[0; 512]) };
             assert!(sees(&mut oracle, first));
@@ -441,10 +572,10 @@ mod tests {
         });
         assert!(sees(&mut oracle, &writes[2]));
         assert!(!sees(&mut oracle, &writes[1]), "while the host lives");
-        oracle.crash();
+        oracle.crash(Caches::Emptied);
         assert!(sees(&mut oracle, &writes[1]), "the second went to the members, the third did not");
         assert!(!sees(&mut oracle, &writes[2]) && !sees(&mut oracle, &[0; 512]), "it stays so");
-        oracle.crash();
+        oracle.crash(Caches::Emptied);
         assert!(!sees(&mut oracle, &writes[0]), "whatever happens");
     }
 
@@ -460,13 +591,13 @@ mod tests {
         let in_b = bytes(&oracle, b);
         oracle.acknowledge(b, false);
         oracle.flushed(flush);
-        oracle.crash();
+        oracle.crash(Caches::Emptied);
         assert!(!sees(&mut oracle, &[0; 512]), "the first was flushed");
         assert!(sees(&mut oracle, &in_a), "the second came after the flush began");
         assert!(!sees(&mut oracle, &in_b));
         let c = oracle.write(0, 512, Put::Pattern);
         oracle.acknowledge(c, true);
-        oracle.crash();
+        oracle.crash(Caches::Emptied);
         assert!(!sees(&mut oracle, &in_a) && !sees(&mut oracle, &in_b));
     }
 }

@@ -14,6 +14,9 @@ pub struct Value(u64);
 /// The top bit tells noise from what a test has written.
 const NOISE: u64 = 1 << 63;
 
+/// An odd number without pattern: 2⁶⁴ over the golden ratio.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 impl Value {
     /// All zeros.
     pub const ZERO: Value = Value(0);
@@ -34,15 +37,20 @@ impl Value {
         if value.0 & NOISE == 0 && (1..64).all(|at| word(at) == value.word(at)) {
             return value;
         }
-        let hash = (0..64).fold(0, |hash, at| mix(hash ^ word(at)));
-        Value(hash | NOISE)
+        // A sum of words mixed each by itself: the places count, and none waits for another.
+        let place = |at: usize| (at as u64).wrapping_mul(STEP);
+        let sum = (0..64).fold(0_u64, |sum, at| sum.wrapping_add(mix(word(at) ^ place(at))));
+        Value(mix(sum) | NOISE)
     }
 
     fn word(self, at: usize) -> u64 {
         match (self.0, at) {
             (0, _) => 0,
             (value, 0) => value,
-            (value, at) => mix(value ^ (at as u64) << 40).rotate_left(at as u32),
+            // Odd factors: other values give other words, in every place of the sector.
+            (value, at) => {
+                (value ^ STEP).wrapping_mul(STEP.wrapping_mul(2 * at as u64 + 1)).rotate_left(29)
+            }
         }
     }
 

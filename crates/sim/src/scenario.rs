@@ -19,13 +19,14 @@ use layout::md::ByteMap;
 use crate::check;
 use crate::disk::Build;
 use crate::incident::{self, Director};
-use crate::medium::Fill;
-use crate::node::Node;
+use crate::mark;
+use crate::medium::{Fill, SECTOR};
+use crate::node::{Consent, Node};
 use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
 use crate::rng::mix;
 use crate::trace::{Telling, Trace};
-use crate::workload::{self, Stage, chain};
+use crate::workload::{self, Kind, Request, Stage, chain};
 use crate::world::World;
 
 /// How a run ended.
@@ -46,8 +47,15 @@ const HEAL_MICROS: u64 = 600_000_000;
 
 /// Runs one seed.
 pub fn run(seed: u64, wish: Wish, telling: Telling) -> Ending {
-    let options = Options::draw(seed, wish);
-    let world = World::new(seed, Trace::new(telling));
+    run_with(Options::draw(seed, wish), telling)
+}
+
+/// Runs these options.
+pub fn run_with(mut options: Options, telling: Telling) -> Ending {
+    for bytes in &mut options.data_bytes {
+        *bytes = options.keep.bytes(*bytes);
+    }
+    let world = World::new(options.seed, Trace::new(telling));
     let run = || {
         let main = live(world.clone(), options.clone());
         world.run(main).unwrap_or_else(|stall| panic!("{stall}\n{}", in_flight(&world)));
@@ -74,8 +82,12 @@ async fn live(world: World, options: Options) {
     let (capacity, stripe) = (outer.geometry().capacity(), outer.geometry().stripe_bytes());
     let zeros = options.build.fill == Fill::Zeros;
     let mut oracle = Oracle::new(capacity, zeros);
-    oracle.set_forgetful(options.outer.cache == CacheMode::Writeback);
+    oracle.set_chunk(outer.shape.chunk_bytes);
+    let held = |shape: &Shape| shape.cache == CacheMode::Writeback;
+    let held = held(&options.outer) || options.inner.as_ref().is_some_and(held);
+    oracle.set_forgetful(held || options.build.limits.volatile);
     let stage = Stage::new(&world, &outer, oracle);
+    stage.held.set(held);
     load(&stage, &nodes, &options, capacity, stripe).await;
     heal(&stage, &nodes, &options).await;
     let content = converged(&stage, &nodes).await;
@@ -150,12 +162,17 @@ async fn load(
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
     let build = sized(options.build, most + extra, lowest(options));
-    let requests = (options.clients * options.requests) as u64;
+    let drawn: Vec<Vec<workload::Request>> = (0..options.clients)
+        .map(|number| workload::draw(options, number as u64, capacity, stripe))
+        .collect();
+    // Incidents come after a share of these: of what is left, where some are cut away.
+    let requests = drawn.iter().map(Vec::len).sum::<usize>() as u64;
+    let doubts = options.dangers.doubt > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
-    let director = Rc::new(Director { stage: stage_of, nodes, build, requests });
+    let director = Rc::new(Director { stage: stage_of, nodes, build, requests, doubts });
     let mut tasks: Vec<_> = (0..options.clients)
-        .map(|number| {
-            let requests = workload::draw(options, number as u64, capacity, stripe);
+        .zip(drawn)
+        .map(|(number, requests)| {
             let client = Rc::clone(stage).client(number, requests);
             world.executor.spawn(format!("client {number}"), client)
         })
@@ -181,7 +198,8 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
     let build = sized(options.build, most + extra, lowest(options));
     let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
-    let director = Director { stage: stage_of, nodes: all, build, requests: 0 };
+    let doubts = options.dangers.doubt > 0;
+    let director = Director { stage: stage_of, nodes: all, build, requests: 0, doubts };
     for node in nodes.iter().rev() {
         let mut choice = 0;
         while !node.is_whole() {
@@ -201,6 +219,41 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
             let now = world.clock.now().0;
             assert!(now < until, "{} does not become whole: {:#?}", node.name, node.status());
         }
+    }
+    stage.oracle.borrow_mut().tighten();
+    settle_doubt(stage).await;
+}
+
+/// What a crash and a loss have made an error is one until it is written anew.
+async fn settle_doubt(stage: &Rc<Stage>) {
+    let lost: Vec<u64> = stage.oracle.borrow().lost().collect();
+    for sector in lost {
+        let request = |kind| Request { kind, sector, count: 1, fua: true, pause: 0 };
+        stage.perform((95, 0), request(Kind::Read(1))).await;
+        if stage.oracle.borrow().may_be_lost(sector, 1) {
+            stage.world.trace.mark(mark::SETTLED_LOST);
+            stage.perform((95, 1), request(Kind::Write(1))).await;
+        }
+    }
+    let doubted = stage.doubted.take();
+    let step = 256 << 10;
+    for range in doubted.iter() {
+        let capacity = stage.node.geometry().capacity();
+        let mut at = range.start;
+        while at < range.end.min(capacity) {
+            let stripe = stage.node.geometry().stripe_bytes();
+            let len = step.max(stripe) / stripe * stripe;
+            let len = len.min(range.end.min(capacity) - at);
+            let (sector, count) = (at / SECTOR, len / SECTOR);
+            let kind = Kind::Write(1);
+            let write = Request { kind, sector, count, fua: false, pause: 0 };
+            stage.perform((96, 0), write).await;
+            at += len;
+        }
+    }
+    if !doubted.is_empty() {
+        let flush = Request { kind: Kind::Flush, sector: 0, count: 1, fua: false, pause: 0 };
+        stage.perform((96, 1), flush).await;
     }
 }
 
@@ -272,7 +325,7 @@ pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
             panic!("at rest: {fault}");
         }
     }
-    if let Err(error) = outer.assemble().await {
+    if let Err(error) = outer.assemble(Consent::Degraded).await {
         panic!("a whole array is not assembled again: {}", chain(&error));
     }
     let status = outer.status();

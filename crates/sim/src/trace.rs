@@ -75,6 +75,7 @@ impl Trace {
 
     /// Notes that a rare place was reached. The ensemble of runs must reach each.
     pub fn mark(&self, name: &'static str) {
+        debug_assert!(crate::mark::is_known(name), "{name:?} is not in the table of marks");
         *self.inner.marks.borrow_mut().entry(name).or_default() += 1;
     }
 

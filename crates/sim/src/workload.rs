@@ -11,13 +11,16 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use array::{CacheMode, RangeSet};
 use io::{Clock, Completion, Disk, Done, ErrorKind, ExtentKind, Op, Signal, Work};
 
+use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::options::Options;
 use crate::oracle::{Oracle, Put};
 use crate::rng::Rng;
+use crate::shrink::Choice;
 use crate::world::World;
 
 /// What a client asks for.
@@ -73,7 +76,7 @@ pub fn draw(options: &Options, client: u64, capacity: u64, stripe: u64) -> Vec<R
     let streams = rng.percent(30);
     let [read, write, zero, discard, flush, extents] = options.mix;
     let kinds = [(read, 0), (write, 1), (zero, 2), (discard, 3), (flush, 4), (extents, 5)];
-    (0..options.requests)
+    let requests = (0..options.requests)
         .map(|_| {
             let most = (sectors / 3).clamp(1, 512);
             let mut count = rng.skewed(most);
@@ -101,7 +104,11 @@ pub fn draw(options: &Options, client: u64, capacity: u64, stripe: u64) -> Vec<R
             let pause = if rng.percent(40) { rng.skewed(4000) } else { 0 };
             Request { kind, sector, count, fua: rng.percent(10), pause }
         })
-        .collect()
+        .enumerate();
+    let kept = |&(index, _): &(usize, Request)| {
+        options.keep.keeps(Choice::Request(client as usize, index))
+    };
+    requests.filter(kept).map(|(_, request)| request).collect()
 }
 
 /// Where clients and the director of a run meet.
@@ -124,6 +131,13 @@ pub struct Stage {
     pub deaths: Cell<u64>,
     /// Requests under way.
     pub under_way: Cell<u64>,
+    /// Ranges that a crash left in doubt when a member was lost: errors are honest there, until
+    /// they are written anew.
+    pub doubted: RefCell<RangeSet>,
+    /// Some array holds writes back: that it answers does not say that it has reached its members.
+    pub held: Cell<bool>,
+    /// Each write is durable when it is acknowledged.
+    sync: bool,
 }
 
 /// How a request ended.
@@ -150,6 +164,9 @@ impl Stage {
             stirred: Signal::new(),
             deaths: Cell::new(0),
             under_way: Cell::new(0),
+            doubted: RefCell::default(),
+            held: Cell::new(node.shape.cache == CacheMode::Writeback),
+            sync: node.shape.cache == CacheMode::Sync,
         })
     }
 
@@ -180,6 +197,20 @@ impl Stage {
             self.answered.set(self.answered.get() + 1);
             self.stirred.raise();
         }
+    }
+
+    /// Clients hold back; completes when nothing of theirs is under way.
+    pub async fn hold(&self) {
+        self.paused.set(true);
+        while self.under_way.get() > 0 {
+            self.stirred.wait().await;
+        }
+    }
+
+    /// Clients go on.
+    pub fn go_on(&self) {
+        self.paused.set(false);
+        self.stirred.raise();
     }
 
     /// Sends one request and holds its answer against the oracle.
@@ -230,11 +261,29 @@ impl Stage {
         }
     }
 
+    /// An answer, perhaps from the members: nobody gets one before they have put right what a crash
+    /// has cut.
+    fn note_answer(&self, durable: bool) {
+        if durable || !self.held.get() {
+            self.oracle.borrow_mut().put_right();
+        }
+    }
+
     /// Is this error an honest one?
     fn excuse(&self, request: &Request, error: &io::Error) {
+        let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
+        let doubted = request.kind != Kind::Flush && self.doubted.borrow().overlaps(range);
+        if doubted && !self.overloaded.get() {
+            return self.world.trace.mark(mark::DOUBTED);
+        }
+        let reads = matches!(request.kind, Kind::Read(_));
+        let (first, count) = (request.sector, request.count);
+        if reads && self.oracle.borrow().may_be_lost(first, count) {
+            return self.world.trace.mark(mark::LOST);
+        }
         let honest = self.overloaded.get();
         assert!(honest, "{request} failed within the budget of the level: {}", chain(error));
-        self.world.trace.mark("an error beyond the budget");
+        self.world.trace.mark(mark::HONEST);
     }
 
     fn is_stopping(error: &io::Error) -> bool {
@@ -273,7 +322,8 @@ impl Stage {
             self.excuse(&request, &error);
             return Outcome::Answered;
         }
-        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        self.note_answer(false);
+        let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat();
         if let Err(violation) = self.oracle.borrow_mut().check(read, &bytes) {
             panic!("client {}.{}: {request}: {violation}", name.0, name.1);
         }
@@ -305,7 +355,9 @@ impl Stage {
                 let each = shares(request.count, bufs).map(|sectors| {
                     let (part, after) = rest.split_at((sectors * SECTOR) as usize);
                     rest = after;
-                    self.world.pool.copy_of(part).freeze()
+                    let buf = self.world.pool.copy_of(part);
+                    // Some clients change their memory while it is being written.
+                    if request.sector % 8 == 3 { buf.into_unstable() } else { buf }.freeze()
                 });
                 Work::Write(each.collect())
             }
@@ -319,7 +371,11 @@ impl Stage {
         self.end(name, &request, &done.result);
         let mut oracle = self.oracle.borrow_mut();
         let Err(error) = done.result else {
-            write.into_iter().for_each(|write| oracle.acknowledge(write, request.fua));
+            drop(oracle);
+            let durable = request.fua || self.sync;
+            self.note_answer(durable);
+            let mut oracle = self.oracle.borrow_mut();
+            write.into_iter().for_each(|write| oracle.acknowledge(write, durable));
             return Outcome::Answered;
         };
         let unwilling = matches!(request.kind, Kind::Zero { fast: true, .. });
@@ -342,7 +398,10 @@ impl Stage {
         match done.result {
             Err(error) if Stage::is_stopping(&error) => return Outcome::Stopping,
             Err(error) => self.excuse(&request, &error),
-            Ok(()) => self.oracle.borrow_mut().flushed(begun),
+            Ok(()) => {
+                self.note_answer(true);
+                self.oracle.borrow_mut().flushed(begun);
+            }
         }
         Outcome::Answered
     }

@@ -26,13 +26,24 @@ pub(crate) struct Dependency {
     pub(crate) for_tests: bool,
 }
 
-/// The packages of the workspace at `root`.
+/// Where workspaces are, from the checkout's root: the fuzz targets have one of their own.
+const WORKSPACES: &[&str] = &["", "fuzz/"];
+
+/// The packages of all workspaces of the checkout at `root`.
 pub(crate) fn packages(root: &Path) -> Result<Vec<Package>, Failure> {
     let words = ["cargo", "metadata", "--no-deps", "--format-version", "1", "--quiet"];
-    let text = shell::output(root, &words)?;
-    parse(&text).ok_or_else(|| {
-        Failure::new("`cargo metadata` answered in an unknown form", "read it in tidy/manifest.rs")
-    })
+    let mut all = Vec::new();
+    for place in WORKSPACES {
+        let text = shell::output(&root.join(place), &words)?;
+        let found = parse(&text).ok_or_else(|| {
+            let remedy = "read it in tidy/manifest.rs";
+            Failure::new("`cargo metadata` answered in an unknown form", remedy)
+        })?;
+        let placed =
+            |found: Package| Package { manifest: format!("{place}{}", found.manifest), ..found };
+        all.extend(found.into_iter().map(placed));
+    }
+    Ok(all)
 }
 
 fn parse(text: &str) -> Option<Vec<Package>> {

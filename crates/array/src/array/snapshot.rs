@@ -5,11 +5,36 @@ use std::time::Duration;
 use layout::{Family, Slot, SlotSet};
 
 use super::Inner;
+use crate::broken::{Broken, broken};
+use crate::error::{Error, Result};
 use crate::member::MemberId;
 use crate::status::{JobStatus, MemberStatus, SlotState, SlotStatus};
 use crate::view::Seat;
 
+/// How long to wait at a time for a disk's late answers.
+const NAP: Duration = Duration::from_millis(10);
+
 impl Inner {
+    /// Waits until a disk that was a member has answered all that was written to it: what lands
+    /// late would overwrite what is copied to it.
+    ///
+    /// # Errors
+    /// Refused if it does not within the deadline.
+    pub(super) async fn drained(&self, name: &str, id: Option<MemberId>) -> Result<()> {
+        let until = self.clock.now() + self.blueprint.bounds.deadline;
+        while self.keeper.late_writes(name, id) > 0 && !broken(Broken::LateWritesLand) {
+            if self.clock.now() >= until {
+                let what = format!(
+                    "{name} has not answered what was written to it before it was lost, and that \
+                     may still land; disconnect it, or stop the array and assemble it again"
+                );
+                return Err(Error::refused(what));
+            }
+            self.clock.sleep_until(self.clock.now() + NAP).await;
+        }
+        Ok(())
+    }
+
     /// How many more members may be lost, whichever they are. Parity that may be wrong somewhere is
     /// none: what a member holds there would be lost with it. Copies are: whatever was acknowledged
     /// is on all of them, synced or not.
@@ -76,6 +101,9 @@ impl Inner {
             write_errors: 0,
             timeouts: 0,
             repaired_bytes: 0,
+            slow: false,
+            reads: None,
+            writes: None,
             bad_bytes: self.keeper.ledger.bad_bytes(id),
         };
         for counters in self.keeper.known(id).iter().flat_map(|known| known.counters.iter()) {
@@ -85,6 +113,10 @@ impl Inner {
             status.write_errors += counters.write_errors.get();
             status.timeouts += counters.timeouts.get();
             status.repaired_bytes += counters.repaired_bytes.get();
+            status.slow |= counters.slow.get() > 0;
+            let [reads, writes] = counters.latency();
+            status.reads = status.reads.max(reads);
+            status.writes = status.writes.max(writes);
         }
         status
     }

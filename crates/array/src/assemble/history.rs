@@ -16,11 +16,15 @@
 //! ```
 //!
 //! Two members that each list the other as given up have been written apart from one another: there
-//! are two histories, and no rule can say which one is wanted. That is refused.
+//! are two histories, and no rule can say which one is wanted. That is refused. Unless both list a
+//! third as active: then one was given up first, came back, and the other was given up later; the
+//! third has seen it all, though it is not here.
 
 use layout::Slot;
 use layout::md::Features;
 use layout::md::superblock::{Role, Superblock};
+
+use crate::broken::{Broken, broken};
 
 /// What becomes of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,6 +113,13 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
     let active: Vec<usize> = (0..members.len())
         .filter(|&index| matches!(standings[index], Standing::Active(_)))
         .collect();
+    let witnessed = |member: &Superblock| {
+        let both = members[freshest].roles.iter().zip(&member.roles).zip(0..);
+        both.into_iter().any(|((ours, theirs), number)| {
+            let slots = matches!((ours, theirs), (Role::Slot(a), Role::Slot(b)) if a == b);
+            slots && members.iter().all(|present| present.dev_number != number)
+        })
+    };
     let apart = (0..members.len()).filter(|&index| {
         let member = members[index];
         if index == freshest || !matches!(member.own_role(), Role::Slot(_)) {
@@ -123,12 +134,14 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
                     && matches!(members[freshest].own_role(), Role::Slot(_))
                     && without(&freshest)
             }
-            Standing::Stale(_) => !active.is_empty() && active.iter().all(without),
+            Standing::Stale(_) => {
+                !active.is_empty() && active.iter().all(without) && !witnessed(member)
+            }
             Standing::Spare => false,
         }
     });
     let theirs: Vec<usize> = apart.collect();
-    if theirs.is_empty() {
+    if theirs.is_empty() || broken(Broken::DivergenceAccepted) {
         return Ok(History { freshest, standings });
     }
     let ours = active.into_iter().filter(|index| !theirs.contains(index)).collect();
@@ -164,6 +177,8 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
         Some(&role) => role,
         None => return Standing::Stale(Lapse::Unknown),
     };
+    let believed = broken(Broken::EventsDecide) && latest.events - member.events <= 1;
+    let listed = if believed { member.own_role() } else { listed };
     match (listed, member.own_role()) {
         (Role::Slot(slot), Role::Slot(own)) if own != slot => {
             Standing::Stale(Lapse::Elsewhere(own))

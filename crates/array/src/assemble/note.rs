@@ -69,6 +69,11 @@ pub enum Note {
         /// How that came about.
         cause: Cause,
     },
+    /// The intent log says nothing that could be relied on.
+    LogUnusable {
+        /// Why.
+        why: String,
+    },
 }
 
 /// Why an array is not in sync.
@@ -115,6 +120,11 @@ impl fmt::Display for Note {
                 };
                 write!(f, "the array {cause}: {bytes} bytes are to be synced")
             }
+            Note::LogUnusable { why } => write!(
+                f,
+                "the intent log is not used: {why}. So md's rules hold: what was being written is \
+                 synced anew, and until then no member may be missing"
+            ),
         }
     }
 }

@@ -10,6 +10,7 @@ use layout::{Epoch, Geometry, Slot, SlotSet};
 use super::history::Standing;
 use super::together::{Members, read_only_feature};
 use super::{Note, Options, refuse, with_reasons};
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ledger::Format;
 use crate::ledger::MOST_BLOCK_BYTES;
@@ -29,6 +30,7 @@ fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
     let has = |feature| superblock.features.contains(feature);
     match superblock.own_role() {
         Role::Slot(_) if has(Features::RECOVERY_BITMAP) => Some(0),
+        Role::Slot(_) if broken(Broken::HalfRebuiltWhole) => None,
         Role::Slot(_) => has(Features::RECOVERY_OFFSET)
             .then(|| superblock.recovery_offset.saturating_mul(SECTOR)),
         _ => Some(0),

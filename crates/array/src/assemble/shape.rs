@@ -9,6 +9,7 @@ use super::history::Standing;
 use super::sighting::Sighting;
 use super::together::Members;
 use super::{Options, refuse, with_reasons};
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The level of an array; `None` if it is none that holds data.
@@ -86,6 +87,10 @@ pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry>
             (Layout::Raid0(given.unwrap_or(Raid0Layout::Original)), given.is_none())
         }
         Err(unknown) => return refuse(format!("{}: {unknown}", latest.name)),
+    };
+    let layout = match layout {
+        Layout::Raid0(_) if broken(Broken::Raid0Guessed) => Layout::Raid0(Raid0Layout::Original),
+        told => told,
     };
     let sizes = match layout.level() {
         Level::Linear | Level::Raid0 => own_sizes(members, layout)?,

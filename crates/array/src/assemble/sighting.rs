@@ -6,18 +6,20 @@
 //! members (1.0) may itself be a member of another one, whose superblock then lies in the first
 //! one's data. The one whose data contains the others is the disk's own.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
 use io::Disk;
-use layout::md::superblock::RESERVED_BYTES;
+use layout::md::superblock::{RESERVED_BYTES, checksum};
 use layout::md::{
-    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, SECTOR, Superblock,
-    Superblock090, Uuid, Version, foreign, position, super090,
+    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, RawSuperblock, SECTOR,
+    Superblock, Superblock090, Uuid, Version, foreign, position, super090,
 };
 
 use crate::bitmap::Pages;
+use crate::broken::{Broken, broken};
 use crate::ledger::Format;
 use crate::ledger::reach::Reach;
 use crate::ledger::record::Record;
@@ -37,8 +39,17 @@ impl Sighting {
     /// What the ledger keeps of it.
     pub(crate) fn into_record(self) -> Record {
         let Sighting { name, disk, superblock, map, bad, .. } = self;
-        let (bad_changed, behind) = (false, Pages::ALL);
-        Record { name, disk, map, superblock, bad: bad.blocks, bad_changed, behind }
+        Record {
+            name,
+            disk,
+            map,
+            superblock,
+            bad: bad.blocks,
+            bad_changed: false,
+            behind: Pages::ALL,
+            session: 0,
+            next_session: 0,
+        }
     }
 }
 
@@ -58,6 +69,8 @@ pub(crate) struct Trace {
 pub(crate) enum Reject {
     /// The disk cannot be read.
     Unreadable(io::Error),
+    /// What was written to it cannot be made durable.
+    Unflushable(io::Error),
     /// There is no superblock; what else there is, by name.
     Stranger(Vec<&'static str>),
     /// There is one, but not a valid one.
@@ -72,6 +85,7 @@ impl fmt::Display for Reject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reject::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Reject::Unflushable(why) => write!(f, "cannot be flushed: {why}"),
             Reject::Stranger(names) if names.is_empty() => f.write_str("no superblock found"),
             Reject::Stranger(names) if names.contains(&"isw_raid_member") => {
                 f.write_str("a member of an Intel firmware RAID (IMSM), which is not supported")
@@ -141,6 +155,18 @@ pub(crate) async fn look(
     }
 }
 
+/// A superblock's bytes, as they are to be checked.
+fn believed(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !broken(Broken::SuperblockUnchecked) || RawSuperblock::new(bytes).is_err() {
+        return Cow::Borrowed(bytes);
+    }
+    let roles = u16::from_le_bytes([bytes[220], bytes[221]]);
+    let mut bytes = bytes.to_vec();
+    let sum = checksum(&bytes[..256 + 2 * usize::from(roles)]);
+    bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+    Cow::Owned(bytes)
+}
+
 /// Everything on a disk that begins like a superblock, valid or not.
 pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Trace>> {
     let disk_bytes = disk.limits().bytes;
@@ -149,7 +175,7 @@ pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Tra
         let Some(offset) = position(version, disk_bytes) else { continue };
         let end = (offset + RESERVED_BYTES).min(disk_bytes);
         let bytes = reach.read(disk, offset..end).await?;
-        let superblock = Superblock::parse(&bytes, offset / SECTOR);
+        let superblock = Superblock::parse(&believed(&bytes), offset / SECTOR);
         if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
             continue;
         }

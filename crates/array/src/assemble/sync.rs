@@ -10,12 +10,14 @@ use layout::md::{Bitmap, Fault, Features, SECTOR};
 use layout::private::Tag;
 use layout::{Family, Geometry};
 
+use super::intents::Intents;
 use super::note::Cause;
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
 use super::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
+use crate::broken::{Broken, broken};
 use crate::create::FIRST_EVENT;
 use crate::error::Result;
 use crate::ledger::Format;
@@ -185,13 +187,27 @@ impl Loaded {
         self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
+    /// A write that a crash cut may have reached a member and not the twin that is made a copy of
+    /// it: the copy counts up to there only. Otherwise what was read from the member would change
+    /// when the twin takes its slot.
+    pub(super) fn shorten_copies(&self, seated: &mut Seated) {
+        let trusted = broken(Broken::CopyTrustedAfterCrash);
+        let Some(first) = self.unsynced.next(0).filter(|_| !trusted) else { return };
+        for seat in &mut seated.configuration.seats {
+            if let Some((_, copied)) = &mut seat.twin {
+                *copied = first.start.min(*copied);
+            }
+        }
+    }
+
     /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
     pub(super) fn permit(
-        &self,
+        &mut self,
         members: &Members,
         seated: &mut Seated,
         geometry: &Geometry,
         options: &Options,
+        intents: &Intents,
     ) -> Result<()> {
         let degraded = seated.configuration.in_sync() != geometry.all_slots();
         if let Some(why) = self.foreign_bitmap {
@@ -204,7 +220,18 @@ impl Loaded {
             seated.configuration.mode = Mode::ReadOnly;
             seated.read_only_reason.get_or_insert_with(|| why.to_string());
         }
-        let doubtful = degraded && geometry.family() == Family::Parity && !self.unsynced.is_empty();
+        let parity = geometry.family() == Family::Parity;
+        if parity && !self.unsynced.is_empty() && intents.consistency.has_log() {
+            match &intents.cuts {
+                // Nothing is settled where nothing may be written.
+                Ok(_) if seated.read_only_reason.is_some() => {}
+                // All that may disagree is in the log, and nothing can be compared now.
+                Ok(_) if degraded && !intents.doubt => self.unsynced = RangeSet::new(),
+                Ok(_) => {}
+                Err(why) => self.notes.push(Note::LogUnusable { why: why.clone() }),
+            }
+        }
+        let doubtful = degraded && parity && !self.unsynced.is_empty();
         if doubtful && !options.force_dirty_degraded {
             let lost = geometry.all_slots().difference(seated.configuration.in_sync());
             let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
@@ -217,11 +244,13 @@ impl Loaded {
                 Some(Cause::Unfinished) => "the array was not in sync yet when it was shut down",
                 _ => "writes were under way when the array was last used",
             };
+            let unusable = self.notes.iter().find(|note| matches!(note, Note::LogUnusable { .. }));
+            let unusable = unusable.map_or(String::new(), |note| format!("; {note}"));
             return refuse(super::with_reasons(
                 format!(
                     "{why}, and a member is missing (slots {}): in {} bytes of the array, what it \
                      held may come out wrong. Bring the member back, or accept that \
-                     (--force-dirty-degraded)",
+                     (--force-dirty-degraded){unusable}",
                     slots.join(", "),
                     self.unsynced.bytes()
                 ),
@@ -233,7 +262,7 @@ impl Loaded {
 }
 
 /// A bitmap with every bit set, in place of one that is lost.
-fn new_bitmap(
+pub(super) fn new_bitmap(
     records: &BTreeMap<MemberId, Record>,
     members: &Members,
     geometry: &Geometry,

@@ -64,7 +64,8 @@ fn what_was_created_is_assembled_at_every_level_and_version() {
             let facts = rig.create(&new).unwrap();
             rig.acts();
             let assembly = rig.all().unwrap_or_else(|error| panic!("{level} {version}: {error}"));
-            assert!(rig.acts().concat().is_empty(), "assembly writes nothing");
+            let writes = |act: &Act| matches!(act, Act::Write(..));
+            assert!(!rig.acts().concat().iter().any(writes), "assembly writes nothing");
             assert_eq!(assembly.facts(), &facts);
             assert_eq!((facts.layout, facts.slots), (new.layout, count));
             assert_eq!(
@@ -138,14 +139,27 @@ fn a_crash_between_superblocks_loses_nobody() {
     for written in 1..4 {
         let rig = Rig::of(Level::Raid5, 4, |_| ());
         let assembly = rig.all().unwrap();
-        rig.disks[written..].iter().for_each(|disk| disk.broken.set(true));
+        (written..4).for_each(|index| rig.keep_superblock(index, true));
         commit(&assembly, assembly.configuration.clone(), false);
-        rig.disks.iter().for_each(|disk| disk.broken.set(false));
+        (written..4).for_each(|index| rig.keep_superblock(index, false));
         let again = rig.all().unwrap();
         assert_eq!(again.configuration.in_sync().count(), 4);
         assert_eq!((again.events(), again.clean), (2, false));
         assert!(again.unsynced.is_empty(), "no bit was set yet");
     }
+}
+
+#[test]
+fn a_commit_that_fails_on_more_than_the_level_bears_leaves_nobody_behind() {
+    let rig = Rig::of(Level::Raid5, 4, |_| ());
+    let assembly = rig.all().unwrap();
+    rig.disks[2..].iter().for_each(|disk| disk.broken.set(true));
+    for _ in 0..2 {
+        commit(&assembly, assembly.configuration.clone(), false);
+    }
+    rig.disks.iter().for_each(|disk| disk.broken.set(false));
+    assert_eq!([0, 3].map(|index| rig.superblock(index).events), [1, 1]);
+    assert_eq!(rig.all().unwrap().configuration.in_sync().count(), 4, "all are back");
 }
 
 #[test]
@@ -327,9 +341,9 @@ fn a_spare_that_was_given_a_slot_in_the_last_moment_holds_nothing_yet() {
     let mut configuration = assembly.configuration.clone();
     configuration.spares.clear();
     configuration.seats[1] = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
-    rig.disks[3].broken.set(true);
+    rig.keep_superblock(3, true);
     commit(&assembly, configuration, true);
-    rig.disks[3].broken.set(false);
+    rig.keep_superblock(3, false);
     let again = rig.all().unwrap();
     let expected = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
     assert_eq!(again.configuration.seats[1], expected);
@@ -475,7 +489,8 @@ fn noise_in_the_metadata_is_an_error_or_harmless() {
         for (disk, acts) in rig.acts().iter().enumerate() {
             let data = &assembly.members.iter().find(|joined| joined.name == format!("disk{disk}"));
             let Some(joined) = data else {
-                assert!(acts.is_empty(), "a disk that was left out is written");
+                let flushed = acts.iter().all(|act| matches!(act, Act::Flush));
+                assert!(flushed, "a disk that was left out is written");
                 continue;
             };
             let inside = |act: &Act| match act {

@@ -3,6 +3,7 @@
 use layout::{Epoch, Family, Slot, SlotSet};
 
 use super::{Command, Keeper};
+use crate::broken::{Broken, broken};
 use crate::decisions::Undecided;
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::MemberId;
@@ -77,12 +78,12 @@ impl Keeper {
 
     /// Losses, commands and jobs change the membership: one after the other.
     async fn begin_change(&self) {
-        while self.changing.replace(true) {
+        while self.changing.replace(true) && !broken(Broken::TwoChangesAtOnce) {
             self.stirred.wait().await;
         }
     }
 
-    fn end_change(&self) {
+    pub(super) fn end_change(&self) {
         self.changing.set(false);
         self.stirred.raise();
     }
@@ -105,7 +106,9 @@ impl Keeper {
         }
         next.epoch = Epoch(next.epoch.0 + 1);
         self.take_turn().await;
-        self.make_durable(&mut next).await;
+        if !broken(Broken::ChangeUnrecorded) {
+            self.make_durable(&mut next).await;
+        }
         if next.mode == Mode::Broken && self.configuration.borrow().mode != Mode::Broken {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
@@ -114,7 +117,8 @@ impl Keeper {
         self.end_turn();
     }
 
-    async fn make_durable(&self, next: &mut Configuration) {
+    /// Makes a configuration durable. Members that cannot be written are taken out of it.
+    pub(super) async fn make_durable(&self, next: &mut Configuration) {
         let expected = self.configuration.borrow().epoch;
         while next.mode != Mode::Broken {
             match self.decisions.decide(expected, &self.decision(next.clone())).await {
@@ -190,6 +194,8 @@ impl Keeper {
                     // Nothing moves now: what was written since it was looked at is marked too.
                     let ranges: RangeSet =
                         ranges.iter().chain(self.ledger.dirty_ranges().iter()).collect();
+                    let ranges = Some(ranges).filter(|_| !broken(Broken::ReaddCopiesNothing));
+                    let ranges = ranges.unwrap_or_default();
                     let first =
                         ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
                     self.partial.borrow_mut().insert(id, ranges);

@@ -10,14 +10,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io::{Completion, Time};
-use layout::{Slot, SlotSet};
+use layout::{Family, Slot, SlotSet};
 
 use super::Keeper;
+use crate::broken::{Broken, broken};
 use crate::message::ToShard;
 use crate::ranges::RangeSet;
 use crate::status::EventKind;
 use crate::upkeep::{Report, Task};
-use crate::view::Mode;
+use crate::view::{Configuration, Mode};
 
 /// How long background work that is held back sleeps at a time.
 const NAP: Duration = Duration::from_millis(100);
@@ -117,12 +118,20 @@ impl Keeper {
             let slot = Slot::new(slot);
             return Some((JobKind::Replace(slot), Task::Copy(slot)));
         }
-        if !self.unsynced.borrow().is_empty() && Keeper::unwell(&now).is_empty() {
+        if !self.unsynced.borrow().is_empty() && self.can_resync(&now) {
             return Some((JobKind::Resync, Task::Resync));
         }
         let scrub = self.scrub.borrow_mut().take()?;
         let kind = if scrub == Task::Repair { JobKind::Repair } else { JobKind::Check };
         Some((kind, scrub))
+    }
+
+    /// Can parity or copies be made to agree? Parity needs every member. Copies that are there must
+    /// be alike without the others too: else the next loss would change what was read. The bits of
+    /// who is missing stay.
+    fn can_resync(&self, now: &Configuration) -> bool {
+        let alone = self.geometry.family() == Family::Mirror && !broken(Broken::DegradedUnsynced);
+        alone || Keeper::unwell(now).is_empty()
     }
 
     /// What a task has to walk over.
@@ -241,6 +250,7 @@ impl Keeper {
     async fn walk(&self, task: Task, ranges: &RangeSet, seating: u64) -> Walk {
         let step = self.home.upkeep_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
+        let region = if broken(Broken::JobsCrossRegions) { u64::MAX / 2 } else { region };
         let end = self.geometry.capacity();
         let mut flights: VecDeque<Flight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
@@ -270,7 +280,9 @@ impl Keeper {
                 return Walk::Broken;
             }
             let position = flight.start + flight.len;
-            self.progress(task, ranges, flight.start, flight.len, report);
+            let done =
+                if broken(Broken::WatermarkAhead) { next - flight.start } else { flight.len };
+            self.progress(task, ranges, flight.start, done, report);
             if position - recorded >= self.checkpoint_bytes() && self.goes_on(task) {
                 recorded = position;
                 if matches!(task, Task::Rebuild(_) | Task::Copy(_) | Task::Resync) {
@@ -303,7 +315,7 @@ impl Keeper {
                 all.collect::<SlotSet>() == slots
             }
             Task::Copy(slot) => now.seats[slot.index()].twin.is_some(),
-            Task::Resync => Keeper::unwell(&now).is_empty(),
+            Task::Resync => self.can_resync(&now),
             // Nothing is compared with what is lost, and a spare must not wait for the end.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
@@ -356,8 +368,11 @@ impl Keeper {
                         tell.push((slot, true));
                     }
                 }
+                Task::Resync if self.can_resync(&now) => {
+                    self.unsynced.borrow_mut().remove(start..end);
+                }
                 // A repair of a degraded array compares nothing.
-                Task::Resync | Task::Repair if Keeper::unwell(&now).is_empty() => {
+                Task::Repair if Keeper::unwell(&now).is_empty() => {
                     self.unsynced.borrow_mut().remove(start..end);
                 }
                 Task::Resync | Task::Repair | Task::Check => {}

@@ -1,19 +1,26 @@
 //! The dirty mark of the superblocks and the bits of the write-intent bitmap.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use io::Ticket;
 
 use super::Keeper;
+use crate::broken::{Broken, broken};
+use crate::member::Introduction;
 use crate::message::ToShard;
 use crate::sync::array_range;
 use crate::view::Mode;
+
+/// How long the keeper sleeps at a time while shards flush: bits are in no hurry.
+const FLUSH_NAP: Duration = Duration::from_millis(1);
 
 /// What a shard asks about marks.
 pub(crate) enum Asked {
     Mark { shard: usize, ticket: u64, regions: RangeInclusive<u64> },
     Unmark { shard: usize, regions: Vec<u64> },
     Quiet { shard: usize },
+    Record { shard: usize, ticket: u64 },
 }
 
 impl Keeper {
@@ -29,6 +36,11 @@ impl Keeper {
                     self.home.post.to_shard(shard, ToShard::Marked { ticket, granted });
                 }
                 Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
+                Some(Asked::Record { shard, ticket }) => {
+                    // Where it fails the array takes no writes any more, and says so.
+                    let _ = self.record().await;
+                    self.home.post.to_shard(shard, ToShard::Recorded { ticket });
+                }
                 Some(Asked::Quiet { shard }) => self.quiet(shard).await,
                 None => self.stirred.wait().await,
             }
@@ -46,8 +58,12 @@ impl Keeper {
             }
         }
         // A shard that is refused holds what it held: more marks than needed do no harm.
-        let (clean, pristine) = (self.clean.replace(false), self.pristine.replace(false));
-        if (clean || pristine) && self.record().await.is_err() {
+        // The first write of a life is on record before it is made, also where a crash has left
+        // all members dirty: whoever is not here must learn that the others went on.
+        let (clean, unrecorded) = (self.clean.replace(false), self.unrecorded.replace(false));
+        let unrecorded = unrecorded && !broken(Broken::FirstWriteUnrecorded);
+        let marked = broken(Broken::CheckpointTrusted) && !self.unsynced.borrow().is_empty();
+        if (clean || unrecorded) && !marked && self.record().await.is_err() {
             return false;
         }
         if self.ledger.facts().mark_bytes.is_some() {
@@ -77,15 +93,33 @@ impl Keeper {
                 }
             }
         }
-        self.clear(free).await;
+        // Apart: who waits for a mark does not wait for flushes.
+        self.clearing.borrow_mut().extend(free);
+        self.stirred.raise();
+    }
+
+    /// Clears the bits of regions that were given back, as flushes end.
+    pub(super) async fn mind_clearing(&self) {
+        while !self.is_stopping() {
+            let regions = self.clearing.take();
+            if regions.is_empty() {
+                self.stirred.wait().await;
+            } else {
+                self.clear(regions).await;
+            }
+        }
     }
 
     /// Clears the bits of regions that nobody holds, as far as they may be cleared: never while a
     /// member is missing (it will need them), never where something is not synced.
     async fn clear(&self, mut regions: Vec<u64>) {
         let Some(mark) = self.ledger.facts().mark_bytes else { return };
+        if !broken(Broken::BitClearedAfterError) && !self.flushes_agree().await {
+            return;
+        }
         let now = self.configuration();
-        if now.mode != Mode::ReadWrite || !Keeper::unwell(&now).is_empty() {
+        let whole = Keeper::unwell(&now).is_empty() || broken(Broken::BitClearedDegraded);
+        if now.mode != Mode::ReadWrite || !whole {
             return;
         }
         {
@@ -101,6 +135,42 @@ impl Keeper {
         {
             self.report(failed);
         }
+    }
+
+    /// Waits for every flush that is under way, anywhere. False if a seated member has failed one:
+    /// it is lost, or about to be, and will need the bits. Whoever asks has flushed before; but of
+    /// two flushes under way together only one may hear of what was lost.
+    async fn flushes_agree(&self) -> bool {
+        // The keeper's own.
+        self.take_turn().await;
+        self.end_turn();
+        let seated = || -> Vec<Introduction> {
+            let ids: Vec<_> = self.configuration().seated().map(|(_, id)| id).collect();
+            ids.into_iter().filter_map(|id| self.known(id)).collect()
+        };
+        let begun: Vec<(Introduction, Vec<u64>)> = seated()
+            .into_iter()
+            .map(|known| {
+                let begun = known.counters.iter().map(|count| count.flushes_begun.get()).collect();
+                (known, begun)
+            })
+            .collect();
+        let ended = || {
+            begun.iter().all(|(known, begun)| {
+                let each = known.counters.iter().zip(begun);
+                each.into_iter().all(|(count, &begun)| count.flushes_ended.get() >= begun)
+            })
+        };
+        while !ended() && !self.is_stopping() {
+            self.clock.sleep_until(self.clock.now() + FLUSH_NAP).await;
+        }
+        while !self.lost.borrow().is_empty() || self.changing.get() {
+            self.stirred.wait().await;
+        }
+        let failed = |known: &Introduction| {
+            known.counters.iter().any(|count| count.flushes_failed.get() > 0)
+        };
+        !seated().iter().any(failed)
     }
 
     /// Clears every bit that may be cleared: after a rebuild or resync, and at the end.

@@ -23,6 +23,7 @@ use super::record::Record;
 use crate::assemble::history;
 use crate::assemble::sighting::{self, Sighting};
 use crate::bitmap::Pages;
+use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
 use crate::member::MemberId;
 use crate::ranges::RangeSet;
@@ -90,7 +91,7 @@ impl Ledger {
         // Others may have joined while this one was written.
         let id = self.free_number(name)?;
         superblock.dev_number = id.0;
-        let data_offset = map.data.start;
+        let (data_offset, session) = (map.data.start, self.session());
         let record = Record {
             name: name.to_string(),
             disk,
@@ -99,7 +100,12 @@ impl Ledger {
             bad: BadBlocks::default(),
             bad_changed: false,
             behind: Pages::ALL,
+            session,
+            next_session: session,
         };
+        if !self.has_room_for_log(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's intent log")));
+        }
         let mut state = self.state.borrow_mut();
         if let Some(role) = state.roles.get_mut(id.0 as usize) {
             *role = Role::Spare;
@@ -206,7 +212,11 @@ impl Ledger {
         let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
-        let record = found.into_record();
+        let session = self.session();
+        let record = Record { session, next_session: session, ..found.into_record() };
+        if !self.has_room_for_log(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's intent log")));
+        }
         let id = MemberId(record.superblock.dev_number);
         let data_offset = record.map.data.start;
         let bad = record.bad_ranges();
@@ -252,7 +262,7 @@ impl Ledger {
             return refuse("without a bitmap nobody knows what it missed".to_string());
         };
         let (events, now) = (theirs.events, self.events.get());
-        if events < events_cleared {
+        if events < events_cleared && !broken(Broken::ReaddAfterClear) {
             return refuse(format!(
                 "it left at event {events}, and the bitmap only tells what changed since event \
                  {events_cleared}"

@@ -17,6 +17,7 @@ use super::reach::all;
 use super::record::copy_pages;
 use super::{Failures, Ledger, State};
 use crate::bitmap::{Bits, Pages};
+use crate::broken::{Broken, broken};
 use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::sync;
@@ -50,7 +51,8 @@ impl Ledger {
         seated: &Configuration,
         regions: &[u64],
     ) -> Result<(), Failures> {
-        if seated.in_sync().count() < self.geometry.slots() {
+        let whole = seated.in_sync().count() == self.geometry.slots();
+        if !whole && !broken(Broken::BitClearedDegraded) {
             return Ok(());
         }
         // From here on, a bit that is set again stays: nothing was awaited since the caller

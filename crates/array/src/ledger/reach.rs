@@ -1,8 +1,10 @@
 //! How the ledger reaches a member's bytes: plain reads and writes, each with a deadline.
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
-//! member cannot hold up the record of all. Never decides what to read or write.
+//! member cannot hold up the record of all; and what members have not answered in time and may
+//! still carry out. Never decides what to read or write.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::{Pin, pin};
@@ -26,12 +28,40 @@ pub(crate) struct Reach {
     clock: Rc<dyn Clock>,
     /// An operation may take so long.
     deadline: Duration,
+    /// Whose bytes are reached, if that is to be remembered.
+    owner: Option<Rc<Owner>>,
+    late: Rc<RefCell<Vec<Late>>>,
+}
+
+/// A member; holds its disk for as long as something is under way there.
+struct Owner {
+    name: String,
+    _disk: Rc<dyn Disk>,
+}
+
+/// An operation that missed its deadline.
+struct Late {
+    owner: Rc<Owner>,
+    answer: Completion<Done>,
 }
 
 impl Reach {
     /// Gives an operation up after `deadline`.
     pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
-        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline }
+        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline, owner: None, late: Rc::default() }
+    }
+
+    /// The means to reach this member: what it does not answer in time is remembered.
+    pub(crate) fn of(&self, name: &str, disk: &Rc<dyn Disk>) -> Reach {
+        let owner = Owner { name: name.into(), _disk: Rc::clone(disk) };
+        Reach { owner: Some(Rc::new(owner)), ..self.clone() }
+    }
+
+    /// Operations on a member of this name that missed their deadline and may still be carried out.
+    pub(crate) fn late(&self, name: &str) -> usize {
+        let mut late = self.late.borrow_mut();
+        late.retain_mut(|late| late.answer.take_ready().is_none());
+        late.iter().filter(|late| late.owner.name == name).count()
     }
 
     /// Reads bytes of a disk, wherever they begin and end.
@@ -90,19 +120,21 @@ impl Reach {
     }
 
     /// The answer, or `Timeout`. What comes too late is dropped with its buffers.
-    async fn finish(&self, answer: Completion<Done>) -> io::Result<Done> {
-        let mut answer = pin!(answer);
+    async fn finish(&self, mut answer: Completion<Done>) -> io::Result<Done> {
         // In steps: one that ends late was kept from ending, and the member's answer from coming.
         for _ in 0..STEPS {
             let step = self.clock.now() + self.deadline / STEPS;
             let mut alarm = pin!(self.clock.sleep_until(step));
-            let done = std::future::poll_fn(|cx| match answer.as_mut().poll(cx) {
+            let done = std::future::poll_fn(|cx| match Pin::new(&mut answer).poll(cx) {
                 Poll::Ready(done) => Poll::Ready(Some(done)),
                 Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
             });
             if let Some(done) = done.await {
                 return checked(done);
             }
+        }
+        if let Some(owner) = &self.owner {
+            self.late.borrow_mut().push(Late { owner: Rc::clone(owner), answer });
         }
         let context = format!("superblock or bitmap, after {} s", self.deadline.as_secs());
         Err(io::Error::new(ErrorKind::Timeout, context))

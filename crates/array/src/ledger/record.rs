@@ -26,6 +26,10 @@ pub(crate) struct Record {
     pub(crate) bad_changed: bool,
     /// Pages of the bitmap that the member does not hold, or not durably.
     pub(crate) behind: Pages,
+    /// The number that its intent log carries, as its header says; 0: nothing was logged.
+    pub(crate) session: u64,
+    /// The number that it carries from the beginning of the session on.
+    pub(crate) next_session: u64,
 }
 
 impl Record {
@@ -43,6 +47,7 @@ impl Record {
             let what = "the superblock does not fit between what lies before and behind it";
             return Err(io::Error::refused(what));
         }
+        let reach = reach.of(&self.name, &self.disk);
         reach.write(&*self.disk, self.map.superblock.start, &bytes, true).await
     }
 
@@ -54,7 +59,7 @@ impl Record {
     ) -> io::Result<()> {
         let Some(room) = &self.map.bitmap else { return Ok(()) };
         let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
-        let start = room.start;
+        let (start, reach) = (room.start, reach.of(&self.name, &self.disk));
         for (at, bytes) in pages {
             // A foreign bitmap's room may end within its last page.
             let room = room.end.saturating_sub(room.start + at);
@@ -70,6 +75,7 @@ impl Record {
     pub(crate) async fn write_bad_blocks(&self, reach: &Reach) -> io::Result<()> {
         let Some(room) = &self.map.bad_blocks else { return Ok(()) };
         let Ok(bytes) = self.print_bad_blocks(&self.bad) else { return Ok(()) };
+        let reach = reach.of(&self.name, &self.disk);
         reach.write(&*self.disk, room.start, &bytes, false).await
     }
 

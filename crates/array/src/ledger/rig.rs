@@ -33,6 +33,10 @@ pub(crate) struct TestDisk {
     pub(crate) mem: MemDisk,
     /// Writes and flushes fail.
     pub(crate) broken: Cell<bool>,
+    /// Writes that begin here fail.
+    pub(crate) broken_at: Cell<Option<u64>>,
+    /// The next flush fails.
+    pub(crate) flush_fails: Cell<bool>,
     /// Answers to writes and flushes wait for [`TestDisk::release`].
     pub(crate) holds: Cell<bool>,
     pub(crate) acts: RefCell<Vec<Act>>,
@@ -45,6 +49,8 @@ impl TestDisk {
         Rc::new(TestDisk {
             mem: MemDisk::with_limits(limits),
             broken: Cell::new(false),
+            broken_at: Cell::new(None),
+            flush_fails: Cell::new(false),
             holds: Cell::new(false),
             acts: RefCell::default(),
             held: RefCell::default(),
@@ -80,7 +86,11 @@ impl Disk for TestDisk {
             }
             _ => return self.mem.submit(op),
         }
-        if self.broken.get() {
+        let fails = match op.work {
+            Work::Flush => self.flush_fails.take(),
+            _ => self.broken_at.get() == Some(op.offset),
+        };
+        if self.broken.get() || fails {
             let error = io::Error::new(ErrorKind::Gone, "test disk");
             return Completion::ready(Done::failed(op.work, error));
         }
@@ -189,6 +199,11 @@ impl Rig {
         let mut bytes = vec![0; 4096];
         self.disks[index].mem.peek(at, &mut bytes);
         Superblock::parse(&bytes, at / 512).expect("one was written")
+    }
+
+    /// The superblock on a disk cannot be written; or can.
+    pub(crate) fn keep_superblock(&self, index: usize, keep: bool) {
+        self.disks[index].broken_at.set(keep.then_some(self.position(index)));
     }
 
     /// Changes the superblock that lies on a disk; the checksum is made anew.

@@ -35,6 +35,10 @@ fn clear(assembly: &Assembly, configuration: &Configuration, regions: &[u64]) {
     complete(clear).expect("nothing waits").expect("disks work");
 }
 
+fn record_of(assembly: &Assembly) -> super::Record {
+    assembly.ledger.record(MemberId(0)).expect("a member")
+}
+
 fn dirty(assembly: &Assembly) -> Vec<u64> {
     assembly.ledger.dirty_bits().collect()
 }
@@ -54,11 +58,18 @@ fn a_commit_writes_bitmap_then_flushes_then_writes_superblocks() {
     commit(&assembly, &decision(&assembly, false)).unwrap();
     let acts = rig.acts();
     for member in &acts[..3] {
-        let [Act::Write(header, true), Act::Flush, Act::Write(superblock, true)] = &member[..]
+        let [
+            Act::Write(bitmap, true),
+            Act::Write(header, false),
+            Act::Flush,
+            Act::Write(superblock, true),
+        ] = &member[..]
         else {
             panic!("another order: {member:?}");
         };
-        assert_eq!((header, superblock), (&(8192..12288), &(4096..4608)));
+        assert_eq!((bitmap, superblock), (&(8192..12288), &(4096..4608)));
+        let private = record_of(&assembly).map.private.expect("a member of ours has one");
+        assert_eq!(*header, private.start..private.start + 4096, "copy 0: event 2");
     }
     assert_eq!(acts[3], [Act::Write(4096..4608, true)], "a spare has only a superblock");
 }
@@ -116,7 +127,8 @@ fn a_member_that_fails_is_named_and_the_others_are_written() {
     commit(&assembly, &next).unwrap();
     for disk in [0, 1, 3, 4] {
         let superblock = rig.superblock(disk);
-        assert_eq!((superblock.events, superblock.roles[2]), (3, Role::Faulty));
+        let found = (superblock.events, superblock.roles[2]);
+        assert_eq!(found, (2, Role::Faulty), "the attempt that failed has left no superblock");
     }
     assert_eq!(rig.superblock(2).events, 1, "the failed one is left as it was");
     assembly.ledger.expel(MemberId(2));
@@ -453,6 +465,21 @@ fn a_member_that_never_answers_does_not_hold_up_the_record() {
     let assembly = complete(assembly).expect("nothing waits").unwrap();
     rig.disks[1].holds.set(true);
     assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(1)]));
-    assert_eq!(rig.superblock(0).events, 2);
+    assert_eq!(rig.superblock(0).events, 1, "nobody vouches for what it did not answer");
     rig.disks[1].release();
+}
+
+#[test]
+fn no_superblock_vouches_for_a_member_whose_flush_failed() {
+    let rig = Rig::of(Level::Raid5, 3, |_| ());
+    let assembly = rig.all().unwrap();
+    commit(&assembly, &decision(&assembly, false)).unwrap();
+    // The array is to be marked clean: what disk1 wrote since its last flush is lost.
+    rig.disks[1].flush_fails.set(true);
+    assert_eq!(commit(&assembly, &decision(&assembly, true)), Err(vec![MemberId(1)]));
+    for index in 0..3 {
+        assert_ne!(rig.superblock(index).resync_offset, CLEAN, "disk{index}");
+    }
+    // After a crash here everybody counts, and the array is not clean.
+    assert!(!rig.all().unwrap().clean);
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use io::Ticket;
 
 use super::{Scratch, Shard};
+use crate::broken::{Broken, broken};
 use crate::message::{Message, ToKeeper, ToShard};
 use crate::view::View;
 
@@ -38,6 +39,7 @@ impl Shard {
                 *self.view.borrow_mut() = Rc::new(view);
                 self.gate.open();
                 self.cache.look_again();
+                self.log.as_ref().inspect(|log| log.look_again());
             }
             ToShard::Marked { ticket, granted } => {
                 self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
@@ -48,6 +50,13 @@ impl Shard {
                 let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
                 mark.set(mark.get().max(below));
             }
+            ToShard::Recorded { ticket } => self.mends.finish(Ticket::from_bits(ticket), ()),
+            ToShard::Distrust { member, start, len } => {
+                self.member(member).inspect(|member| {
+                    member.bad.borrow_mut().insert(start..start + len);
+                });
+            }
+            ToShard::Bad { offset, len } => self.bad.borrow_mut().insert(offset..offset + len),
             ToShard::Forget(known) => {
                 // The same member may have been introduced anew meanwhile.
                 self.members.borrow_mut().retain(|_, member| !member.is(&known));
@@ -64,13 +73,14 @@ impl Shard {
     pub(super) async fn keep_deadlines(self: Rc<Self>) {
         let span = self.setup.bounds.deadline / 4;
         while !self.stopping.get() {
-            if !self.watch.is_busy() {
+            if !self.watch.is_busy() && !self.late.is_busy() {
                 self.watch.begun.wait().await;
             }
             let clock = &self.setup.clock;
             let due = clock.now() + span;
             clock.sleep_until(due).await;
             self.watch.sweep(due, clock.now(), self.setup.bounds.deadline);
+            self.sweep_late(due, clock.now(), self.setup.bounds.deadline);
         }
     }
 
@@ -106,7 +116,8 @@ impl Shard {
             let now = clock.now();
             self.marks.settle(now, bounds.clean_delay);
             let idle = self.marks.idle(now, bounds.region_linger);
-            if !idle.is_empty() && self.flush(&mut scratch).await.is_ok() {
+            let skips = broken(Broken::BitClearedUnflushed);
+            if !idle.is_empty() && (skips || self.make_durable(&mut scratch).await.is_ok()) {
                 self.marks.release(idle, now);
             }
         }
@@ -114,6 +125,10 @@ impl Shard {
 
     /// Tells the keeper each time the shard has come to a stand behind a closed gate.
     pub(super) async fn report_stillness(self: Rc<Self>) {
+        if self.setup.settling {
+            // Closed from the start: nobody has asked.
+            self.gate.opening().await;
+        }
         loop {
             self.gate.still().await;
             self.post.to_keeper(ToKeeper::Still { shard: self.index });
@@ -151,7 +166,9 @@ impl Shard {
     pub(crate) fn stop(&self) {
         self.stopping.set(true);
         self.stirred.raise();
+        self.late.wake();
         self.cache.look_again();
+        self.log.as_ref().inspect(|log| log.end());
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }

@@ -20,6 +20,7 @@ use parity::Culprit;
 
 use super::rows::GRAIN;
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::error::Result;
 use crate::gate::Inside;
@@ -144,6 +145,9 @@ impl Shard {
         }
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
+        // No bit tells of a repair: a member that loses it would come back unrepaired.
+        let manner =
+            Manner { fua: task == Task::Repair && !broken(Broken::RepairVolatile), ..manner };
         self.send(work, manner, inside, view).await?;
         work.outgoing.clear();
         Ok(Compared::Done)
@@ -263,6 +267,8 @@ impl Shard {
         let offset = self.stripe_offset(row.row.stripe);
         let unsynced = self.is_unsynced(offset, self.setup.geometry.stripe_bytes());
         let synced = task != Task::Resync && !unsynced;
+        let synced =
+            (synced || broken(Broken::ResyncChangesData)) && !broken(Broken::ScrubTrustsData);
         let exponents: Vec<u8> = (0..map.data_count()).map(|index| map.exponent(index)).collect();
         for range in self.blocks(view, row) {
             let differs =

@@ -21,6 +21,7 @@ use io::{Buf, SharedBuf};
 use layout::{Place, Places, Slot};
 
 use crate::batch::Manner;
+use crate::broken::{Broken, broken};
 use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
 use crate::member::Member;
@@ -28,6 +29,7 @@ use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Finding, Report, Task};
+use crate::view::Mode;
 
 impl Shard {
     /// Does one task to an array range.
@@ -48,7 +50,7 @@ impl Shard {
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     let stretch = (at, part);
-                    self.restore_copy(work, manner, &inside, stretch, &places, task, report)
+                    self.restore_copies(work, manner, &inside, stretch, &places, task, report)
                         .await?;
                 }
                 Task::Resync | Task::Check | Task::Repair => {
@@ -61,6 +63,60 @@ impl Shard {
         Ok(())
     }
 
+    /// Fills the targets of a rebuild or copy: in one go, else grain by grain. A grain that no copy
+    /// gives is noted as bad on the targets: what they hold there was never theirs to hold.
+    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
+    async fn restore_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (at, part): (u64, u64),
+        places: &Places,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        let targets = places.copies().filter(|place| is_target(task, place.slot)).count();
+        if targets == 0 {
+            return Ok(());
+        }
+        let whole = self.restore_copy(work, manner, inside, (at, part), places, task, report);
+        match whole.await {
+            Err(error) if error.kind() == ErrorKind::DataLost => {}
+            other => return other,
+        }
+        for start in (0..part).step_by(GRAIN as usize) {
+            let (at, len) = (at + start, GRAIN.min(part - start));
+            let places = self.setup.geometry.places(at);
+            let grain = self.restore_copy(work, manner, inside, (at, len), &places, task, report);
+            match grain.await {
+                // Of an array that is broken nothing is known to be lost: its members may be back.
+                Err(error) if self.view().mode == Mode::Broken => return Err(error),
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    report.lose(at, len);
+                    if !broken(Broken::LostTakenForRebuilt) {
+                        self.note_lost_copies(&places, len, task);
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The targets hold something wrong here: never read it.
+    fn note_lost_copies(&self, places: &Places, len: u64, task: Task) {
+        let view = self.view();
+        for place in places.copies().filter(|place| is_target(task, place.slot)) {
+            let member = match task {
+                Task::Copy(slot) => view.seats[slot.index()].twin.clone(),
+                _ => view.member(place.slot).cloned(),
+            };
+            self.unrecoverable(member.into_iter(), place.member_offset, len);
+        }
+    }
+
+    /// Reads a stretch and writes it to the targets.
     #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
     async fn restore_copy(
         &self,
@@ -72,27 +128,12 @@ impl Shard {
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        let is_target = |slot: Slot| match task {
-            Task::Rebuild(slots) => slots.contains(slot),
-            Task::Copy(from) => slot == from,
-            _ => false,
-        };
-        if !places.copies().any(|place| is_target(place.slot)) {
-            return Ok(());
-        }
-        let read = self.read_stretch(work, manner, (at, part), places, inside).await;
-        let bytes = match read {
-            Ok((bytes, _)) => bytes.freeze(),
-            Err(error) if error.kind() == ErrorKind::DataLost => {
-                report.lose(at, part);
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
+        let bytes = self.read_stretch(work, manner, (at, part), places, inside).await?.0.freeze();
         report.bytes += 2 * part;
         let view = self.view();
         work.outgoing.clear();
-        for place in places.copies().filter(|place| is_target(place.slot)) {
+        let most = if broken(Broken::RebuildFillsOne) { 1 } else { usize::MAX };
+        for place in places.copies().filter(|place| is_target(task, place.slot)).take(most) {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
             work.outgoing.push(Outgoing { slot, at, bytes });
         }
@@ -132,6 +173,8 @@ impl Shard {
         }
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
+        let settled =
+            (settled || broken(Broken::ResyncByMajority)) && !broken(Broken::ScrubTrustsData);
         let block = self.block_bytes(&view).min(part);
         let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
         if task == Task::Check {
@@ -153,6 +196,9 @@ impl Shard {
             if unreadable {
                 self.rewrite(work, manner, inside, self.view()).await?;
             } else {
+                // No bit tells of a repair: a member that loses it would come back unrepaired.
+                let repaired = task == Task::Repair && !broken(Broken::RepairVolatile);
+                let manner = Manner { fua: manner.fua || repaired, ..manner };
                 self.send(work, manner, inside, self.view()).await?;
             }
         }
@@ -174,7 +220,7 @@ impl Shard {
             let buf = self.pool.take(part as usize);
             work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, manner.op_bytes);
         }
-        self.run(&mut work.batch, manner).await;
+        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
         let mut torn = Vec::new();
         let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
             Some(buf) => copies[tag as usize].bytes = buf.freeze(),
@@ -197,7 +243,7 @@ impl Shard {
             let buf = self.pool.take(GRAIN.min(part - at) as usize);
             work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, GRAIN);
         }
-        self.run(&mut work.batch, manner).await;
+        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
         let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             let start = u64::from(tag) * GRAIN;
@@ -210,6 +256,15 @@ impl Shard {
         work.batch.drain(take, |_, _, _| {}, &mut work.failures);
         copy.bytes = whole.freeze();
         work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+    }
+}
+
+/// Does a task fill this slot?
+fn is_target(task: Task, slot: Slot) -> bool {
+    match task {
+        Task::Rebuild(slots) => slots.contains(slot),
+        Task::Copy(from) => slot == from,
+        _ => false,
     }
 }
 

@@ -58,6 +58,8 @@ pub enum Fault {
     Hung,
     /// As `Hung`, but reads are answered.
     HungWrites,
+    /// As `HungWrites`, from this offset on.
+    HungFrom(u64),
     /// Writes fail.
     WriteError,
     /// Flushes fail, and nothing else.
@@ -72,11 +74,23 @@ pub struct FaultyDisk {
     answers: Completions<Done>,
     /// How long each operation takes. It is done at once, and answered then.
     pub delay: Cell<Duration>,
+    /// Up to so much more; and one in fifty takes four times as long.
+    pub jitter: Cell<Duration>,
+    dice: Cell<u64>,
     slow: RefCell<Vec<(Time, Ticket, Done)>>,
+    /// After so many more flushes one fails, and with it all is lost that was written since the
+    /// last one; those after it succeed: as operating systems tell each error once.
+    pub flush_fails_in: Cell<Option<u64>>,
+    /// How long it takes to say so.
+    pub flush_fails_after: Cell<Duration>,
+    /// What was there before each write since the last flush.
+    unflushed: RefCell<Vec<(u64, Vec<u8>)>>,
     clock: RefCell<Option<Rc<JumpClock>>>,
     pub writes: Cell<u64>,
     pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
+    /// It says that it has a cache.
+    pub volatile: Cell<bool>,
 }
 
 impl FaultyDisk {
@@ -87,11 +101,17 @@ impl FaultyDisk {
             held: RefCell::default(),
             answers: Completions::new(),
             delay: Cell::default(),
+            jitter: Cell::default(),
+            dice: Cell::new(bytes),
             slow: RefCell::default(),
+            flush_fails_in: Cell::new(None),
+            flush_fails_after: Cell::default(),
+            unflushed: RefCell::default(),
             clock: RefCell::default(),
             writes: Cell::new(0),
             flushes: Cell::new(0),
             reads: Cell::new(0),
+            volatile: Cell::new(false),
         })
     }
 
@@ -101,6 +121,54 @@ impl FaultyDisk {
 
     pub fn is_holding(&self) -> usize {
         self.held.borrow().len()
+    }
+
+    /// Keeps account of what is not durable, and loses it where a flush is to fail.
+    fn forget_unflushed(&self, op: &Op) -> Option<Error> {
+        let left = self.flush_fails_in.get()?;
+        let mut unflushed = self.unflushed.borrow_mut();
+        if op.work.is_write() && !op.fua {
+            let mut before = vec![0; op.work.len() as usize];
+            self.disk.peek(op.offset, &mut before);
+            unflushed.push((op.offset, before));
+        }
+        if !matches!(op.work, Work::Flush) {
+            return None;
+        }
+        if left > 0 {
+            self.flush_fails_in.set(Some(left - 1));
+            unflushed.clear();
+            return None;
+        }
+        self.flush_fails_in.set(None);
+        for (offset, before) in unflushed.drain(..).rev() {
+            self.disk.poke(offset, &before);
+        }
+        Some(Error::new(ErrorKind::Medium { offset: 0, len: 0 }, "faulty disk"))
+    }
+
+    /// Answers after so long.
+    fn answer(&self, done: Done, time: Duration) -> Completion<Done> {
+        if time.is_zero() {
+            return Completion::ready(done);
+        }
+        let clock = self.clock.borrow();
+        let due = clock.as_ref().expect("a disk of a world").now() + time;
+        let (ticket, completion) = self.answers.start();
+        self.slow.borrow_mut().push((due, ticket, done));
+        completion
+    }
+
+    /// How long the next operation takes.
+    fn time(&self) -> Duration {
+        let jitter = self.jitter.get();
+        if jitter.is_zero() {
+            return self.delay.get();
+        }
+        self.dice.set(self.dice.get().wrapping_mul(6364136223846793005).wrapping_add(99991));
+        let dice = self.dice.get() >> 33;
+        let tail = if dice.is_multiple_of(50) { 4 } else { 1 };
+        tail * (self.delay.get() + jitter.mul_f64((dice / 50 % 1024) as f64 / 1024.0))
     }
 
     /// When the next slow answer is due.
@@ -118,7 +186,9 @@ impl FaultyDisk {
 
     /// Answers what was held.
     pub fn release(&self) {
-        self.faults.borrow_mut().retain(|fault| !matches!(fault, Fault::Hung | Fault::HungWrites));
+        let hung =
+            |fault: &Fault| matches!(fault, Fault::Hung | Fault::HungWrites | Fault::HungFrom(_));
+        self.faults.borrow_mut().retain(|fault| !hung(fault));
         for (ticket, op) in self.held.take() {
             let mut completion = self.disk.submit(op);
             let done = completion.take_ready().expect("a disk in memory answers at once");
@@ -141,6 +211,9 @@ impl Disk for FaultyDisk {
                     if start <= offset && offset + len <= end)
             });
         }
+        if let Some(error) = self.forget_unflushed(&op) {
+            return self.answer(Done::failed(op.work, error), self.flush_fails_after.get());
+        }
         for fault in self.faults.borrow().iter() {
             let kind = match *fault {
                 Fault::Gone => ErrorKind::Gone,
@@ -156,7 +229,8 @@ impl Disk for FaultyDisk {
                     ErrorKind::Medium { offset, len }
                 }
                 Fault::HungWrites if matches!(op.work, Work::Read(_)) => continue,
-                Fault::Hung | Fault::HungWrites => {
+                Fault::HungFrom(from) if start < from || !op.work.is_write() => continue,
+                Fault::Hung | Fault::HungWrites | Fault::HungFrom(_) => {
                     let (ticket, completion) = self.answers.start();
                     self.held.borrow_mut().push((ticket, op));
                     return completion;
@@ -166,19 +240,13 @@ impl Disk for FaultyDisk {
             return Completion::ready(Done::failed(op.work, Error::new(kind, "faulty disk")));
         }
         let mut completion = self.disk.submit(op);
-        if self.delay.get().is_zero() {
-            return completion;
-        }
         let done = completion.take_ready().expect("a disk in memory answers at once");
-        let clock = self.clock.borrow();
-        let due = clock.as_ref().expect("a disk of a world").now() + self.delay.get();
-        let (ticket, completion) = self.answers.start();
-        self.slow.borrow_mut().push((due, ticket, done));
-        completion
+        let time = self.time();
+        self.answer(done, time)
     }
 
     fn limits(&self) -> Limits {
-        self.disk.limits()
+        Limits { volatile: self.volatile.get(), ..self.disk.limits() }
     }
 }
 
@@ -216,7 +284,8 @@ impl World {
         let mut host = Host::new(Rc::clone(&clock) as Rc<dyn Clock>);
         host.bounds.unit_bytes = 64 << 10;
         let disks: Vec<_> = (0..disks).map(|_| FaultyDisk::new(bytes)).collect();
-        for disk in &disks {
+        for (number, disk) in disks.iter().enumerate() {
+            disk.dice.set(number as u64);
             *disk.clock.borrow_mut() = Some(Rc::clone(&clock));
         }
         World { clock, disks, pool: Pool::new(1 << 20), host }

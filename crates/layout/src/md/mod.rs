@@ -78,6 +78,8 @@ pub(crate) mod tests {
             ppl::at::FIELDS,
             ppl::entry::FIELDS,
             crate::private::at::FIELDS,
+            crate::private::log::at::FIELDS,
+            crate::private::log::record::FIELDS,
         ];
         let fields = tables.into_iter().flatten();
         let coded: Vec<_> =

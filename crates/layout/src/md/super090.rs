@@ -266,9 +266,12 @@ impl Superblock090 {
     /// There is no name and no device UUID in 0.90.
     ///
     /// # Errors
-    /// If the member is smaller than the superblock says.
+    /// If the member is smaller than the superblock says, or too small to have one.
     pub fn as_version_1(&self, member_bytes: u64) -> Result<Superblock, ParseError> {
-        let start = position(member_bytes).unwrap_or(0);
+        let Some(start) = position(member_bytes) else {
+            let fault = Fault::Truncated { have: member_bytes };
+            return Err(at::MAGIC.wrong(STRUCTURE, 2 * RESERVED_BYTES, fault));
+        };
         let size = u64::from(self.size_kib) * 2;
         if size * SECTOR > start {
             let fault = Fault::Above { most: start / 1024 };

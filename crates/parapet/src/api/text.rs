@@ -59,6 +59,13 @@ impl Report for Array {
             },
         );
         page.field("uuid", &self.uuid);
+        if let Some(policy) = self.consistency {
+            page.field("consistency", policy.sentence());
+        }
+        if let Some(replay) = &self.replay {
+            let mood = if replay.lost_bytes > 0 { Mood::Warning } else { Mood::Plain };
+            page.field_in(mood, "replayed", replay.sentence(page));
+        }
         let usual = self.speed.max.is_none() && !page.is_verbose();
         if !usual {
             page.field("speed", self.speed.sentence());
@@ -95,7 +102,7 @@ impl Report for Array {
 }
 
 /// Level, and layout and chunk where there are any.
-fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
+pub(super) fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
     let layout = match layout {
         "none" => String::new(),
         layout => format!(", {layout}"),
@@ -141,7 +148,7 @@ impl Array {
             (_, 0) if self.has_parity() && !self.parity => {
                 "without parity: a loss loses data".into()
             }
-            (_, 0) if self.has_parity() && self.unsynced_bytes > 0 => {
+            (_, 0) if self.has_parity() && self.unsynced_bytes > 0 && !self.verifying => {
                 "until it is in sync, a loss loses data".into()
             }
             (_, 0) => "one more loss loses data".into(),
@@ -154,12 +161,21 @@ impl Array {
 
     /// What each member has done.
     fn counter_rows(&self, page: &Page) -> Vec<(Mood, Vec<String>)> {
-        let heading = ["MEMBER", "READ", "WRITTEN", "REPAIRED", "UUID"];
+        let heading =
+            ["MEMBER", "READ", "WRITTEN", "REPAIRED", "READ P50/P99", "WRITE P50/P99", "UUID"];
         let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
         rows.extend(self.members().map(|member| {
             let sizes = [member.read_bytes, member.written_bytes, member.repaired_bytes];
             let [read, written, repaired] = sizes.map(|bytes| page.size(bytes));
-            (Mood::Plain, vec![member.name.clone(), read, written, repaired, member.uuid.clone()])
+            let times = [&member.read_latency, &member.write_latency];
+            let [reads, writes] = times.map(|latency| match latency {
+                Some(Latency { p50_us, p99_us }) => {
+                    format!("{}/{}", millis(*p50_us), millis(*p99_us))
+                }
+                None => "-".into(),
+            });
+            let (name, uuid) = (member.name.clone(), member.uuid.clone());
+            (Mood::Plain, vec![name, read, written, repaired, reads, writes, uuid])
         }));
         rows
     }
@@ -177,7 +193,9 @@ impl Array {
             rows.push((mood, vec![place, state.into(), name, serial, errors]));
         };
         for slot in &self.slots {
+            let slow = slot.member.as_ref().is_some_and(|member| member.slow);
             let (mood, word) = match slot.state {
+                SlotState::InSync if slow => (Mood::Warning, "in sync, slow"),
                 SlotState::InSync => (Mood::Good, "in sync"),
                 SlotState::Rebuilding => (Mood::Warning, "rebuilding"),
                 SlotState::Missing => (Mood::Bad, "missing"),
@@ -194,6 +212,30 @@ impl Array {
             row(Mood::Bad, "-".into(), "faulty", Some(faulty));
         }
         rows
+    }
+}
+
+/// Microseconds as milliseconds.
+fn millis(micros: u64) -> String {
+    format!("{:.1} ms", micros as f64 / 1e3)
+}
+
+impl Replay {
+    /// What the intent log was good for.
+    fn sentence(&self, page: &Page) -> String {
+        let rows = match self.rows {
+            1 => "a row that was being written was made right from the intent log".into(),
+            rows => {
+                format!("{rows} rows that were being written were made right from the intent log")
+            }
+        };
+        match self.lost_bytes {
+            0 => rows,
+            bytes => format!(
+                "{rows}; {} of them, never acknowledged as durable, are an error until written",
+                page.size(bytes)
+            ),
+        }
     }
 }
 
@@ -351,60 +393,6 @@ impl Report for Changed {
     }
 }
 
-impl Report for Examined {
-    const SCHEMA: &'static str = "parapet/examine/1";
-
-    fn text(&self, page: &mut Page) {
-        for (index, disk) in self.disks.iter().enumerate() {
-            if index > 0 {
-                page.line("");
-            }
-            page.field_in(
-                Mood::Strong,
-                "disk",
-                format!("{}, {}", disk.path, page.size(disk.bytes)),
-            );
-            for fault in &disk.faults {
-                page.field_in(Mood::Warning, "superblock", fault);
-            }
-            for view in &disk.superblocks {
-                view.text(page);
-            }
-            for signature in &disk.signatures {
-                page.field("signature", format!("{} at {:#x}", signature.name, signature.offset));
-            }
-        }
-    }
-}
-
-impl SuperblockView {
-    fn text(&self, page: &mut Page) {
-        page.field("array", format!("{} ({})", self.array_name, self.array_uuid));
-        page.field("metadata", format!("{} at byte {}", self.version, self.offset));
-        page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
-        page.field("role", format!("{} of {} slots", self.role, self.slots));
-        page.field("member", &self.member_uuid);
-        page.field("slots", &self.slot_states);
-        page.field("events", self.events.to_string());
-        page.field("created", self.created.to_string());
-        page.field("updated", self.updated.to_string());
-        page.field("state", if self.clean { "clean" } else { "not stopped in order" });
-        page.field(
-            "data",
-            format!("{} at offset {}", page.size(self.data_bytes), self.data_offset),
-        );
-        if let Some(recovered) = self.recovered_bytes {
-            page.field("rebuilt", format!("the first {}", page.size(recovered)));
-        }
-        if let (Some(chunk), Some(dirty)) = (self.bitmap_chunk_bytes, self.dirty_bits) {
-            page.field("bitmap", format!("{dirty} bits set, {} each", page.size(chunk)));
-        }
-        if self.bad_blocks > 0 {
-            page.field_in(Mood::Warning, "bad blocks", self.bad_blocks.to_string());
-        }
-    }
-}
-
 impl Report for Plan {
     const SCHEMA: &'static str = "parapet/plan/1";
 
@@ -436,6 +424,9 @@ impl Report for Plan {
             _ => survives,
         };
         page.field("survives", survives);
+        if let Some(policy) = self.consistency {
+            page.field("consistency", policy.sentence());
+        }
         let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
         let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
         for disk in &self.disks {
@@ -484,13 +475,6 @@ impl Report for Assembled {
             true => "settled, and stopped clean",
             false => "nothing was written",
         });
-    }
-}
-
-/// As `--overwrite-signature` takes it.
-impl std::fmt::Display for SignatureView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}@{:#x}", self.name, self.offset)
     }
 }
 

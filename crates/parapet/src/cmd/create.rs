@@ -15,7 +15,7 @@ use layout::md::Version;
 use layout::{Layout, Level};
 use os::{Options, Spawner};
 
-use crate::api::{Plan, PlannedDisk, SignatureView};
+use crate::api::{self, Consistency, Plan, PlannedDisk, SignatureView};
 use crate::cmd::serve::Sources;
 use crate::daemon::{Daemon, Served};
 use crate::disks::{self, ARRAY, Opened};
@@ -25,6 +25,8 @@ use crate::flags::{Consent, Overwrite, name};
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
 use crate::{probe, undo};
+
+mod policy;
 
 /// Make an array: shows the plan and asks before anything is written
 ///
@@ -62,9 +64,14 @@ pub(crate) struct Args {
     /// Superblock: 1.0, 1.1 or 1.2
     #[arg(long, value_name = "VERSION", default_value = "1.2", value_parser = version)]
     metadata: Version,
-    /// The write-intent bitmap: `auto`, `off`, or bytes per bit
-    #[arg(long, value_name = "BITMAP", default_value = "auto", value_parser = bitmap)]
-    bitmap: Bitmap,
+    /// How it stands against the write hole; intent on levels 4, 5, 6 and 3.5, bitmap on 1 and 10
+    /// if left out
+    #[arg(long, value_name = "POLICY")]
+    consistency: Option<Consistency>,
+    /// The write-intent bitmap: `auto`, `off`, or bytes per bit; auto if left out, where the policy
+    /// has one
+    #[arg(long, value_name = "BITMAP", value_parser = bitmap)]
+    bitmap: Option<Bitmap>,
     /// Members that do not exist are made, as files of this size
     #[arg(long, value_name = "SIZE")]
     new_files: Option<Size>,
@@ -225,7 +232,9 @@ impl Args {
         };
         let mut new = NewArray::new(&self.name, layout, chunk_bytes);
         new.version = self.metadata;
-        new.bitmap = self.bitmap.0;
+        let (policy, bitmap) = policy::choose(self.level, self.consistency, self.bitmap)?;
+        new.consistency = policy.map(Into::into);
+        new.bitmap = bitmap;
         new.spares = self.spare.len();
         new.size_bytes = self.size.map(|size| size.0);
         // Each signature was named by the user, or there is none.
@@ -323,6 +332,7 @@ fn show(
         capacity_bytes: planned.capacity,
         raw_bytes: prospects.iter().map(|disk| disk.limits.bytes).sum(),
         redundancy: planned.redundancy,
+        consistency: api::of_new(new, planned.redundancy),
         disks: prospects.iter().enumerate().map(disk).collect(),
         warnings,
         undo: None,

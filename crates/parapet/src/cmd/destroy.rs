@@ -137,7 +137,7 @@ async fn look_into(
     let run = RunFlags::default();
     let options = assembly.options(None, &run);
     let Ok(found) = engine::assemble(members, &options, on).await else { return Ok(None) };
-    let served = daemon.take_in(engine::start(found, members, run.host(on), daemon).await);
+    let served = daemon.take_in(engine::start(found, members, run.host(on), daemon).await?);
     let (geometry, status) = (served.array.geometry(), served.array.status());
     let worth = (geometry.capacity(), status.redundancy_left);
     let inside = Opened::array(&served.array, on);
@@ -227,6 +227,7 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
         capacity_bytes: worth.map_or(0, |(bytes, _)| bytes),
         raw_bytes: victims.iter().map(|victim| victim.opened.bytes()).sum(),
         redundancy: worth.map_or(0, |(_, redundancy)| redundancy),
+        consistency: None,
         disks: victims.iter().map(disk).collect(),
         warnings,
         undo: None,

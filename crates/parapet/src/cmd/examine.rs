@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use array::examine::{Examination, FoundSuperblock};
 use jiff::Timestamp;
+use layout::Level;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{Features, SECTOR, Superblock};
+use layout::private::Tag;
 use os::{Options, Spawner};
 
-use crate::api::{Examined, ExaminedDisk, SignatureView, SuperblockView};
+use crate::api::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
 use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 use crate::{disks, engine};
@@ -82,6 +84,8 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
     let map = trace.map.as_ref().and_then(|map| map.as_ref().ok());
     let recovering = superblock.features.contains(Features::RECOVERY_OFFSET);
     let bad_blocks = trace.bad_blocks.as_ref().and_then(|found| found.as_ref().ok());
+    let private = trace.private.as_ref();
+    let header = private.and_then(|found| found.header.as_ref().ok());
     SuperblockView {
         version: trace.format.to_string(),
         offset: trace.offset,
@@ -111,8 +115,31 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         }),
         dirty_bits: trace.bitmap.as_ref().map(|found| found.dirty),
         bad_blocks: bad_blocks.map_or(0, |found| found.blocks.ranges().len() as u64),
-        private_area: trace.private.is_some(),
+        private_area: header.is_some(),
+        // Where a header never was, and none is needed, there is nothing to say.
+        private_fault: private
+            .filter(|found| found.latest.is_some() || needs_header(trace))
+            .and_then(|found| found.header.as_ref().err())
+            .map(ToString::to_string),
+        consistency: header
+            .or_else(|| private.and_then(|found| found.latest.as_ref()))
+            .map(|header| header.consistency.into()),
+        log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
+            zones: header.log.zones,
+            zone_bytes: header.log.zone_bytes,
+            batches: found.batches,
+            records: found.records,
+        }),
     }
+}
+
+/// True if Parapet, which wrote this superblock last, would have written a header with it.
+fn needs_header(trace: &FoundSuperblock) -> bool {
+    let ours = |superblock: &Superblock| Tag::of(superblock.utime).is_some();
+    let parity = |layout: &layout::Layout| {
+        matches!(layout.level(), Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid35)
+    };
+    trace.superblock.as_ref().is_ok_and(ours) && trace.layout.as_ref().is_ok_and(parity)
 }
 
 /// `A` for each slot that has a member, `.` for one that has none.

@@ -138,7 +138,7 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     options.degraded = true;
     let assembly = engine::assemble(&all, &options, on).await?;
     engine::tell_notes(&assembly);
-    Ok((engine::start(assembly, &all, args.run.host(on), daemon).await, fresh))
+    Ok((engine::start(assembly, &all, args.run.host(on), daemon).await?, fresh))
 }
 
 /// What to do with a server that has this folder's array already, by its name and socket.

@@ -140,6 +140,7 @@ fn plan(manifest: &Manifest, folder: &Path, opened: &[Opened]) -> Plan {
         capacity_bytes: 0,
         raw_bytes: opened.iter().map(Opened::bytes).sum(),
         redundancy: 0,
+        consistency: None,
         disks: opened.iter().map(disk).collect(),
         warnings: vec![format!("destroyed at {}", manifest.made)],
         undo: Some(folder.display().to_string()),

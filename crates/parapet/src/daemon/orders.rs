@@ -361,7 +361,7 @@ impl Served {
         if self.array.status().mode != Mode::ReadOnly {
             return Ok(());
         }
-        let (why, action) = match &self.read_only {
+        let (why, action) = match &self.story.read_only {
             Some(why) => (why.as_str(), "nothing on its members may change"),
             None => ("it was started so", "serve it without --read-only first"),
         };

@@ -36,6 +36,18 @@ pub(crate) struct Known {
     pub(crate) file: Option<Rc<FileDisk>>,
 }
 
+/// How an array was put together, and runs.
+pub(crate) struct Story {
+    /// What a person should know about it.
+    pub(crate) notes: Vec<String>,
+    /// Why the intent log was of no use, if it was needed and was not.
+    pub(crate) log_unusable: Option<String>,
+    /// Why nothing may be written to it, if it is not by the user's word alone.
+    pub(crate) read_only: Option<String>,
+    /// When it acknowledges writes.
+    pub(crate) cache: CacheMode,
+}
+
 /// See the module.
 pub(crate) struct Served {
     /// The array.
@@ -43,12 +55,8 @@ pub(crate) struct Served {
     uuid: String,
     name: String,
     known: RefCell<BTreeMap<MemberId, Known>>,
-    /// What a person should know about how it was put together.
-    notes: Vec<String>,
-    /// Why nothing may be written to it, if it is not by the user's word alone.
-    pub(super) read_only: Option<String>,
-    /// When it acknowledges writes.
-    pub(super) cache: CacheMode,
+    /// How it was put together, and runs.
+    pub(super) story: Story,
     /// Disks that were let go of, as long as requests under way still hold them.
     leaving: RefCell<Vec<std::rc::Weak<FileDisk>>>,
     /// The UUID of the array that this one is a member of.
@@ -61,34 +69,14 @@ pub(crate) struct Served {
 
 impl Served {
     /// An array that has just been started, with its members.
-    pub(crate) fn new(
-        array: Array,
-        known: BTreeMap<MemberId, Known>,
-        notes: Vec<String>,
-        read_only: Option<String>,
-        cache: CacheMode,
-    ) -> Served {
+    pub(crate) fn new(array: Array, known: BTreeMap<MemberId, Known>, story: Story) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let name = places::array_name(array.name(), &uuid);
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
         let pace = Pace::default();
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
-        Served {
-            array,
-            uuid,
-            name,
-            known,
-            notes,
-            read_only,
-            cache,
-            leaving,
-            inside,
-            watched,
-            pace,
-            gone,
-            stopped,
-        }
+        Served { array, uuid, name, known, story, leaving, inside, watched, pace, gone, stopped }
     }
 
     /// Its identity, as md writes it.
@@ -103,7 +91,7 @@ impl Served {
 
     /// What a person should know about how it was put together.
     pub(crate) fn notes(&self) -> &[String] {
-        &self.notes
+        &self.story.notes
     }
 
     /// The UUID of the array that this one is a member of.

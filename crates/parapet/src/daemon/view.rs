@@ -1,6 +1,6 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
-use array::status::{JobStatus, MemberStatus, SlotState as EngineState, SlotStatus};
+use array::status::{JobStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus};
 use array::{CacheMode, Mode, ScrubResult};
 use io::Clock;
 use jiff::Timestamp;
@@ -9,7 +9,8 @@ use os::Address;
 use super::watch::DELETED;
 use super::{Daemon, Served};
 use crate::api::{
-    self, Array, Finding, Job, JobKind, Member, Problem, Scrub, Slot, SlotState, Speed, State,
+    self, Array, Finding, Job, JobKind, Latency, Member, Problem, Scrub, Slot, SlotState, Speed,
+    State,
 };
 use crate::flags::UNLIMITED;
 
@@ -48,6 +49,13 @@ impl Daemon {
             writable: status.mode == Mode::ReadWrite,
             dirty: !status.clean,
             unsynced_bytes: status.unsynced_bytes,
+            verifying: status.verifying,
+            bad_bytes: status.bad_bytes,
+            consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
+            replay: status
+                .replay
+                .map(|Replay { rows, lost_bytes }| api::Replay { rows, lost_bytes }),
+            log_unusable: served.story.log_unusable.clone(),
             redundancy,
             redundancy_left: status.redundancy_left,
             parity: status.parity,
@@ -58,7 +66,7 @@ impl Daemon {
             last_rebuild: served.pace.last(),
             last_scrub: status.last_scrub.as_ref().map(scrub),
             speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
-            cache: match served.cache {
+            cache: match served.story.cache {
                 CacheMode::None => "none".into(),
                 CacheMode::Sync => "sync".into(),
                 CacheMode::Writeback => "writeback".into(),
@@ -158,6 +166,7 @@ impl Daemon {
         problems.extend(problems_of_members(array, &flag));
         problems.extend(unprotected(array, &flag));
         problems.extend(array.slots.iter().filter_map(lost_bytes));
+        problems.extend(cut_bytes(array));
         problems
     }
 }
@@ -169,9 +178,13 @@ fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
     } else if !array.parity {
         let message = "started without parity: what is written is not protected".into();
         ("PPT-8010", message, format!("parapet stop {}{flag}", array.name))
-    } else if array.unsynced_bytes > 0 {
+    } else if array.unsynced_bytes > 0 && !array.verifying {
         let size = crate::size::Size(array.unsynced_bytes);
-        let message = format!("{size} are not in sync yet: until then, a loss loses data");
+        let why = match &array.log_unusable {
+            Some(why) => format!("; the intent log was not used: {why}"),
+            None => String::new(),
+        };
+        let message = format!("{size} are not in sync yet: until then, a loss loses data{why}");
         let action = match array.is_syncing() {
             true => format!("parapet wait {} --for resync{flag}", array.name),
             false if array.state == State::Failed => how_to_revive(array, flag),
@@ -202,6 +215,17 @@ fn lost_bytes(slot: &Slot) -> Option<Problem> {
     );
     let action = "restore what was there from a backup".into();
     Some(Problem { id: "PPT-8012".into(), message, action })
+}
+
+/// Bytes of the array that a crash cut while their member was missing.
+fn cut_bytes(array: &Array) -> Option<Problem> {
+    let size = crate::size::Size(Some(array.bad_bytes).filter(|&bytes| bytes > 0)?);
+    let message = format!(
+        "{size} that were being written when it crashed, and never acknowledged as durable, are an \
+         error until they are written"
+    );
+    let action = "write them anew, as a file system does that replays its journal".into();
+    Some(Problem { id: "PPT-8014".into(), message, action })
 }
 
 /// What fills an empty slot again.
@@ -242,6 +266,9 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         if let Some(trouble) = member.trouble.as_ref().filter(|_| slot.replacement.is_none()) {
             problem("PPT-8007", format!("{who}: {trouble}"), action.clone());
         }
+        if member.slow && slot.replacement.is_none() {
+            problem("PPT-8013", format!("{who} {}", slowness(member)), action.clone());
+        }
         match member.read_errors {
             0 => {}
             1 => problem("PPT-8006", format!("{who}: a read error"), action),
@@ -249,6 +276,18 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// How a slow member behaves, in words.
+fn slowness(member: &Member) -> String {
+    let usual = member.read_latency.as_ref().or(member.write_latency.as_ref());
+    let usual = usual.map_or(String::new(), |latency| {
+        format!(" (usually {:.1} ms)", latency.p50_us as f64 / 1e3)
+    });
+    format!(
+        "takes ten times as long as the others{usual}: reads go past it where they can, writes \
+         wait for it"
+    )
 }
 
 /// Why members that have failed did, as far as that is known: an addition to a sentence.
@@ -292,6 +331,9 @@ impl Served {
             write_errors: status.write_errors + status.timeouts,
             repaired_bytes: status.repaired_bytes,
             bad_bytes: status.bad_bytes,
+            slow: status.slow,
+            read_latency: status.reads.map(latency),
+            write_latency: status.writes.map(latency),
         }
     }
 
@@ -344,6 +386,11 @@ impl Served {
             lost_bytes: job.lost_bytes,
         }
     }
+}
+
+fn latency(latency: array::Latency) -> Latency {
+    let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+    Latency { p50_us: micros(latency.p50), p99_us: micros(latency.p99) }
 }
 
 fn scrub(result: &ScrubResult) -> Scrub {

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use array::status::{Event, EventKind, SlotState};
+use array::status::{Event, EventKind, Replay, SlotState};
 use array::{MemberId, Mode, ScrubResult};
 use io::{Clock, Time};
 
@@ -61,7 +61,7 @@ impl Served {
             let status = self.array.status();
             for event in &events {
                 self.pace.learn(event, status.job.as_ref(), status.capacity_bytes);
-                tell(self.name(), event);
+                tell(self.name(), event, status.replay);
             }
             self.tell_findings(status.last_scrub.as_ref());
             if let Some(daemon) = daemon.upgrade() {
@@ -208,14 +208,18 @@ impl Known {
     }
 }
 
-fn tell(array: &str, event: &Event) {
+fn tell(array: &str, event: &Event, replay: Option<Replay>) {
     let kind = format!("{:?}", event.kind);
     let member = event.member.as_deref().unwrap_or("-");
+    let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
     match event.kind {
+        EventKind::Settled if in_part => {
+            tracing::warn!(array, event = kind, member, "{}", event.text);
+        }
         EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
             tracing::error!(array, event = kind, member, "{}", event.text);
         }
-        EventKind::Repaired | EventKind::JobInterrupted => {
+        EventKind::Repaired | EventKind::JobInterrupted | EventKind::Slow => {
             tracing::warn!(array, event = kind, member, "{}", event.text);
         }
         _ => tracing::info!(array, event = kind, member, "{}", event.text),

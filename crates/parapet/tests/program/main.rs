@@ -8,12 +8,14 @@
 mod control;
 mod crash;
 mod hang;
+mod hole;
 mod hygiene;
 mod ladder;
 mod levels;
 mod luck;
 mod mdadm;
 mod nested;
+mod policy;
 mod quickstart;
 mod schema;
 mod serving;

@@ -169,7 +169,11 @@ fn every_layout() {
 fn dirty_degraded_and_half_rebuilt_members() {
     let world = World::new();
     for version in ["1.0", "1.1", "1.2"] {
-        let members = world.create("6", 4, &["--metadata", version, "--bitmap", "64K"]);
+        let members = world.create(
+            "6",
+            4,
+            &["--metadata", version, "--bitmap", "64K", "--consistency", "bitmap"],
+        );
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
         let slow = ["--speed-min", "64K", "--speed-max", "64K"];
         let server = world.serve(&[&["tank"], &names[..], &slow].concat());

@@ -72,7 +72,7 @@ fn a_client_on_standard_input_and_output() {
     assert_eq!(take(18), b"NBDMAGICIHAVEOPT\0\x03");
     // No zeroes; EXPORT_NAME "tank": size and flags come back.
     to.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();
-    assert_eq!(take(10)[..8], (14_u64 << 20).to_be_bytes());
+    assert_eq!(take(10)[..8], (13_u64 << 20).to_be_bytes());
     let mut request = |kind: u8, offset: u64, length: u32, data: &[u8]| {
         to.write_all(&[0x25, 0x60, 0x95, 0x13, 0, 0, 0, kind]).unwrap();
         to.write_all(&[7; 8]).unwrap();
@@ -98,7 +98,7 @@ fn libnbd_starts_it_with_a_socket_of_its_own() {
     let program = env!("CARGO_BIN_EXE_parapet");
     let words = [&["nbdinfo", "--size", "--", "[", program], &serve[..], &["]"]].concat();
     let out = world.tool("libnbd-bin", &words);
-    assert!(out.lines().any(|line| line == "14680064"), "{out}");
+    assert!(out.lines().any(|line| line == "13631488"), "{out}");
 }
 
 #[test]

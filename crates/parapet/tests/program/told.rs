@@ -121,7 +121,7 @@ fn advice_is_what_helps_now() {
 #[test]
 fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     let world = World::new();
-    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let members = world.create("5", 3, &["--chunk", "16K", "--consistency", "bitmap"]);
     let server = world.serve_members(&members);
     let mut load = std::process::Command::new("fio")
         .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])

@@ -137,3 +137,15 @@ fn a_number_belongs_to_whoever_has_it_last() {
     let elsewhere = verdict(&[(0, 20, "012"), (1, 20, "021")]).unwrap();
     assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
 }
+
+/// One fails and is re-added, then the other does, and then the third is away: the one that was
+/// re-added goes on alone, and the other is stale, not another history.
+#[test]
+fn a_third_that_both_list_as_active_tells_a_return_from_a_divergence() {
+    let stale = [active(0), GIVEN_UP];
+    assert_eq!(verdict(&[(0, 9, "0F2"), (1, 5, "F12")]).unwrap(), stale);
+    // Each without the third, too: two histories.
+    assert!(verdict(&[(0, 9, "0FF"), (1, 5, "F1F")]).is_err());
+    // It is here, and sides with one of them: as before.
+    assert!(verdict(&[(0, 9, "0F2"), (1, 5, "F12"), (2, 9, "0F2")]).is_ok());
+}

@@ -103,6 +103,10 @@ impl Sources<'_> {
         run: &RunFlags,
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
+        if assembly.consistency.is_some() && self.name.is_none() && self.scan.is_some() {
+            let message = "a consistency policy is for one array, and none is named";
+            return Err(Failure::new(Id::Usage, message, "say which: NAME before --scan"));
+        }
         let disks = self.open(assembly.read_only, daemon.spawner())?;
         let all: Vec<&Opened> = disks.iter().collect();
         let groups = sorted(&all).await;
@@ -355,7 +359,7 @@ async fn start(
     let on = daemon.spawner();
     let found = engine::assemble(disks, &assembly.options(name, run), on).await?;
     engine::tell_notes(&found);
-    let served = engine::start(found, disks, run.host(on), daemon).await;
+    let served = engine::start(found, disks, run.host(on), daemon).await?;
     run.limit(&served.array);
     Ok(daemon.take_in(served))
 }

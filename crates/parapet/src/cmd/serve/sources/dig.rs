@@ -85,7 +85,10 @@ impl<'a> Digger<'a> {
     /// True if it was started.
     async fn try_start(&mut self, group: &Group<'_>) -> bool {
         let uuid = Some(group.uuid.as_str());
-        match start(uuid, &group.disks, self.assembly, self.run, self.daemon).await {
+        // Arrays inside the one that is meant stay as they are.
+        let consistency = self.assembly.consistency.filter(|_| self.sources.is_wanted(group));
+        let assembly = AssemblyFlags { consistency, ..*self.assembly };
+        match start(uuid, &group.disks, &assembly, self.run, self.daemon).await {
             Ok(served) => {
                 for inner in &self.started {
                     let path = Opened::array(&inner.array, self.daemon.spawner()).path;

@@ -1,0 +1,115 @@
+//! Another way to stand against the write hole, for an array that exists: by the user's word, when
+//! it is assembled.
+//!
+//! Owns what may become what, and what that changes in the records of the members. Writes nothing:
+//! bitmap, headers and superblocks follow with the first commit, in the order that every commit has
+//! (`crate::ledger`). Whichever superblocks a crash in the middle of it leaves, the freshest one
+//! says whether there is a bitmap; where it says there is none, everything is synced.
+//!
+//! What the old policy knows of a crash is used before: judged by the old, run by the new.
+
+use layout::md::Features;
+use layout::private::Consistency;
+use layout::{Family, Geometry};
+
+use super::refuse;
+use super::seats::Seated;
+use super::sync::{Loaded, new_bitmap};
+use super::together::Members;
+use crate::bitmap::{Bits, Pages};
+use crate::error::{Error, Result};
+use crate::log::least_zone;
+
+/// Makes the records those of an array that keeps to `wanted`.
+///
+/// # Errors
+/// Refused where the level has no use for it, where nothing may be written, and where a member has
+/// no room for it.
+pub(super) fn adopt(
+    loaded: &mut Loaded,
+    (members, seated): (&Members, &Seated),
+    geometry: &Geometry,
+    (now, wanted): (Consistency, Consistency),
+) -> Result<()> {
+    if now == wanted {
+        return Ok(());
+    }
+    if let Some(why) = &seated.read_only_reason {
+        return refuse(format!("its consistency policy stays {}: {why}", now.name()));
+    }
+    let needs = |what: &str| {
+        let (level, wanted) = (geometry.layout().level(), wanted.name());
+        refuse(format!("{level} has no use for consistency policy {wanted}: {what}"))
+    };
+    match (geometry.family(), wanted) {
+        (Family::Plain, _) => return needs("there is nothing that could disagree with the data"),
+        (Family::Mirror, Consistency::Intent | Consistency::Journal | Consistency::Ppl) => {
+            return needs("it is for levels with parity");
+        }
+        (_, Consistency::Ppl) => {
+            return refuse(
+                "md's partial parity log is set up by mdadm (mdadm --grow \
+                 --consistency-policy=ppl), or when an array is created",
+            );
+        }
+        _ => {}
+    }
+    if wanted.has_log() {
+        check_room(loaded, geometry, wanted)?;
+    }
+    if wanted == Consistency::Resync {
+        drop_bitmap(loaded);
+    } else if loaded.bits.is_none() {
+        add_bitmap(loaded, members, seated, geometry)?;
+    }
+    Ok(())
+}
+
+/// Refuses a log that does not fit into the private area of every member.
+fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Result<()> {
+    let least = least_zone(geometry.slots(), wanted == Consistency::Journal);
+    for record in loaded.records.values() {
+        let parts = record.map.private_parts();
+        let room = parts.map_or(0, |parts| parts.log.end - parts.log.start);
+        if room < least {
+            return refuse(format!(
+                "{} has no room for the intent log: {room} bytes are free before its data, {least} \
+                 are needed. Members that Parapet has made have it; keep the policy as it is, or \
+                 replace that member",
+                record.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn drop_bitmap(loaded: &mut Loaded) {
+    loaded.bits = None;
+    for record in loaded.records.values_mut() {
+        let features = record.superblock.features.without(Features::BITMAP);
+        record.superblock.features = features;
+        record.superblock.bitmap_offset = 0;
+    }
+}
+
+/// A bitmap where there was none: all bits are set unless all is known to agree.
+fn add_bitmap(
+    loaded: &mut Loaded,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Result<()> {
+    let none = || Error::refused("there is no room for a write-intent bitmap on its members");
+    let mut bits = new_bitmap(&loaded.records, members, geometry).ok_or_else(none)?;
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    if whole && loaded.unsynced.is_empty() {
+        bits = Bits::new(bits.header().clone(), false);
+    }
+    loaded.bits = Some(bits);
+    for record in loaded.records.values_mut() {
+        record.superblock.features = record.superblock.features.with(Features::BITMAP);
+        record.superblock.bitmap_offset = record.map.bitmap_offset().ok_or_else(none)?;
+        record.behind = Pages::ALL;
+    }
+    Ok(())
+}

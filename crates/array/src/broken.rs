@@ -1,0 +1,236 @@
+//! The test of the test: ways in which the engine can be broken, one at a time and on purpose.
+//!
+//! A simulator that finds nothing may be blind. So, with the Cargo feature `broken`, each line here
+//! leaves out one thing that the engine does for safety, at the very place where it does it, and
+//! `cargo xtask mutants` holds that the simulator finds every one of them:
+//!
+//! ```text
+//!   if member.unflushed.replace(false) && !broken(Broken::FlushMissesOne) {
+//! ```
+//!
+//! Without the feature [`broken`] is `false`, and nothing of this is left in the program, which
+//! cannot be built with it ([`POSSIBLE`]).
+//!
+//! Owns the table of the ways, and which one is chosen. Numbers in it (`1` … `30`) are those of the
+//! mutants that every simulator of such an engine should find, `B1` … `B18` bugs that lost data in
+//! the field, in other engines; the latter are told in `docs/testing.md`. `ours` are bugs that were
+//! once found here, or rules of our own.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// True if the engine can be broken: never in anything that people use.
+pub const POSSIBLE: bool = cfg!(feature = "broken");
+
+/// Declares the ways: what is left out, and where it comes from.
+macro_rules! ways {
+    ($($(#[doc = $what:literal])+ $name:ident: $source:literal,)+) => {
+        /// What is left out.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Broken {
+            $($(#[doc = $what])+ $name,)+
+        }
+
+        impl Broken {
+            /// Every way.
+            pub const ALL: &[Broken] = &[$(Broken::$name),+];
+
+            /// Its name, what is left out, and where it comes from.
+            pub fn facts(self) -> (&'static str, &'static str, &'static str) {
+                match self {
+                    $(Broken::$name => (stringify!($name), concat!($($what),+), $source),)+
+                }
+            }
+        }
+    };
+}
+
+ways! {
+    /// A canary: no array starts. Whoever does not report this reports nothing.
+    Canary: "canary",
+
+    // ---- flushes
+    /// A flush leaves out the member in slot 0.
+    FlushMissesOne: "1",
+    /// A write that is to be durable is acknowledged when the member has it.
+    FuaIgnored: "2",
+    /// What a failed flush has lost is taken for durable.
+    FlushErrorIgnored: "F20",
+    /// A flush counts for writes that were under way when it was sent.
+    FlushCoversFlying: "ours",
+    /// What the last process did not flush is read without a flush.
+    StartUnflushed: "ours",
+    /// What a scrub has repaired is not durable.
+    RepairVolatile: "ours",
+
+    // ---- the write-intent bitmap, and what superblocks say of writes
+    /// Data goes out before the region's bit, and the dirty mark, are durable.
+    BitAfterData: "3",
+    /// Bits are cleared though what was written there is not flushed.
+    BitClearedUnflushed: "4",
+    /// Bits are cleared while a member is missing that will need them.
+    BitClearedDegraded: "5",
+    /// Bits are cleared although a flush of another thread has failed.
+    BitClearedAfterError: "F20",
+    /// Members are marked clean while writes are under way.
+    CleanWhileWriting: "ours",
+    /// A checkpoint of an unfinished sync is taken for a mark of writes.
+    CheckpointTrusted: "ours",
+    /// The first write of a life after a crash is not on record before it is made.
+    FirstWriteUnrecorded: "ours",
+    /// A member comes back by the bitmap though bits were cleared since it left.
+    ReaddAfterClear: "B7",
+    /// A member that comes back by the bitmap gets nothing of what it missed.
+    ReaddCopiesNothing: "ours",
+
+    // ---- parity
+    /// Parity is not written while a member is missing.
+    ParityStaleDegraded: "6",
+    /// A read-modify-write leaves Q as it was.
+    QStale: "7",
+    /// One data slot has another's coefficient in Q.
+    WrongCoefficient: "8",
+    /// The old bytes are gone before they are taken out of parity.
+    RmwBufferReused: "B16",
+    /// Bytes that someone else may change are written without a copy.
+    UnstableBuffer: "B15",
+    /// Writes to different data of one row run at once.
+    RowsUnlocked: "ours",
+
+    // ---- the intent log
+    /// A row is logged when its data is written.
+    LogAfterData: "11",
+    /// The log is not durable before the data goes out.
+    LogVolatile: "11",
+    /// The log's space is used again before what it stood for is flushed.
+    LogRecycledUnflushed: "12",
+    /// The log's space is used again before a durable batch says that it may be.
+    LogRecycledUnrecorded: "ours",
+    /// A log is replayed on superblocks that somebody else wrote.
+    ForeignLog: "13",
+    /// The log of an earlier session is taken for this one's.
+    SessionReused: "13",
+    /// A batch is believed whatever its sum says.
+    LogUnchecked: "14",
+    /// Data is written though a member has failed to log it.
+    LogErrorIgnored: "15, B3, B17",
+    /// Rows of which other data is not durable yet are logged all the same.
+    LogConflictIgnored: "ours",
+    /// The partial syndrome is that of all blocks, not of those that stay.
+    PartialOfAll: "ours",
+    /// A record that P's member has and Q's lacks counts.
+    PairUnchecked: "ours",
+    /// What is written while a member is missing is not logged.
+    DegradedUnlogged: "4.3",
+    /// Replay leaves parity as it was.
+    ReplayWritesNoParity: "ours",
+    /// What replay cannot settle is made whole with whatever came out.
+    CutLossForgotten: "ours",
+    /// A record is made, and begins a new session of the log, before what a crash cut is settled.
+    RecordBeforeSettled: "ours",
+
+    // ---- membership
+    /// A member one event behind counts, though the others gave it up.
+    EventsDecide: "9, B1",
+    /// A write is acknowledged before the loss of a member that missed it is on record.
+    AckBeforeLoss: "10",
+    /// A change of membership is on record nowhere.
+    ChangeUnrecorded: "B2",
+    /// A commit goes on without the members that failed it, and calls them well.
+    CommitWithoutFailed: "ours",
+    /// Superblocks are written before what they vouch for is flushed.
+    CommitUnflushed: "18",
+    /// The private area's header is written after the superblock that it goes with.
+    HeaderAfterSuperblock: "20",
+    /// A superblock is believed whatever its sum says.
+    SuperblockUnchecked: "20",
+    /// Two changes of membership at once.
+    TwoChangesAtOnce: "ours",
+    /// Halves that went on apart are put together.
+    DivergenceAccepted: "I8",
+    /// The layout of a RAID 0 is guessed.
+    Raid0Guessed: "B9",
+
+    // ---- rebuild and replacement
+    /// What is not rebuilt yet is read.
+    ReadsUnrebuilt: "16",
+    /// A read past a slow member takes what is not rebuilt yet.
+    HedgeReadsUnrebuilt: "B4",
+    /// A rebuild does not wait for writes that were under way when the spare joined.
+    RebuildUnlocked: "19, B10",
+    /// Writes behind a rebuild do not reach the new member.
+    RebuildMissesWrites: "17",
+    /// Writes do not reach a member that is being made a copy.
+    CopyMissesWrites: "B11",
+    /// A rebuild counts as done what has only been begun.
+    WatermarkAhead: "18",
+    /// A member that was half rebuilt at the stop counts as whole.
+    HalfRebuiltWhole: "B12",
+    /// Of several slots of a mirror one is rebuilt.
+    RebuildFillsOne: "ours",
+    /// A replacement on RAID 0 copies nothing.
+    ReplaceCopiesNothing: "ours",
+    /// After a crash a copy counts as far as it was made.
+    CopyTrustedAfterCrash: "ours",
+    /// What no copy could give is taken for rebuilt.
+    LostTakenForRebuilt: "F14",
+    /// Background work goes over the borders of regions, which other shards write.
+    JobsCrossRegions: "ours",
+    /// The failure of a write to a new copy is not noticed.
+    CopyErrorSwallowed: "30",
+
+    // ---- resync and scrub
+    /// Copies that a crash left different are read from any member.
+    DirtyReadsBalanced: "21",
+    /// A scrub trusts data, and makes parity and copies agree with it.
+    ScrubTrustsData: "22",
+    /// A resync of copies goes by majority, reads went to the first.
+    ResyncByMajority: "ours",
+    /// A resync changes data that parity says is wrong.
+    ResyncChangesData: "ours",
+    /// Copies are not made alike while a member is missing.
+    DegradedUnsynced: "ours",
+
+    // ---- reads, discards, deadlines
+    /// Small reads of what is missing give zeros.
+    DegradedReadsZeros: "B5",
+    /// A read that failed gives what was in the buffer.
+    ReadErrorIgnored: "B18",
+    /// Bytes on the bad-block list are read.
+    BadBlocksRead: "B13",
+    /// What was read ahead outlives a write.
+    ReadAheadStale: "ours",
+    /// Stripes are discarded at a wrong offset.
+    DiscardMisplaced: "25",
+    /// Copies are discarded where the first one lies.
+    DiscardOneOffset: "B8",
+    /// The edges of a discard keep their bytes.
+    DiscardKeepsEdges: "ours",
+    /// A write that has missed its deadline counts as done.
+    LateTrusted: "26",
+    /// A member is taken back while what was written to it before may still land.
+    LateWritesLand: "ours",
+    /// A flush of a write-back cache does not wait for what is held.
+    FlushForgetsHeld: "ours",
+}
+
+/// 0: none; else one more than the way's number.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Breaks the engine in this way from now on, on all threads; `None` mends it. Without the feature
+/// nothing happens.
+pub fn choose(way: Option<Broken>) {
+    CHOSEN.store(way.map_or(0, |way| way as usize + 1), Ordering::Relaxed);
+}
+
+/// Is the engine broken in this way?
+#[inline(always)]
+pub(crate) fn broken(way: Broken) -> bool {
+    POSSIBLE && CHOSEN.load(Ordering::Relaxed) == way as usize + 1
+}
+
+impl Broken {
+    /// The way with this name.
+    pub fn named(name: &str) -> Option<Broken> {
+        Broken::ALL.iter().copied().find(|way| way.facts().0 == name)
+    }
+}

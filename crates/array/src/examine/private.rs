@@ -1,0 +1,125 @@
+//! A member's private area, for a person to look at: whether it counts, or why not, and what lies
+//! in the intent log.
+//!
+//! Reads only. One member's word: which rows were cut is known only from all of them together
+//! (`assemble::intents`).
+
+use std::fmt;
+use std::ops::Range;
+
+use io::Disk;
+use layout::md::{ParseError, Superblock};
+use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, Mismatch, PrivateHeader};
+
+use crate::assemble::intents::scan;
+use crate::ledger::reach::Reach;
+
+/// A private area that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundPrivate {
+    /// The header that goes with the superblock, or why there is none.
+    pub header: Result<PrivateHeader, NoHeader>,
+    /// The header that was written last, whether it counts or not.
+    pub latest: Option<PrivateHeader>,
+    /// What was logged in the session of the header that counts; `None` if nothing can have been.
+    pub log: Option<FoundLog>,
+}
+
+/// Why a private area does not count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoHeader {
+    /// There is none that can be read: the first thing that is wrong with either copy.
+    Unreadable(ParseError),
+    /// The one that was written last does not go with the superblock.
+    Mismatch(Mismatch),
+}
+
+impl fmt::Display for NoHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoHeader::Unreadable(error) => return error.fmt(f),
+            NoHeader::Mismatch(Mismatch::Array) => "it belongs to another array",
+            NoHeader::Mismatch(Mismatch::Member) => "it belongs to another member",
+            NoHeader::Mismatch(Mismatch::Untagged) => {
+                "somebody else has written the superblock since: another system has run the array"
+            }
+            NoHeader::Mismatch(Mismatch::Superseded) => {
+                "the superblock is not the one it goes with"
+            }
+            NoHeader::Mismatch(Mismatch::Unwitnessed) => {
+                "at this level nobody can tell whether somebody else has run the array"
+            }
+            NoHeader::Mismatch(Mismatch::Moved) => "the data, or one of md's structures, has moved",
+        })
+    }
+}
+
+/// What lies in a member's intent log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FoundLog {
+    /// Batches that can be read, old ones too.
+    pub batches: u64,
+    /// Records in the batches that still matter: rows that may be cut. 0 if the superblock says
+    /// that nothing was being written.
+    pub records: u64,
+}
+
+/// Looks at the private area of a member, which has these `bounds`.
+pub(super) async fn look(
+    reach: &Reach,
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    bounds: &Range<u64>,
+) -> io::Result<FoundPrivate> {
+    let copies = reach.read(disk, bounds.start..bounds.start + HEADERS_BYTES).await?;
+    let latest = private::latest(&copies, &superblock.set_uuid, parity::crc32c);
+    let header = private::valid(&copies, superblock, bounds, parity::crc32c)
+        .ok_or_else(|| why_not(&copies, superblock, bounds));
+    let mut log = None;
+    if let Ok(header) = &header
+        && header.log.session != 0
+    {
+        log = Some(read_log(reach, disk, header, superblock.is_clean()).await?);
+    }
+    Ok(FoundPrivate { header, latest, log })
+}
+
+/// Why neither copy counts.
+fn why_not(copies: &[u8], superblock: &Superblock, bounds: &Range<u64>) -> NoHeader {
+    let mut latest: Option<PrivateHeader> = None;
+    let mut fault = None;
+    for copy in copies.chunks(HEADER_BYTES as usize).take(2) {
+        match PrivateHeader::parse(copy, parity::crc32c) {
+            Ok(header) if latest.as_ref().is_none_or(|known| known.events < header.events) => {
+                latest = Some(header);
+            }
+            Ok(_) => {}
+            Err(error) => fault = fault.or(Some(error)),
+        }
+    }
+    let mismatch = latest.and_then(|header| header.matches(superblock, bounds).err());
+    match (mismatch, fault) {
+        (Some(mismatch), _) => NoHeader::Mismatch(mismatch),
+        (None, Some(error)) => NoHeader::Unreadable(error),
+        (None, None) => NoHeader::Mismatch(Mismatch::Superseded),
+    }
+}
+
+async fn read_log(
+    reach: &Reach,
+    disk: &dyn Disk,
+    header: &PrivateHeader,
+    clean: bool,
+) -> io::Result<FoundLog> {
+    let (shape, mut found) = (header.log, FoundLog::default());
+    for zone in 0..shape.zones {
+        let start = header.parts.log.start + u64::from(zone) * shape.zone_bytes;
+        let bytes = reach.read(disk, start..start + shape.zone_bytes).await?;
+        let batches = scan(&bytes, shape.session, zone);
+        found.batches += batches.len() as u64;
+        let tail = batches.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail);
+        let live = batches.range(tail..).filter(|_| !clean);
+        found.records += live.map(|(_, (batch, _))| batch.entries.len() as u64).sum::<u64>();
+    }
+    Ok(found)
+}

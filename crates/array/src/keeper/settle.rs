@@ -1,0 +1,207 @@
+//! Makes right what a crash cut, before anybody may look: the rows that the intent log tells of.
+//!
+//! ```text
+//!   cut ─▶ read the row ─▶ solve ─▶ parity, and data that was logged ─▶ flush ─▶ gate opens
+//! ```
+//!
+//! The same again after a crash in the middle gives the same: the log is not touched, and what it
+//! says of a row holds until the row is written anew, which takes a new session. Where something of
+//! a row stays lost, that is on record before the row is made whole with something in its place: a
+//! row that is whole looks as if it had never been cut.
+
+use std::ops::Range;
+
+use layout::plan::Roles;
+use layout::{Epoch, Slot, Stripe, StripeMap};
+
+use super::Keeper;
+use crate::assemble::intents::is_readable;
+use crate::broken::{Broken, broken};
+use crate::compute;
+use crate::ledger::reach::all;
+use crate::ledger::record::Record;
+use crate::log::solve::{Cut, Held, solve};
+use crate::member::MemberId;
+use crate::message::ToShard;
+use crate::status::{EventKind, Replay};
+use crate::view::Configuration;
+
+/// Rows that are settled side by side.
+const AT_ONCE: usize = 16;
+
+/// What is to be written to make a row right: bytes for slots, at this place on each.
+struct Mending {
+    at: u64,
+    writes: Vec<(Slot, Vec<u8>)>,
+    /// Array ranges that stay lost.
+    lost: Vec<Range<u64>>,
+}
+
+impl Keeper {
+    /// Settles every cut row, and lets the shards begin.
+    pub(super) async fn settle(&self, cuts: Vec<Cut>) {
+        let mut configuration = self.configuration();
+        let (rows, mut later) = (cuts.len(), Vec::new());
+        for group in cuts.chunks(AT_ONCE) {
+            let work = group.iter().map(|cut| self.solve_row(&configuration, cut));
+            let solved = all(work).await.into_iter();
+            let early = broken(Broken::CutLossForgotten);
+            let (whole, lost): (Vec<_>, _) =
+                solved.partition(|row: &Mending| row.lost.is_empty() || early);
+            self.mend(&configuration, &whole).await;
+            later.extend(lost);
+        }
+        let lost: Vec<&Range<u64>> = later.iter().flat_map(|row| &row.lost).collect();
+        let lost_bytes = lost.iter().map(|range| range.end - range.start).sum::<u64>();
+        if !lost.is_empty() {
+            lost.into_iter().for_each(|range| self.give_up(&configuration, range));
+            configuration.epoch = Epoch(configuration.epoch.0 + 1);
+            self.make_durable(&mut configuration).await;
+            for group in later.chunks(AT_ONCE) {
+                self.mend(&configuration, group).await;
+            }
+        }
+        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        let failures = self.ledger.flush(&seated).await;
+        self.report(failures);
+        let text = match lost_bytes {
+            0 => format!("{rows} rows that were being written were made right from the intent log"),
+            bytes => format!(
+                "{rows} rows that were being written were made right from the intent log; {bytes} \
+                 bytes of them, never acknowledged as durable, are an error until they are written"
+            ),
+        };
+        self.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
+        self.note(EventKind::Settled, None, text);
+        self.ledger.begin_session();
+        self.publish(configuration);
+        self.end_turn();
+        self.end_change();
+    }
+
+    /// Writes rows that are solved.
+    async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
+        let each = rows.iter().flat_map(|row| row.writes.iter().map(move |write| (row.at, write)));
+        let each = each.flat_map(|(at, (slot, bytes))| {
+            let seat = &configuration.seats[slot.index()];
+            let twin = seat.twin.map(|(id, _)| id);
+            seat.member.into_iter().chain(twin).map(move |id| (id, at, bytes))
+        });
+        let written = each.map(|(id, at, bytes)| async move {
+            self.ledger.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
+        });
+        self.report(all(written).await.into_iter().flatten().collect());
+    }
+
+    /// Bytes of the array are lost: an error until they are written. Where the list of such is
+    /// full, parity of their row is not believed any more.
+    fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
+        let (offset, len) = (range.start, range.end - range.start);
+        if self.ledger.set_bad(range.clone(), true) {
+            return self.home.post.to_all(|| ToShard::Bad { offset, len });
+        }
+        let (stripe, _, within) = self.geometry.stripe_of(offset);
+        let map = self.geometry.stripe(stripe);
+        let start = map.member_offset() + within;
+        for slot in Roles::of(&map, self.geometry.slots()).parity().iter() {
+            if let Some(member) = configuration.seats[slot.index()].member {
+                self.record_bad(member, start, len);
+                self.home.post.to_all(|| ToShard::Distrust { member, start, len });
+            }
+        }
+    }
+
+    /// Finds out what a row must be.
+    async fn solve_row(&self, configuration: &Configuration, cut: &Cut) -> Mending {
+        let map = self.geometry.stripe(Stripe(cut.stripe));
+        let at = map.member_offset() + cut.start;
+        let mut held = self.read_row(configuration, &map, cut, at).await;
+        let unsolved = solve(self.home.setup.kernel, &map, cut, &mut held);
+        let (p, q) = self.parity_of(&map, cut, &held);
+        let mut writes: Vec<(Slot, Vec<u8>)> = Vec::new();
+        for (index, bytes) in held.data.into_iter().enumerate() {
+            let logged = cut.logged.iter().any(|&(logged, _)| logged == index);
+            let twin = configuration.seats[map.data(index).index()].twin.is_some();
+            if let Some(bytes) = bytes.filter(|_| logged || twin) {
+                writes.push((map.data(index), bytes));
+            }
+        }
+        if !broken(Broken::ReplayWritesNoParity) {
+            writes.push((map.p(), p));
+            writes.extend(map.q().map(|slot| (slot, q)));
+        }
+        Mending { at, writes, lost: self.lost_of(cut, &unsolved) }
+    }
+
+    /// What the members hold of a row. What cannot be read is lost.
+    async fn read_row(
+        &self,
+        configuration: &Configuration,
+        map: &StripeMap,
+        cut: &Cut,
+        at: u64,
+    ) -> Held {
+        let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
+        let read = |slot: Slot| async move {
+            let id = configuration.seats[slot.index()].member?;
+            if !is_readable(configuration, slot, end) {
+                return None;
+            }
+            self.ledger.read_data(id, at..at + cut.len).await.ok()
+        };
+        let slots = (0..self.geometry.slots()).map(|slot| read(Slot::new(slot)));
+        let mut bytes = all(slots).await;
+        let mut take = |slot: Slot| bytes[slot.index()].take();
+        Held {
+            data: (0..map.data_count()).map(|index| take(map.data(index))).collect(),
+            p: take(map.p()),
+            q: map.q().and_then(take),
+        }
+    }
+
+    /// P and Q of a row whose data is all there.
+    fn parity_of(&self, map: &StripeMap, cut: &Cut, held: &Held) -> (Vec<u8>, Vec<u8>) {
+        let len = cut.len as usize;
+        let (mut p, mut q) = (vec![0; len], vec![0; len]);
+        let source = |index: usize, at: usize| {
+            let bytes = held.data[index].as_deref().expect("solving leaves none out");
+            &bytes[at..]
+        };
+        let with_q = map.q().is_some().then_some(&mut q[..]);
+        compute::encode(self.home.setup.kernel, map, len, source, Some(&mut p), with_q);
+        (p, q)
+    }
+
+    /// The array ranges that stay lost.
+    fn lost_of(&self, cut: &Cut, unsolved: &[(Range<u64>, Vec<usize>)]) -> Vec<Range<u64>> {
+        let base = cut.stripe * self.geometry.stripe_bytes() + cut.start;
+        let each = unsolved.iter().flat_map(|(range, indices)| {
+            indices.iter().map(move |&index| (range, index as u64 * self.geometry.chunk_bytes()))
+        });
+        each.map(|(range, chunk)| base + chunk + range.start..base + chunk + range.end).collect()
+    }
+}
+
+impl crate::ledger::Ledger {
+    fn record_of(&self, id: MemberId) -> io::Result<Record> {
+        let gone = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
+        self.record(id).ok_or_else(gone)
+    }
+
+    /// Reads bytes of a member's data; its bad blocks are errors.
+    async fn read_data(&self, id: MemberId, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let record = self.record_of(id)?;
+        if record.bad_ranges().overlaps(range.clone()) {
+            let kind = io::ErrorKind::Medium { offset: range.start, len: range.end - range.start };
+            return Err(io::Error::new(kind, "on the list of bad blocks"));
+        }
+        let start = record.map.data.start;
+        self.reach().read(&*record.disk, start + range.start..start + range.end).await
+    }
+
+    /// Writes bytes of a member's data.
+    async fn write_data(&self, id: MemberId, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let record = self.record_of(id)?;
+        self.reach().write(&*record.disk, record.map.data.start + at, bytes, false).await
+    }
+}

@@ -1,0 +1,328 @@
+//! The intent log of a shard: no row is written in part before its parity members have logged what
+//! is needed to make it right (`layout::private::log` has the theory and the form).
+//!
+//! ```text
+//!   unit: lock rows ─▶ admit ─▶ gate, plan, read, compute ─▶ log ─▶ data and parity ─▶ landed
+//!                        │                                    │
+//!           room in the zone, and no other block              ▼
+//!           of the rows that is not durable yet     next batch: one write per member that
+//!                        ▲                          has a part in it, for all who wait
+//!                        └── retire: a flush of all members
+//! ```
+//!
+//! Owns a zone of the log on every member, the same on all: a batch has one place and one sequence
+//! number, and is written to those members that hold parity of its rows. While a batch is under way
+//! the next one gathers. Never touches data.
+//!
+//! Invariants:
+//! - Whatever waits (for room, for a flush) waits outside the gate, since a flush goes through it.
+//! - No data or parity of a row goes out before the row's batch is durable on all its members; one
+//!   that fails it is lost, and the rows are planned and logged anew without it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use io::{Completions, SharedBuf, Signal, Ticket};
+use layout::plan::Row;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, Record};
+use layout::{Slot, SlotSet};
+
+use crate::broken::{Broken, broken};
+use crate::error::Result;
+use crate::member::Member;
+use crate::rows::RowWork;
+use crate::shard::{Scratch, Shard};
+
+mod record;
+mod ring;
+pub(crate) mod solve;
+mod touched;
+mod writer;
+
+use ring::Ring;
+use touched::Touched;
+
+/// What a shard is told of the log when it starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogSetup {
+    /// Bytes of each shard's zone.
+    pub(crate) zone_bytes: u64,
+    /// The new data is logged too.
+    pub(crate) data: bool,
+}
+
+/// Where a member's log lies on its disk, and the number that its batches carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogPlace {
+    /// Bytes from the start of the disk.
+    pub offset: u64,
+    /// See [`layout::private::LogShape::session`].
+    pub session: u64,
+}
+
+/// The least that a zone must have: room for the smallest part of a request, a block of each slot
+/// it may touch with its syndrome, and for what a batch adds to it. With the journal all of its
+/// data is logged, else that of slots without a member.
+pub(crate) const fn least_zone(slots: usize, journal: bool) -> u64 {
+    let blocks = if journal { slots as u64 } else { 2 };
+    2 * BATCH_ALIGNMENT * (blocks + 8)
+}
+
+/// See the module.
+pub(crate) struct Log {
+    setup: LogSetup,
+    ring: RefCell<Ring>,
+    touched: RefCell<Touched>,
+    /// What goes out with the next batch.
+    next: RefCell<Gathering>,
+    /// To each unit, the batch that it was in, or who failed to take it.
+    answers: Completions<Logged>,
+    /// Raised for the writer.
+    stirred: Signal,
+    /// Raised for the retirer.
+    crowded: Signal,
+    /// Raised when there may be room, or a row may be durable.
+    freed: Signal,
+    /// Units that wait for room or for a row.
+    waiting: Cell<u32>,
+    /// What pads a batch.
+    zeros: SharedBuf,
+}
+
+type Logged = std::result::Result<u64, Rc<Vec<(Rc<Member>, Slot, io::Error)>>>;
+
+/// The parts of a batch that gather.
+#[derive(Default)]
+struct Gathering {
+    lanes: Vec<Lane>,
+    units: Vec<Ticket>,
+    /// What they have reserved.
+    reserved: u64,
+    /// Checks of the row that is being added: both parity members get the same.
+    checks: Vec<u32>,
+    /// For the table of touched rows: place and slots.
+    rows: Vec<((u64, u64), SlotSet)>,
+}
+
+/// What one slot's member gets.
+#[derive(Default)]
+struct Lane {
+    records: Vec<Record>,
+    checks: Vec<u32>,
+    payload: Vec<SharedBuf>,
+}
+
+/// A unit's part in the log, from its admission until all its rows are written.
+pub(crate) struct Entry<'a> {
+    log: &'a Log,
+    reserved: Cell<u64>,
+    batch: Cell<Option<u64>>,
+    /// Rows may be written in part: the batch matters until the end of the session.
+    torn: Cell<bool>,
+    /// What was written must be flushed to be durable.
+    volatile: Cell<bool>,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let mut ring = self.log.ring.borrow_mut();
+        ring.give_back(self.reserved.get());
+        if let Some(batch) = self.batch.get().filter(|_| !self.torn.get()) {
+            ring.landed(batch, self.volatile.get());
+        }
+        drop(ring);
+        self.log.look_again();
+    }
+}
+
+impl Entry<'_> {
+    /// Rows are being written from here on; until [`Entry::whole`] they may be cut.
+    pub(crate) fn begins(&self) {
+        self.torn.set(self.batch.get().is_some());
+    }
+
+    /// All rows are written, to members of which some are `volatile`.
+    pub(crate) fn whole(&self, volatile: bool) {
+        self.torn.set(false);
+        self.volatile.set(volatile);
+    }
+}
+
+impl Log {
+    pub(crate) fn new(setup: LogSetup, slots: usize) -> Log {
+        let next = Gathering {
+            lanes: (0..slots).map(|_| Lane::default()).collect(),
+            ..Gathering::default()
+        };
+        Log {
+            setup,
+            ring: RefCell::new(Ring::new(setup.zone_bytes)),
+            touched: RefCell::new(Touched::new()),
+            next: RefCell::new(next),
+            answers: Completions::new(),
+            stirred: Signal::new(),
+            crowded: Signal::new(),
+            freed: Signal::new(),
+            waiting: Cell::new(0),
+            zeros: io::Pool::new(0).take_zeroed(BATCH_ALIGNMENT as usize).freeze(),
+        }
+    }
+
+    /// Those who wait for room or rows look again: after every change, also of the membership.
+    pub(crate) fn look_again(&self) {
+        if self.waiting.get() > 0 {
+            self.freed.raise();
+            self.crowded.raise();
+            self.stirred.raise();
+        } else if self.ring.borrow().is_filling() {
+            self.crowded.raise();
+        }
+    }
+
+    /// Lets the log's tasks see that the shard stops.
+    pub(crate) fn end(&self) {
+        self.crowded.raise();
+        self.stirred.raise();
+    }
+
+    /// A flush of all members begins; gives its number.
+    pub(crate) fn flush_begins(&self) -> u64 {
+        self.ring.borrow_mut().flush_begins()
+    }
+
+    /// This flush has succeeded.
+    pub(crate) fn flushed(&self, number: u64) {
+        self.ring.borrow_mut().flushed(number);
+        self.look_again();
+    }
+
+    /// The most that the records of rows written together may take: two such fit into the zone.
+    fn share(&self) -> u64 {
+        self.ring.borrow().most() / 2
+    }
+}
+
+impl Shard {
+    /// Completes when these rows may be logged, with these slots `present`: there is room, and what
+    /// lives beside them in the rows is durable. To be called outside the gate, under the rows'
+    /// lock. `None` without a log.
+    ///
+    /// # Errors
+    /// If the array takes no writes any more.
+    pub(crate) async fn admit(
+        &self,
+        rows: &[RowWork],
+        present: SlotSet,
+    ) -> Result<Option<Entry<'_>>> {
+        let Some(log) = &self.log else { return Ok(None) };
+        let each = rows.iter().map(|work| {
+            let slots = if work.touched() == work.roles.data {
+                self.setup.geometry.all_slots()
+            } else {
+                work.touched()
+            };
+            ((work.at(), work.row.len()), slots)
+        });
+        let bytes = record::most_bytes(log.setup, rows, present);
+        self.admit_rows(log, each, bytes).await.map(Some)
+    }
+
+    /// Takes rows apart into groups whose records fit into the log, each with room for another one
+    /// beside it, the first group last; `None` if they all fit together.
+    pub(crate) fn parts_to_log(&self, rows: &[RowWork]) -> Option<Vec<Vec<RowWork>>> {
+        let log = self.log.as_ref()?;
+        let (share, present) = (log.share(), self.view().present);
+        let bytes = |rows: &[RowWork]| record::most_bytes(log.setup, rows, present);
+        if bytes(rows) <= share {
+            return None;
+        }
+        let mut groups: Vec<Vec<RowWork>> = Vec::new();
+        let mut todo: Vec<RowWork> = rows.iter().rev().copied().collect();
+        while let Some(row) = todo.pop() {
+            if bytes(&[row]) > share && row.row.len() > form::CHECK_BYTES {
+                let half = (row.row.len() / 2).next_multiple_of(form::CHECK_BYTES);
+                let middle = row.row.start + half.min(row.row.len() - 512);
+                let low = Row { end: middle, ..row.row };
+                let high = Row { start: middle, ..row.row };
+                todo.extend([high, low].map(|half| RowWork { row: half, ..row }));
+                continue;
+            }
+            match groups.last_mut() {
+                Some(group) if bytes(&[&group[..], &[row]].concat()) <= share => group.push(row),
+                _ => groups.push(vec![row]),
+            }
+        }
+        groups.reverse();
+        Some(groups)
+    }
+
+    /// True if the records of these rows fit into a log that holds nothing but the batch which says
+    /// so, while these slots are `present`.
+    pub(crate) fn fits_log(&self, rows: &[RowWork], present: SlotSet) -> bool {
+        self.log.as_ref().is_none_or(|log| {
+            record::most_bytes(log.setup, rows, present) <= log.ring.borrow().most()
+        })
+    }
+
+    /// As [`Shard::admit`], for whole stripes that lie at this place on each member.
+    pub(crate) async fn admit_stripes(&self, place: (u64, u64)) -> Result<Option<Entry<'_>>> {
+        let Some(log) = &self.log else { return Ok(None) };
+        let all = std::iter::once((place, self.setup.geometry.all_slots()));
+        self.admit_rows(log, all, 2 * BATCH_ALIGNMENT).await.map(Some)
+    }
+
+    async fn admit_rows<'a>(
+        &self,
+        log: &'a Log,
+        rows: impl Iterator<Item = ((u64, u64), SlotSet)> + Clone,
+        bytes: u64,
+    ) -> Result<Entry<'a>> {
+        loop {
+            let conflict = {
+                let (ring, touched) = (log.ring.borrow(), log.touched.borrow());
+                let live = |sequence| ring.is_live(sequence);
+                rows.clone().any(|(place, slots)| touched.conflicts(place, slots, live))
+            };
+            let conflict = conflict && !broken(Broken::LogConflictIgnored);
+            if !conflict && log.ring.borrow_mut().reserve(bytes) {
+                break;
+            }
+            self.check_writable(&self.view())?;
+            let freed = log.freed.wait();
+            log.waiting.set(log.waiting.get() + 1);
+            log.crowded.raise();
+            log.stirred.raise();
+            freed.await;
+            log.waiting.set(log.waiting.get() - 1);
+        }
+        Ok(Entry {
+            log,
+            reserved: Cell::new(bytes),
+            batch: Cell::new(None),
+            torn: Cell::new(false),
+            volatile: Cell::new(false),
+        })
+    }
+
+    /// Flushes the members when the log fills up, or somebody waits for rows to be durable.
+    pub(crate) async fn retire_logged(self: Rc<Self>) {
+        let Some(log) = &self.log else { return };
+        let mut scratch = Scratch::default();
+        while !self.is_stopping() {
+            let (crowded, landed) = {
+                let ring = log.ring.borrow();
+                (ring.is_filling(), ring.has_landed())
+            };
+            if landed && (crowded || log.waiting.get() > 0) {
+                if self.make_durable(&mut scratch).await.is_ok() {
+                    log.freed.raise();
+                    log.stirred.raise();
+                    continue;
+                }
+                // The array is broken: those who wait are told so.
+                log.freed.raise();
+            }
+            log.crowded.wait().await;
+        }
+    }
+}

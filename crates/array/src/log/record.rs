@@ -1,0 +1,254 @@
+//! Records of rows that are about to be written, from the very bytes that will go out.
+//!
+//! Owns what a record says of a row; never decides whether one is needed. The partial syndrome is
+//! what remains of the new parity without the new data, however the parity was computed:
+//!
+//! ```text
+//!   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data
+//! ```
+
+use std::rc::Rc;
+
+use io::SharedBuf;
+use layout::plan::Method;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, Record, Syndrome};
+use layout::{Slot, SlotSet};
+
+use super::{Entry, Gathering, Lane, Log, LogSetup};
+use crate::batch::Failure;
+use crate::broken::{Broken, broken};
+use crate::compute;
+use crate::rows::{Outgoing, RowWork};
+use crate::shard::{Scratch, Shard};
+use crate::view::View;
+use crate::write::Fresh;
+
+/// The most that one member may have to log for these rows while these slots are `present`, the
+/// batch around them included.
+pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
+    let each = rows.iter().map(|work| {
+        let count = work.row.count as u64;
+        let blocks = work.row.len() / form::CHECK_BYTES + 2;
+        let missing = || work.touched().difference(present).count() as u64;
+        let data = if setup.data { count } else { missing() };
+        let partial = u64::from(work.touched() != work.roles.data);
+        64 + 4 * blocks * count + work.row.len() * (partial + data)
+    });
+    (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
+}
+
+impl Shard {
+    /// Logs rows whose new bytes are in `work.outgoing`, and waits until that is durable on every
+    /// parity member concerned. False if one of them failed: it is in `work.failures`.
+    pub(crate) async fn log_rows(
+        &self,
+        work: &mut Scratch,
+        entry: &Entry<'_>,
+        fresh: Fresh<'_>,
+        view: &View,
+    ) -> bool {
+        let log = entry.log;
+        let mut outgoing = &work.outgoing[..];
+        let mut any = false;
+        for row in &work.rows {
+            let (own, rest) = outgoing.split_at(pieces_of(row, outgoing));
+            outgoing = rest;
+            any |= self.gather_row(log, row, own, fresh, view);
+        }
+        if !any {
+            return true;
+        }
+        self.hand_over(work, entry).await
+    }
+
+    /// Logs that whole stripes, `first..first + count`, become zeros.
+    pub(crate) async fn log_zeros(
+        &self,
+        work: &mut Scratch,
+        entry: &Entry<'_>,
+        (first, count): (u64, u64),
+        view: &View,
+    ) -> bool {
+        let geometry = &self.setup.geometry;
+        let chunk = geometry.chunk_bytes();
+        let record = Record {
+            stripe: first,
+            stripes: count as u32,
+            start: 0,
+            len: chunk,
+            first: 0,
+            count: geometry.data_count() as u16,
+            syndrome: Syndrome::P,
+            paired: false,
+            partial: false,
+            checked: false,
+            logged: 0,
+            zeros: true,
+        };
+        {
+            let mut next = entry.log.next.borrow_mut();
+            for slot in view.present.iter() {
+                next.lanes[slot.index()].records.push(record);
+            }
+            next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
+        }
+        self.hand_over(work, entry).await
+    }
+
+    /// Puts a row's records into the next batch. False if no parity of it is written.
+    fn gather_row(
+        &self,
+        log: &Log,
+        row: &RowWork,
+        own: &[Outgoing],
+        fresh: Fresh<'_>,
+        view: &View,
+    ) -> bool {
+        let plan = row.plan.expect("rows are planned before they are logged");
+        let parity = row.roles.parity().intersection(plan.write);
+        if parity.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
+            return false;
+        }
+        let count = row.row.count;
+        let all = plan.method == Method::Full;
+        let checked = count > 1 || view.in_sync.count() < self.setup.geometry.slots();
+        // What has no member has no other place than parity: it is logged itself.
+        let index_logged =
+            |&index: &usize| log.setup.data || !view.present.contains(row.map.data(index));
+        let touched = row.row.first..row.row.first + count;
+        let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
+        let mut next = log.next.borrow_mut();
+        next.checks.clear();
+        for slot in parity.iter() {
+            let q = row.roles.q == Some(slot);
+            let record = Record {
+                stripe: row.row.stripe.0,
+                stripes: 1,
+                start: row.row.start,
+                len: row.row.len(),
+                first: row.row.first as u16,
+                count: count as u16,
+                syndrome: if q { Syndrome::Q } else { Syndrome::P },
+                paired: parity.count() == 2,
+                partial: !all,
+                checked,
+                logged,
+                zeros: false,
+            };
+            next.lanes[slot.index()].records.push(record);
+            if checked {
+                self.check_new(row, &record, fresh, &mut next.checks);
+            }
+            let Gathering { lanes, checks, .. } = &mut *next;
+            let lane = &mut lanes[slot.index()];
+            lane.checks.extend(&*checks);
+            if !all {
+                let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
+                lane.payload.push(self.partial(row, &new.bytes, q, fresh));
+            }
+            if logged != 0 {
+                let base = self.base_of(row);
+                for index in (0..64).filter(|index| logged >> index & 1 == 1) {
+                    let at = base + index as u64 * self.setup.geometry.chunk_bytes();
+                    let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
+                    lane.payload.extend(parts);
+                }
+            }
+        }
+        let slots = if all { self.setup.geometry.all_slots() } else { row.touched() };
+        next.rows.push(((row.at(), row.row.len()), slots));
+        true
+    }
+
+    /// The array offset that data index 0 of a row would have.
+    fn base_of(&self, row: &RowWork) -> u64 {
+        self.stripe_offset(row.row.stripe) + row.row.start
+    }
+
+    /// What remains of the new parity without the new data.
+    fn partial(&self, row: &RowWork, parity: &SharedBuf, q: bool, fresh: Fresh<'_>) -> SharedBuf {
+        let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+        let touched = row.row.first..row.row.first + row.row.count;
+        let mut rest = self.pool.take(parity.len());
+        self.setup.clock.charge(io::Cost::Parity, (parity.len() * row.row.count) as u64);
+        let mut at = 0;
+        while at < parity.len() {
+            let part = |index: usize| fresh.from(base + index as u64 * chunk + at as u64);
+            let run = touched.clone().map(|index| part(index).len()).min().unwrap_or(0);
+            let run = run.min(parity.len() - at);
+            assert!(run > 0, "new bytes cover the row");
+            let (old, target) = (&parity[at..at + run], &mut rest[at..at + run]);
+            let touched = touched.clone().filter(|_| !broken(Broken::PartialOfAll));
+            let data = touched.map(|index| (index, &part(index)[..run]));
+            if q {
+                let terms = data.map(|(index, bytes)| (row.map.exponent(index), bytes));
+                let terms = std::iter::once((0, old)).chain(terms);
+                compute::terms(terms, |all| self.setup.kernel.q(all, target));
+            } else {
+                let sources = std::iter::once(old).chain(data.map(|(_, bytes)| bytes));
+                compute::sources(sources, |all| self.setup.kernel.xor(all, target));
+            }
+            at += run;
+        }
+        rest.freeze()
+    }
+
+    /// A check of each block of the new data, unless they are there already.
+    fn check_new(&self, row: &RowWork, record: &Record, fresh: Fresh<'_>, checks: &mut Vec<u32>) {
+        if !checks.is_empty() {
+            return;
+        }
+        let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+        for index in row.row.first..row.row.first + row.row.count {
+            let start = base + index as u64 * chunk;
+            for block in record.blocks() {
+                let (mut at, mut crc) = (block.start, 0);
+                while at < block.end {
+                    let part = fresh.from(start + at);
+                    let run = part.len().min((block.end - at) as usize);
+                    crc = parity::crc32c(crc, &part[..run]);
+                    at += run as u64;
+                }
+                checks.push(crc);
+            }
+        }
+    }
+
+    /// Waits until what was gathered for a unit is durable.
+    async fn hand_over(&self, work: &mut Scratch, entry: &Entry<'_>) -> bool {
+        let log = entry.log;
+        let (ticket, answer) = log.answers.start();
+        {
+            let mut next = log.next.borrow_mut();
+            next.units.push(ticket);
+            next.reserved += entry.reserved.take();
+        }
+        log.stirred.raise();
+        match answer.await {
+            Ok(batch) => {
+                entry.batch.set(Some(batch));
+                true
+            }
+            Err(failed) => {
+                work.failures.extend(failed.iter().map(|(member, slot, error)| Failure {
+                    member: Rc::clone(member),
+                    slot: *slot,
+                    error: error.clone(),
+                }));
+                false
+            }
+        }
+    }
+}
+
+/// How many of the outgoing pieces belong to a row: they lie row by row.
+fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
+    let range = row.at()..row.at() + row.row.len();
+    outgoing.iter().take_while(|out| range.contains(&out.at)).count()
+}
+
+/// Slots whose members log something.
+pub(super) fn lanes_in_use(lanes: &[Lane]) -> impl Iterator<Item = Slot> + '_ {
+    let used = lanes.iter().enumerate().filter(|(_, lane)| !lane.records.is_empty());
+    used.map(|(slot, _)| Slot::new(slot))
+}

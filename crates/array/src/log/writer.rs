@@ -1,0 +1,168 @@
+//! The writer of the log: gathers what units hand over into batches, one after the other.
+
+use std::rc::Rc;
+
+use io::{Class, SharedBuf};
+use layout::Slot;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader};
+
+use super::record::lanes_in_use;
+use super::ring::Placed;
+use super::{Gathering, Lane, Log};
+use crate::batch::{Batch, Failure, Manner};
+use crate::broken::{Broken, broken};
+use crate::member::Member;
+use crate::shard::Shard;
+use crate::view::View;
+
+/// What the writer keeps between batches.
+#[derive(Default)]
+struct Desk {
+    batch: Batch,
+    failures: Vec<Failure>,
+    /// The last batch's lists, to be used again.
+    spare: Gathering,
+}
+
+impl Log {
+    /// True if a batch is to be written now.
+    fn is_due(&self) -> bool {
+        let makes_room = self.waiting.get() > 0 && self.ring.borrow().has_retired();
+        !self.next.borrow().units.is_empty() || makes_room
+    }
+}
+
+impl Shard {
+    /// Writes batches while the shard runs.
+    pub(crate) async fn write_log(self: Rc<Self>) {
+        let Some(log) = &self.log else { return };
+        let mut desk = Desk::default();
+        desk.spare.lanes.resize_with(self.setup.geometry.slots(), Lane::default);
+        while !self.is_stopping() {
+            if log.is_due() {
+                self.write_batch(log, &mut desk).await;
+                log.look_again();
+            } else {
+                log.stirred.wait().await;
+            }
+        }
+    }
+
+    async fn write_batch(&self, log: &Log, desk: &mut Desk) {
+        let view = self.view();
+        let mut gathered = log.next.replace(std::mem::take(&mut desk.spare));
+        let placed = self.place(log, &gathered);
+        self.send_batch(log, desk, &mut gathered, placed, &view);
+        let manner = Manner {
+            fua: !broken(Broken::LogVolatile),
+            class: Class::Foreground,
+            op_bytes: 0,
+            deadline: self.setup.bounds.deadline,
+        };
+        self.run(&mut desk.batch, manner).await;
+        desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
+        let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {
+            true => Ok(placed.sequence),
+            false => {
+                let failed = desk.failures.drain(..);
+                Err(Rc::new(failed.map(|f| (f.member, f.slot, f.error)).collect::<Vec<_>>()))
+            }
+        };
+        desk.failures.clear();
+        {
+            let mut ring = log.ring.borrow_mut();
+            if answer.is_err() {
+                ring.abandon(placed.sequence);
+            }
+            ring.written();
+        }
+        for ticket in gathered.units.drain(..) {
+            log.answers.finish(ticket, answer.clone());
+        }
+        desk.spare = gathered;
+    }
+
+    /// Finds the batch a place, and remembers which rows it stands for.
+    fn place(&self, log: &Log, gathered: &Gathering) -> Placed {
+        let bytes = gathered.lanes.iter().map(Lane::bytes).max().unwrap_or(0);
+        let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
+        let mut ring = log.ring.borrow_mut();
+        let placed = ring.place(bytes, gathered.reserved, gathered.units.len() as u32);
+        let mut touched = log.touched.borrow_mut();
+        for &(place, slots) in &gathered.rows {
+            touched.insert(place, slots, placed.sequence, |sequence| ring.is_live(sequence));
+        }
+        placed
+    }
+
+    /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
+    /// only records what does not matter any more.
+    fn send_batch(
+        &self,
+        log: &Log,
+        desk: &mut Desk,
+        gathered: &mut Gathering,
+        placed: Placed,
+        view: &View,
+    ) {
+        let add = |slot: Slot, lane: &Lane, batch: &mut Batch| {
+            for member in view.targets(slot) {
+                let place = member.log.expect("every member of an array with a log has one");
+                let head = self.head(lane, placed, member);
+                let at = place.offset + self.index as u64 * log.setup.zone_bytes + placed.start;
+                let used = lane.bytes();
+                let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
+                let padding = log.zeros.slice(0..padding);
+                let padding = Some(padding).filter(|padding| !padding.is_empty());
+                let payload = lane.payload.iter().cloned();
+                batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
+                member.logged.set(placed.sequence);
+            }
+        };
+        if gathered.units.is_empty() {
+            let empty = Lane::default();
+            view.present.iter().for_each(|slot| add(slot, &empty, &mut desk.batch));
+        }
+        for slot in lanes_in_use(&gathered.lanes) {
+            add(slot, &gathered.lanes[slot.index()], &mut desk.batch);
+        }
+        gathered.rows.clear();
+        gathered.reserved = 0;
+        for lane in &mut gathered.lanes {
+            lane.records.clear();
+            lane.checks.clear();
+            lane.payload.clear();
+        }
+    }
+
+    /// Header, records and checks of a lane, as this member gets them.
+    fn head(&self, lane: &Lane, placed: Placed, member: &Member) -> SharedBuf {
+        let records = lane.records.len();
+        let mut head = self.pool.take_zeroed(form::head_bytes(records, lane.checks.len()));
+        for (index, record) in lane.records.iter().enumerate() {
+            form::put_record(&mut head, index, record);
+        }
+        for (index, &check) in lane.checks.iter().enumerate() {
+            form::put_check(&mut head, records, index, check);
+        }
+        let header = BatchHeader {
+            session: member.log.map_or(0, |place| place.session),
+            sequence: placed.sequence,
+            tail: placed.tail,
+            durable: placed.durable,
+            previous: member.logged.get(),
+            zone: self.index as u32,
+        };
+        let payload = lane.payload.iter().map(|part| &part[..]);
+        form::seal(&mut head, &header, records, payload, parity::crc32c);
+        head.freeze()
+    }
+}
+
+impl Lane {
+    /// Bytes of a batch with this in it.
+    fn bytes(&self) -> u64 {
+        let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        form::head_bytes(self.records.len(), self.checks.len()) as u64 + payload
+    }
+}

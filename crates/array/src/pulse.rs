@@ -1,0 +1,401 @@
+//! How long a member takes to answer, and whether its peers would have been quicker.
+//!
+//! Owns the measure: small histograms of one member's answer times towards one shard, apart for
+//! reads and writes and for small and large operations, and what follows from a comparison with
+//! the other members of the array. Never reads a clock, never decides where to read.
+//!
+//! ```text
+//!   answers ─▶ histogram ─▶ p50, p99 ─┐ of the peers: the median of each
+//!                                     ▼
+//!              patience = 3 × p99     a read that takes longer is done again from the others
+//!              limit   = 10 × p50     an answer that took longer is a bad mark
+//!              12 bad marks of 16     the member is slow; 2 or less: it is so no longer
+//! ```
+//!
+//! Only answers that were waited for count: what is answered at once costs nothing to measure, and
+//! says nothing. The peers' median, not their worst: one slow member does not excuse another.
+//! Marks, not the histogram, say who is slow: they forget in 16 answers what was before.
+//!
+//! To record an answer costs some ten instructions and allocates nothing. Histograms lose half
+//! their weight each [`WINDOW`] answers.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use io::Time;
+
+/// Four buckets for each doubling, from a microsecond to some 17 seconds.
+const BUCKETS: usize = 96;
+/// The first bucket is of what takes less than about 2 to this power of nanoseconds.
+const FIRST: u32 = 10;
+/// Answers of full weight.
+const WINDOW: u32 = 512;
+/// So many answers make a median.
+const ENOUGH: u32 = 16;
+/// Operations up to so many bytes are small: their time is not that of the transfer.
+pub(crate) const SMALL_BYTES: u64 = 64 << 10;
+/// So many times what the peers' slowest hundredth takes is too long for a read.
+const PATIENCE: u64 = 3;
+/// So many times what the peers usually take is a bad mark.
+const SLOW: u64 = 10;
+/// What takes less is no bad mark, however fast the peers are.
+const SLOW_FLOOR: Duration = Duration::from_micros(500);
+/// So many bad marks of the last 16 make a member slow; not more than so many end it.
+const MARKS: (u32, u32) = (12, 2);
+
+/// What kind of operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+/// One member's answer times towards one shard.
+#[derive(Default)]
+pub(crate) struct Pulse {
+    reads: Side,
+    writes: Side,
+    /// A read that nobody waits for is under way, to see whether the member is still slow.
+    pub(crate) probing: Cell<bool>,
+    /// When the last one was sent.
+    pub(crate) probed: Cell<Time>,
+    /// What the keeper was told last.
+    pub(crate) told: Cell<bool>,
+}
+
+/// One kind of operation.
+#[derive(Default)]
+struct Side {
+    small: Gauge,
+    large: Gauge,
+    /// The last 16 answers, the latest lowest: a bit is set for a bad mark.
+    marks: Cell<u16>,
+    slow: Cell<bool>,
+}
+
+/// One kind and size of operation.
+struct Gauge {
+    histogram: Histogram,
+    /// Nanoseconds, as of the last assessment. `None` while too little is known.
+    usual: Cell<Option<u64>>,
+    slowest: Cell<Option<u64>>,
+    /// From the peers, in nanoseconds; `u64::MAX` while too little is known of them.
+    limit: Cell<u64>,
+    patience: Cell<u64>,
+}
+
+struct Histogram {
+    buckets: [Cell<u16>; BUCKETS],
+    total: Cell<u32>,
+}
+
+/// How long operations of a kind take: the median, and the slowest hundredth.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Latency {
+    /// Half take less.
+    pub p50: Duration,
+    /// All but a hundredth take less.
+    pub p99: Duration,
+}
+
+fn bucket_of(nanos: u64) -> usize {
+    let nanos = nanos.max(1 << FIRST);
+    let octave = nanos.ilog2();
+    let quarter = (nanos >> (octave - 2)) & 3;
+    ((octave - FIRST) as usize * 4 + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The nanoseconds just above a bucket.
+fn top_of(bucket: usize) -> u64 {
+    (5 + bucket as u64 % 4) << (bucket as u32 / 4 + FIRST - 2)
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { buckets: [const { Cell::new(0) }; BUCKETS], total: Cell::new(0) }
+    }
+}
+
+impl Histogram {
+    fn add(&self, nanos: u64) {
+        let bucket = &self.buckets[bucket_of(nanos)];
+        bucket.set(bucket.get() + 1);
+        self.total.set(self.total.get() + 1);
+        if self.total.get() >= WINDOW {
+            self.buckets.iter().for_each(|bucket| bucket.set(bucket.get() / 2));
+            self.total.set(self.buckets.iter().map(|bucket| u32::from(bucket.get())).sum());
+        }
+    }
+
+    /// What all but `rest` of a hundred answers took at most, to a quarter.
+    fn quantile(&self, rest: u32) -> Option<u64> {
+        let total = self.total.get();
+        if total < ENOUGH {
+            return None;
+        }
+        let mut above = total - total * rest / 100;
+        let found = self.buckets.iter().position(|bucket| {
+            above = above.saturating_sub(u32::from(bucket.get()));
+            above == 0
+        });
+        found.map(top_of)
+    }
+}
+
+impl Default for Gauge {
+    fn default() -> Gauge {
+        Gauge {
+            histogram: Histogram::default(),
+            usual: Cell::new(None),
+            slowest: Cell::new(None),
+            limit: Cell::new(u64::MAX),
+            patience: Cell::new(u64::MAX),
+        }
+    }
+}
+
+impl Side {
+    fn gauge(&self, bytes: u64) -> &Gauge {
+        if bytes <= SMALL_BYTES { &self.small } else { &self.large }
+    }
+
+    /// True if it has become slow by this.
+    fn add(&self, bytes: u64, nanos: u64) -> bool {
+        let gauge = self.gauge(bytes);
+        gauge.histogram.add(nanos);
+        let marks = self.marks.get() << 1 | u16::from(nanos >= gauge.limit.get());
+        self.marks.set(marks);
+        if self.slow.get() {
+            self.slow.set(marks.count_ones() > MARKS.1);
+        } else if marks.count_ones() >= MARKS.0 {
+            self.slow.set(true);
+            return true;
+        }
+        false
+    }
+
+    fn latency(&self) -> Option<Latency> {
+        let gauges = [&self.small, &self.large];
+        let gauge = gauges.into_iter().find(|gauge| gauge.usual.get().is_some())?;
+        let nanos = |cell: &Cell<Option<u64>>| Duration::from_nanos(cell.get().unwrap_or(0));
+        Some(Latency { p50: nanos(&gauge.usual), p99: nanos(&gauge.slowest) })
+    }
+}
+
+impl Pulse {
+    fn side(&self, kind: Kind) -> &Side {
+        match kind {
+            Kind::Read => &self.reads,
+            Kind::Write => &self.writes,
+        }
+    }
+
+    /// An operation was answered after so long. True if the member has become slow by this.
+    pub(crate) fn add(&self, kind: Kind, bytes: u64, took: Duration) -> bool {
+        self.side(kind).add(bytes, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// True if its reads persistently take far longer than its peers'.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.reads.slow.get()
+    }
+
+    /// As [`Pulse::is_slow`], for a kind of operation.
+    pub(crate) fn is_slow_at(&self, kind: Kind) -> bool {
+        self.side(kind).slow.get()
+    }
+
+    /// After so long the peers would have answered a read, in nanoseconds; `u64::MAX` while too
+    /// little is known of them.
+    pub(crate) fn patience(&self, bytes: u64) -> u64 {
+        self.reads.gauge(bytes).patience.get()
+    }
+
+    /// How long it takes, by the last assessment; of small operations where it had some.
+    pub(crate) fn latency(&self, kind: Kind) -> Option<Latency> {
+        self.side(kind).latency()
+    }
+
+    /// What an answer must not take, by the last assessment.
+    pub(crate) fn limit(&self, kind: Kind) -> Duration {
+        let side = self.side(kind);
+        Duration::from_nanos(side.small.limit.get().min(side.large.limit.get()))
+    }
+}
+
+/// A member among its peers.
+pub(crate) struct Peer<'a> {
+    pub(crate) pulse: &'a Pulse,
+    /// It was asked so often that it would be known if it ever made anybody wait.
+    pub(crate) is_known: bool,
+}
+
+/// Compares the members of an array with each other: what each may take. A read's patience is never
+/// less than `floor`, nor more than `most`. `room` is memory to sort in.
+pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: &mut Vec<u64>) {
+    let all = |pulse: &'_ Pulse, each: &mut dyn FnMut(&Gauge)| {
+        for side in [&pulse.reads, &pulse.writes] {
+            each(&side.small);
+            each(&side.large);
+        }
+    };
+    for peer in peers {
+        all(peer.pulse, &mut |gauge| {
+            gauge.usual.set(gauge.histogram.quantile(50));
+            gauge.slowest.set(gauge.histogram.quantile(1));
+        });
+    }
+    let (floor, most) = (floor.as_nanos() as u64, most.as_nanos() as u64);
+    for (index, peer) in peers.iter().enumerate() {
+        let others = || peers.iter().enumerate().filter(move |&(other, _)| other != index);
+        let mut median = |pick: fn(&Pulse) -> &Gauge, of: fn(&Gauge) -> &Cell<Option<u64>>| {
+            room.clear();
+            room.extend(others().filter_map(|(_, other)| of(pick(other.pulse)).get()));
+            room.sort_unstable();
+            room.get(room.len() / 2).copied()
+        };
+        // Nobody had to wait for them, or nobody asked.
+        let known = others().next().is_some() && others().all(|(_, other)| other.is_known);
+        let never = known.then_some(0);
+        for [first, second] in PICKS {
+            for (own, else_) in [(first, second), (second, first)] {
+                let usual = median(own, |g| &g.usual).or_else(|| median(else_, |g| &g.usual));
+                let slowest = median(own, |g| &g.slowest).or_else(|| median(else_, |g| &g.slowest));
+                let gauge = own(peer.pulse);
+                let limit = usual.or(never).map(|usual| (SLOW * usual).max(nanos(SLOW_FLOOR)));
+                gauge.limit.set(limit.unwrap_or(u64::MAX));
+                let patience = slowest.or(never).map(|p99| (PATIENCE * p99).max(floor).min(most));
+                gauge.patience.set(patience.unwrap_or(u64::MAX));
+            }
+        }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
+
+type Pick = fn(&Pulse) -> &Gauge;
+
+/// The gauges of a member: small and large, of reads and of writes.
+const PICKS: [[Pick; 2]; 2] =
+    [[|p| &p.reads.small, |p| &p.reads.large], [|p| &p.writes.small, |p| &p.writes.large]];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: Duration = Duration::from_micros(1);
+    const FLOOR: Duration = Duration::from_millis(2);
+    const MOST: Duration = Duration::from_secs(8);
+
+    fn assess_all(pulses: &[Pulse], is_known: bool) {
+        let peers: Vec<_> = pulses.iter().map(|pulse| Peer { pulse, is_known }).collect();
+        assess(&peers, FLOOR, MOST, &mut Vec::new());
+    }
+
+    fn pulses(members: usize) -> Vec<Pulse> {
+        (0..members).map(|_| Pulse::default()).collect()
+    }
+
+    fn feed(pulse: &Pulse, count: u32, micros: u32) {
+        (0..count).for_each(|_| {
+            pulse.add(Kind::Read, 4096, micros * MICRO);
+        });
+    }
+
+    fn feed_large(pulse: &Pulse, micros: u32) {
+        (0..64).for_each(|_| {
+            pulse.add(Kind::Read, 1 << 20, micros * MICRO);
+        });
+    }
+
+    #[test]
+    fn a_bucket_is_a_quarter_of_an_octave_and_time_outside_is_in_the_outermost() {
+        for nanos in [1024, 1279, 1280, 5000, 123_456, 7_654_321, 9_999_999_999_u64] {
+            let top = top_of(bucket_of(nanos));
+            assert!(nanos < top && top <= nanos + nanos / 4 + 1, "{nanos}: {top}");
+        }
+        assert_eq!((bucket_of(0), bucket_of(u64::MAX)), (0, BUCKETS - 1));
+    }
+
+    #[test]
+    fn quantiles_are_right_to_a_quarter_and_forget_what_was_long_ago() {
+        let histogram = Histogram::default();
+        (0..15).for_each(|_| histogram.add(100_000));
+        assert_eq!(histogram.quantile(50), None, "too few");
+        (0..400).for_each(|_| histogram.add(100_000));
+        (0..8).for_each(|_| histogram.add(5_000_000));
+        let near = |value: Option<u64>, nanos: u64| {
+            let value = value.expect("enough");
+            assert!(value >= nanos && value <= nanos + nanos / 4 + 1, "{value} of {nanos}");
+        };
+        near(histogram.quantile(50), 100_000);
+        near(histogram.quantile(1), 5_000_000);
+        (0..3000).for_each(|_| histogram.add(700_000));
+        near(histogram.quantile(50), 700_000);
+        near(histogram.quantile(1), 700_000);
+    }
+
+    #[test]
+    fn one_of_many_is_slow_by_its_peers_median_and_recovers() {
+        let pulses = pulses(5);
+        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
+        assess_all(&pulses, true);
+        feed(&pulses[2], 11, 10_000);
+        assert!(!pulses[2].is_slow(), "it may be chance yet");
+        feed(&pulses[2], 1, 10_000);
+        assert!(pulses[2].is_slow());
+        assess_all(&pulses, true);
+        // The others are not excused by it, nor blamed.
+        feed(&pulses[1], 16, 900);
+        assert!(!pulses[1].is_slow(), "nine times is not ten");
+        feed(&pulses[2], 10, 100);
+        assert!(pulses[2].is_slow(), "not yet");
+        feed(&pulses[2], 6, 100);
+        assert!(!pulses[2].is_slow());
+    }
+
+    #[test]
+    fn all_are_slow_together_and_nobody_is_blamed() {
+        let pulses = pulses(4);
+        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
+        assess_all(&pulses, true);
+        for _ in 0..40 {
+            pulses.iter().for_each(|pulse| feed(pulse, 8, 700));
+            assess_all(&pulses, true);
+        }
+        assert!(pulses.iter().all(|pulse| !pulse.is_slow()));
+        let patience = Duration::from_nanos(pulses[0].patience(4096));
+        assert!(patience >= 3 * 700 * MICRO, "{patience:?}");
+    }
+
+    #[test]
+    fn patience_has_a_floor_and_is_endless_while_nothing_is_known() {
+        let pulses = pulses(3);
+        assess_all(&pulses, false);
+        assert_eq!(pulses[0].patience(4096), u64::MAX);
+        feed(&pulses[0], 100, 1_000_000);
+        assert!(!pulses[0].is_slow(), "slower than whom?");
+        assess_all(&pulses, true);
+        assert_eq!(pulses[0].patience(4096), nanos(FLOOR), "the others answer at once");
+        feed(&pulses[0], 16, 1_000_000);
+        assert!(pulses[0].is_slow());
+        let patience = Duration::from_nanos(pulses[1].patience(4096));
+        assert!(patience <= MOST, "{patience:?}");
+    }
+
+    #[test]
+    fn a_transfer_of_a_megabyte_is_not_held_against_a_member_whose_peers_read_small_blocks() {
+        let pulses = pulses(2);
+        feed(&pulses[0], 64, 100);
+        feed(&pulses[1], 64, 100);
+        feed_large(&pulses[0], 9000);
+        feed_large(&pulses[1], 8000);
+        assess_all(&pulses, true);
+        feed_large(&pulses[0], 9000);
+        assert!(!pulses[0].is_slow());
+        feed(&pulses[0], 16, 9000);
+        assert!(pulses[0].is_slow(), "small ones may not take so long");
+    }
+}

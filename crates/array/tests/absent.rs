@@ -1,0 +1,62 @@
+//! Members that were away while the others went on: what they hold is the past.
+
+mod world;
+
+use array::Array;
+use array::assemble::Options;
+use array::create::NewArray;
+use layout::md::Version;
+use layout::{Layout, Raid5Layout};
+use world::{World, pattern};
+
+/// A crash leaves all members dirty alike. Who goes on without one of them must say so before the
+/// first write, though nothing else would have to be recorded: or the one that was away comes back
+/// as an equal, with what it held before.
+#[test]
+fn after_a_crash_a_start_without_a_member_is_on_record_before_the_first_write() {
+    for (version, bitmap) in [(Version::V1_2, true), (Version::V1_0, true), (Version::V1_2, false)]
+    {
+        let world = World::new(2, 8 << 20);
+        let mut new = NewArray { version, zeroed: true, ..NewArray::new("tank", Layout::Raid1, 0) };
+        new.bitmap = new.bitmap.filter(|_| bitmap);
+        world.create(&new);
+        let both = world.start();
+        world.write(&both, 0, &pattern(0, 4096, 1)).expect("both take it");
+        drop(both);
+
+        let alone = Options { degraded: true, ..Options::default() };
+        let assembly = world.assemble([1], &alone).expect("one of two is enough");
+        let array = Array::start(assembly, &world.host);
+        world.write(&array, 0, &pattern(0, 4096, 2)).expect("the other one is away");
+        drop(array);
+
+        let assembly = world.assemble([0, 1], &alone).expect("one of them knows best");
+        let array = Array::start(assembly, &world.host);
+        for _ in 0..8 {
+            let found = world.read(&array, 0, 4096).expect("a member has it");
+            assert!(found == pattern(0, 4096, 2), "what was acknowledged, not what was before");
+        }
+    }
+}
+
+/// The same with parity, where going on without a member after a crash is a risk to be taken.
+#[test]
+fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
+    let world = World::new(3, 8 << 20);
+    let layout = Layout::Raid5(Raid5Layout::LeftSymmetric);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
+    let all = world.start();
+    world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all take it");
+    drop(all);
+
+    let forced = Options { degraded: true, force_dirty_degraded: true, ..Options::default() };
+    let assembly = world.assemble([1, 2], &forced).expect("two of three, at a risk");
+    let array = Array::start(assembly, &world.host);
+    world.write(&array, 0, &pattern(0, 32 << 10, 2)).expect("the third one is away");
+    drop(array);
+
+    let assembly = world.assemble([0, 1, 2], &forced).expect("two of them know best");
+    let array = Array::start(assembly, &world.host);
+    let found = world.read(&array, 0, 32 << 10).expect("parity has it");
+    assert!(found == pattern(0, 32 << 10, 2), "what was acknowledged, not what was before");
+}

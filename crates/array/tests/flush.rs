@@ -1,0 +1,294 @@
+//! A flush that fails takes with it all that its member wrote since the last one. Whoever sends it,
+//! and whatever the next flush says: nobody may rely on those bytes, and no bit of the write-intent
+//! bitmap may be cleared for them.
+//!
+//! The disks here do as operating systems do: what was written is lost, the error is told once, and
+//! the next flush succeeds.
+
+mod world;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::assemble::Options;
+use array::create::{BitmapChunk, NewArray};
+use array::status::SlotState;
+use array::{Array, CacheMode, MemberId, Mode};
+use io::{Clock, Disk, Op};
+use layout::{Layout, Level};
+use world::{Fault, World, pattern};
+
+const LEVELS: [(Level, usize); 4] =
+    [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4)];
+
+fn world(level: Level, members: usize, spares: usize) -> World {
+    let mut world = World::new(members + spares, 6 << 20);
+    let layout = Layout::default_for(level, members);
+    let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+    let bitmap = (level != Level::Raid0).then_some(BitmapChunk::Bytes(64 << 10));
+    let new = NewArray { zeroed: true, spares, bitmap, ..NewArray::new("tank", layout, chunk) };
+    world.create(&new);
+    world.host.bounds.checkpoint_bytes = 256 << 10;
+    world
+}
+
+fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
+}
+
+fn sleep(world: &World, array: &Array, span: Duration) {
+    let until = world.clock.now() + span;
+    world.run(array, world.clock.sleep_until(until));
+}
+
+/// Writes, flushes, and gives every part of the engine that flushes its reason to. What it gives
+/// back was flushed, or the array says that it is clean.
+fn live(world: &World, array: &Array) -> Vec<u8> {
+    let mut content = vec![0; 1 << 20];
+    let mut write = |at: usize, len: usize, salt: u8| {
+        let bytes = pattern(at as u64, len, salt);
+        world.write(array, at as u64, &bytes).expect("one loss is borne");
+        content[at..at + len].copy_from_slice(&bytes);
+    };
+    let flush = || world.run(array, array.submit(Op::flush())).result.expect("one loss is borne");
+    let linger = world.host.bounds.region_linger;
+    write(0, 512 << 10, 1);
+    flush();
+    write(64 << 10, 256 << 10, 2);
+    // The regions are given back, and their bits cleared.
+    sleep(world, array, 3 * linger);
+    write(8 << 10, 4096, 3);
+    // The array is marked clean.
+    world.until(array, |status| status.clean);
+    write(600 << 10, 64 << 10, 4);
+    write(12 << 10, 512, 5);
+    flush();
+    // While one waits for its region to be given back, another flushes.
+    write(300 << 10, 8192, 6);
+    sleep(world, array, linger);
+    write(0, 4096, 7);
+    flush();
+    sleep(world, array, 2 * linger);
+    write(700 << 10, 4096, 8);
+    content
+}
+
+/// Every flush of a disk fails once, in the n-th run the n-th.
+#[test]
+fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
+    let mut runs = 0;
+    for (level, members) in LEVELS {
+        for cache in [CacheMode::None, CacheMode::Sync, CacheMode::Writeback] {
+            for crash in [false, true] {
+                for (victim, nth) in (0..2).flat_map(|victim| (0..40).map(move |n| (victim, n))) {
+                    let mut world = world(level, members, 0);
+                    world.host.cache = cache;
+                    let array = world.start();
+                    let disk = Rc::clone(&world.disks[victim]);
+                    disk.flush_fails_in.set(Some(nth));
+                    let content = live(&world, &array);
+                    if crash {
+                        let flushed = world.run(&array, array.submit(Op::flush()));
+                        flushed.result.expect("one loss is borne");
+                        world.until(&array, |status| status.clean);
+                    } else {
+                        world.run(&array, array.stop()).expect("one loss is borne");
+                    }
+                    drop(array);
+                    let failed = disk.flush_fails_in.take().is_none();
+                    let what = format!("{level}, {cache:?}, crash {crash}, disk{victim}, {nth}");
+                    come_back(&world, victim, failed, &content, &what);
+                    runs += 1;
+                    if !failed {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    println!("{runs} flushes failed");
+    assert!(runs > 200, "{runs}");
+}
+
+/// The member comes back with what it has, and gets what it lacks; then it has to do without one
+/// of the others.
+fn come_back(world: &World, victim: usize, failed: bool, content: &[u8], what: &str) {
+    let array = world.start();
+    let missing = array.status().slots[victim].state == SlotState::Missing;
+    assert_eq!(missing, failed, "{what}: a member that failed a flush is lost, and no other");
+    if failed {
+        let disk = Rc::clone(&world.disks[victim]) as Rc<dyn Disk>;
+        world.run(&array, array.readd(disk, "back")).expect("the bitmap knows what it lacks");
+    }
+    world.until(&array, whole);
+    array.scrub(false).expect("nothing else is under way");
+    world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+    let scrub = array.status().last_scrub.expect("waited for");
+    assert_eq!(scrub.report.mismatches, 0, "{what}: {:?}", scrub.report.findings);
+    world.run(&array, array.fail(MemberId(1 - victim as u32))).expect("one may go");
+    let read = world.read(&array, 0, content.len()).expect("degraded");
+    let wrong = read.iter().zip(content).position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "{what}: stale bytes at that offset");
+}
+
+#[test]
+fn a_spare_whose_flush_fails_at_a_checkpoint_is_not_taken_for_rebuilt() {
+    for (level, members) in LEVELS {
+        for nth in 0..40 {
+            let world = world(level, members, 2);
+            let array = world.start();
+            let content = pattern(0, 1 << 20, 1);
+            world.write(&array, 0, &content).expect("healthy");
+            let spare = Rc::clone(&world.disks[members]);
+            spare.flush_fails_in.set(Some(nth));
+            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            world.until(&array, |status| status.spares.len() < 2 && whole(status));
+            world.write(&array, 0, &content[..4096]).expect("whole");
+            world.run(&array, array.submit(Op::flush())).result.expect("whole");
+            world.until(&array, whole);
+            let failed = spare.flush_fails_in.take().is_none();
+            assert_eq!(array.status().spares.is_empty(), failed, "{level}, {nth}");
+            world.run(&array, array.fail(MemberId(1))).expect("one may go");
+            assert!(world.read(&array, 0, 1 << 20).expect("degraded") == content, "{level}, {nth}");
+            if !failed {
+                assert!(nth > 2, "{level}: {nth}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_mirrors() {
+    for (level, members, borne) in
+        [(Level::Raid6, 5, true), (Level::Raid5, 4, false), (Level::Raid1, 2, false)]
+    {
+        let world = world(level, members, 0);
+        let array = world.start();
+        let bytes = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        let newer = pattern(0, 256 << 10, 2);
+        (0..2).for_each(|disk| world.disks[disk].flush_fails_in.set(Some(0)));
+        world.write(&array, 0, &newer).expect("taken");
+        let flushed = world.run(&array, array.submit(Op::flush())).result;
+        assert_eq!(flushed.is_ok(), borne, "{level}");
+        if borne {
+            assert_eq!(world.read(&array, 0, newer.len()).expect("two losses"), newer);
+            continue;
+        }
+        assert_eq!(array.status().mode, Mode::Broken, "{level}");
+        // The disks would say yes now. It would be a lie, and is not told.
+        for _ in 0..2 {
+            let flushed = world.run(&array, array.submit(Op::flush()));
+            flushed.result.expect_err("what was written may be gone");
+        }
+        sleep(&world, &array, 5 * world.host.bounds.region_linger);
+        let _ = world.run(&array, array.stop());
+        // Whoever starts it again finds it as after a crash: what was being written is synced.
+        let array = world.start();
+        assert!(!array.status().clean && array.status().unsynced_bytes > 0, "{level}");
+        world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
+        array.scrub(false).expect("nothing else is under way");
+        world.until(&array, |status| status.last_scrub.is_some());
+        assert_eq!(array.status().last_scrub.expect("waited for").report.mismatches, 0, "{level}");
+    }
+}
+
+#[test]
+fn the_last_copy_that_fails_a_flush_is_never_flushed_again() {
+    let world = world(Level::Raid1, 2, 0);
+    let array = world.start();
+    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    world.disks[1].flush_fails_in.set(Some(1_000));
+    world.write(&array, 0, &[1; 4096]).expect("degraded");
+    world.disks[1].flush_fails_in.set(Some(0));
+    for _ in 0..3 {
+        let flushed = world.run(&array, array.submit(Op::flush()));
+        flushed.result.expect_err("nothing else has it");
+    }
+    assert_eq!(array.status().mode, Mode::Broken);
+    assert!(world.write(&array, 0, &[2; 512]).is_err(), "nothing is written any more");
+}
+
+#[test]
+fn without_redundancy_a_flush_that_failed_once_has_failed_for_good() {
+    let world = world(Level::Raid0, 3, 0);
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+    world.disks[1].flush_fails_in.set(Some(0));
+    for _ in 0..3 {
+        let flushed = world.run(&array, array.submit(Op::flush()));
+        flushed.result.expect_err("some of it may be gone");
+    }
+    world.read(&array, 0, 64 << 10).expect("what is there is read");
+}
+
+#[test]
+fn a_flush_that_hangs_is_one_that_failed() {
+    for (level, members) in LEVELS {
+        let world = world(level, members, 0);
+        let array = world.start();
+        let bytes = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.disks[1].break_with(Fault::HungWrites);
+        world.run(&array, array.submit(Op::flush())).result.expect("one loss is borne");
+        assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
+        assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
+    }
+}
+
+/// The first of two flushes that are under way together takes the writes of both with it, and is
+/// told of late; the second succeeds at once.
+fn one_of_two_hears_of_it(shards: usize, clean_delay: Duration) {
+    let mut world = world(Level::Raid5, 4, 0);
+    world.host.shards = shards;
+    world.host.bounds.clean_delay = clean_delay;
+    let options = Options::default();
+    let mut assembly = world.assemble(0..4, &options).expect("all are there");
+    assembly.geometry = assembly.geometry.with_region_bytes(192 << 10);
+    let array = Array::start(assembly, &world.host);
+    let mut content = pattern(0, 768 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    let linger = world.host.bounds.region_linger;
+    sleep(&world, &array, 4 * linger);
+    // Regions of two shards, if there are two. The array is awake.
+    world.write(&array, 0, &content[..512]).expect("healthy");
+    let disk = &world.disks[1];
+    disk.flush_fails_in.set(Some(0));
+    disk.flush_fails_after.set(5 * linger);
+    let flushes = disk.flushes.get();
+    for at in [0, 192 << 10] {
+        let newer = pattern(at as u64, 128 << 10, 2);
+        world.write(&array, at as u64, &newer).expect("healthy");
+        content[at..at + newer.len()].copy_from_slice(&newer);
+        sleep(&world, &array, linger / 16);
+    }
+    while disk.flushes.get() == flushes {
+        sleep(&world, &array, Duration::from_millis(1));
+    }
+    assert_eq!(disk.flush_fails_in.get(), None, "it has failed, and nobody knows");
+    sleep(&world, &array, 3 * linger);
+    assert!(disk.flushes.get() > flushes + 1, "others have flushed since, and were told yes");
+    assert_eq!(array.status().slots[1].state, SlotState::InSync, "nobody knows yet");
+    world.until(&array, |status| status.slots[1].state == SlotState::Missing);
+    let back = Rc::clone(disk) as Rc<dyn Disk>;
+    world.run(&array, array.readd(back, "disk1")).expect("the bitmap knows what it lacks");
+    world.until(&array, whole);
+    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    let read = world.read(&array, 0, content.len()).expect("degraded");
+    let wrong = read.iter().zip(&content).position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "{shards} shards: stale bytes at that offset");
+}
+
+#[test]
+fn a_flush_that_succeeds_while_the_keepers_fails_clears_no_bit() {
+    // The keeper flushes to mark the array clean, the shard to give its regions back.
+    one_of_two_hears_of_it(1, Duration::from_secs(1));
+}
+
+#[test]
+fn a_flush_of_one_shard_that_succeeds_while_another_ones_fails_clears_no_bit() {
+    one_of_two_hears_of_it(2, Duration::from_secs(3600));
+}

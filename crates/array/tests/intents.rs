@@ -1,0 +1,248 @@
+//! The intent log: a write that was cut leaves every block that it did not touch as it was, members
+//! missing or not; and the log is believed only if nobody else has run the array since.
+
+mod world;
+
+use std::time::Duration;
+
+use array::Array;
+use array::assemble::{Assembly, Note, Options};
+use array::create::NewArray;
+use io::{Clock, Completion, Disk, Done, Op};
+use layout::md::{Superblock, Timestamp};
+use layout::private::Consistency;
+use layout::{Layout, Level};
+use world::{Fault, World, pattern};
+
+const CHUNK: u64 = 16 << 10;
+const SUPERBLOCK: u64 = 4096;
+
+/// A RAID 5 of 4 or RAID 6 of 5 with three data chunks in a stripe, at slots 0 to 2 of stripe 0 for
+/// RAID 5, full of a pattern that is durable; and awake.
+fn filled(level: Level, consistency: Option<Consistency>) -> (World, Array) {
+    let members = if level == Level::Raid6 { 5 } else { 4 };
+    let world = World::new(members, 8 << 20);
+    let layout = Layout::default_for(level, members);
+    world.create(&NewArray { zeroed: true, consistency, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    (world, array)
+}
+
+/// The member that holds data `index` of stripe 0, or its parity from 3 on.
+fn holder(array: &Array, index: usize) -> usize {
+    let map = array.geometry().stripe(layout::Stripe(0));
+    let parity = [Some(map.p()), map.q()];
+    match index {
+        0..3 => map.data(index).index(),
+        _ => parity[index - 3].expect("there is a Q").index(),
+    }
+}
+
+/// Where the members' data begins.
+fn data_offset(world: &World) -> u64 {
+    world.assemble(0..world.disks.len(), &Options::default()).expect("all").members[0].data_offset
+}
+
+/// Sends a write and lets things happen for a moment: it may not end.
+fn begin(world: &World, array: &Array, offset: u64, bytes: &[u8]) -> Completion<Done> {
+    let write = array.submit(Op::write(offset, world.pool.copy_of(bytes).freeze()));
+    let until = world.clock.now() + Duration::from_millis(5);
+    world.run(array, world.clock.sleep_until(until));
+    write
+}
+
+/// The process dies, and the members that hung forget what they had not done.
+fn crash(world: &World, array: Array) {
+    drop(array);
+    world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+}
+
+fn assemble_without(world: &World, missing: &[usize]) -> array::Result<Assembly> {
+    let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
+    world.assemble(there, &Options { degraded: true, ..Options::default() })
+}
+
+fn start_without(world: &World, missing: &[usize]) -> Array {
+    let assembly = assemble_without(world, missing).expect("the log knows what was under way");
+    Array::start(assembly, &world.host)
+}
+
+#[test]
+fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
+    for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
+        for hung in [0, 3] {
+            let (world, array) = filled(level, None);
+            // The data arrives and parity does not, or the other way round.
+            let held = &world.disks[holder(&array, hung)];
+            held.break_with(Fault::HungFrom(data_offset(&world)));
+            let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+            assert_eq!(held.is_holding(), 1);
+            let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
+            drop(write);
+            crash(&world, array);
+            let array = start_without(&world, &missing);
+            for index in [1, 2] {
+                let at = index * CHUNK;
+                let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+                assert!(found == pattern(at, CHUNK as usize, 1), "{level} {index} {hung}");
+            }
+            let found = world.read(&array, 512, 8192).expect("its member is there");
+            let salt = if hung == 0 { 1 } else { 2 };
+            assert!(found == pattern(512, 8192, salt), "{level} {hung}");
+        }
+    }
+}
+
+#[test]
+fn without_the_log_such_an_array_is_not_started() {
+    let (world, array) = filled(Level::Raid5, Some(Consistency::Bitmap));
+    world.disks[holder(&array, 0)].break_with(Fault::HungWrites);
+    let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+    let missing = holder(&array, 1);
+    drop(write);
+    crash(&world, array);
+    let refused = assemble_without(&world, &[missing]).err().expect("nobody knows").to_string();
+    assert!(refused.contains("--force-dirty-degraded"), "{refused}");
+}
+
+#[test]
+fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
+    for events_too in [false, true] {
+        let (world, array) = filled(Level::Raid5, None);
+        world.disks[holder(&array, 0)].break_with(Fault::HungWrites);
+        let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+        let missing = holder(&array, 1);
+        drop(write);
+        crash(&world, array);
+        assert!(assemble_without(&world, &[missing]).is_ok(), "the log is good");
+        // As a kernel's session that ended in a crash leaves them: no microseconds, and the event
+        // count may be what it was.
+        for disk in &world.disks {
+            let mut bytes = vec![0; 4096];
+            disk.disk.peek(SUPERBLOCK, &mut bytes);
+            let mut superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("ours");
+            superblock.utime = Timestamp::new(superblock.utime.seconds() + 9, 0);
+            superblock.events += if events_too { 2 } else { 0 };
+            disk.disk.poke(SUPERBLOCK, &superblock.print());
+        }
+        let refused = assemble_without(&world, &[missing]).err().expect("md's rule holds");
+        assert!(refused.to_string().contains("--force-dirty-degraded"), "{refused}");
+        let whole = assemble_without(&world, &[]).expect("all are there");
+        let unusable = |note: &Note| match note {
+            Note::LogUnusable { why } => why.contains("somebody else"),
+            _ => false,
+        };
+        assert!(whole.notes.iter().any(unusable), "{:?}", whole.notes);
+        assert!(whole.unsynced.overlaps(0..CHUNK), "and all that was marked is synced");
+    }
+}
+
+#[test]
+fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_member() {
+    let (world, array) = filled(Level::Raid5, None);
+    let (data, parity) = (holder(&array, 0), holder(&array, 3));
+    world.disks[parity].break_with(Fault::HungWrites);
+    let before = world.disks[data].writes.get();
+    let write = begin(&world, &array, 512, &pattern(512, 4096, 2));
+    assert_eq!(world.disks[data].writes.get(), before, "the log hangs, so the data waits");
+    assert!(world.disks[parity].is_holding() > 0);
+    let done = world.run(&array, write);
+    done.result.expect("the member that could not log is lost; the level does without");
+    assert!(array.status().slots[parity].member.is_none());
+    assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+
+    let (world, array) = filled(Level::Raid5, None);
+    world.disks[parity].break_with(Fault::WriteError);
+    world.write(&array, 512, &pattern(512, 4096, 2)).expect("as above");
+    assert!(array.status().slots[parity].member.is_none());
+    crash(&world, array);
+    let array = start_without(&world, &[parity]);
+    assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+}
+
+#[test]
+fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
+    let (world, array) = filled(Level::Raid5, None);
+    let (second, parity) = (holder(&array, 1), holder(&array, 3));
+    // Two blocks of a row: the second one and parity stay as they are, though both are logged.
+    for member in [second, parity] {
+        world.disks[member].break_with(Fault::HungFrom(data_offset(&world)));
+    }
+    let row = |index: u64| index * CHUNK + 4096;
+    // What parity says of the second block must not be what is written by chance.
+    let mut both = pattern(row(0), (CHUNK + 4096) as usize, 2);
+    both[(CHUNK - 4096) as usize..].fill(0x77);
+    let write = begin(&world, &array, row(0), &both);
+    drop(write);
+    crash(&world, array);
+    let check = |array: &Array| {
+        let error = world.read(array, row(1), 512).expect_err("neither old nor new can be told");
+        assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
+        for (at, salt) in [(0, 1), (row(0), 2), (CHUNK + 8192, 1), (row(2), 1)] {
+            let found = world.read(array, at, 4096).expect("only that block is lost");
+            assert_eq!(found, pattern(at, 4096, salt), "{at}");
+        }
+    };
+    let array = start_without(&world, &[second]);
+    check(&array);
+    world.write(&array, 0, &pattern(0, 4096, 1)).expect("the row is whole for all others");
+    world.write(&array, row(2), &pattern(row(2), 4096, 1)).expect("in the row itself, too");
+    crash(&world, array);
+    let array = start_without(&world, &[second]);
+    check(&array);
+    world.run(&array, array.stop()).expect("in order");
+    let array = start_without(&world, &[second]);
+    check(&array);
+    world.write(&array, row(1), &pattern(row(1), 4096, 3)).expect("a write mends it");
+    assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
+    crash(&world, array);
+    let array = start_without(&world, &[second]);
+    assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
+    world.run(&array, array.stop()).expect("in order");
+    let array = start_without(&world, &[second]);
+    assert_eq!(world.read(&array, row(1), 4096).expect("for good"), pattern(row(1), 4096, 3));
+}
+
+#[test]
+fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
+    let (world, array) = filled(Level::Raid5, None);
+    crash(&world, array);
+    world.disks.iter().for_each(|disk| disk.volatile.set(true));
+    let array = start_without(&world, &[]);
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.until(&array, |status| status.unsynced_bytes == 0);
+    world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
+    let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();
+    let before = flushes();
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("the same block again");
+    world.write(&array, 8192, &pattern(8192, 4096, 2)).expect("another row");
+    assert_eq!(flushes(), before, "nothing depends on what is not durable");
+    world.write(&array, CHUNK, &pattern(CHUNK, 4096, 2)).expect("another block of the first row");
+    assert!(flushes() > before, "its syndrome holds the first one");
+}
+
+#[test]
+fn the_log_goes_round_and_what_it_says_is_the_newest() {
+    let (mut world, array) = filled(Level::Raid6, None);
+    crash(&world, array);
+    world.host.bounds.log_bytes = 128 << 10;
+    let array = start_without(&world, &[]);
+    for round in 0..200_u64 {
+        let at = round * 7 % 60 * 8192 + 512 * (round % 5);
+        world.write(&array, at, &pattern(at, 1024, round as u8)).expect("healthy");
+    }
+    let mut expected = pattern(0, 512 << 10, 1);
+    for round in 0..200_u64 {
+        let at = (round * 7 % 60 * 8192 + 512 * (round % 5)) as usize;
+        expected[at..at + 1024].copy_from_slice(&pattern(at as u64, 1024, round as u8));
+    }
+    crash(&world, array);
+    let array = start_without(&world, &[0, 3]);
+    for at in (0..512 << 10).step_by(16 << 10) {
+        let found = world.read(&array, at as u64, 16 << 10).expect("two may be missing");
+        assert!(found == expected[at..at + (16 << 10)], "at {at}");
+    }
+}

@@ -1,0 +1,394 @@
+//! The intent log: what was being written to which rows, and what is needed to make them right.
+//!
+//! Owns the form of a batch of records. Never writes a log, never replays one.
+//!
+//! # Why
+//!
+//! A partial write changes data and parity of a row on different members. A crash in between leaves
+//! parity that belongs to no data (the *write hole*): if a member is lost then, what it held in the
+//! row, though nobody wrote it, comes out wrong. So before data and parity go out, each parity
+//! member logs its part of the row's syndrome *without* the blocks that are being written:
+//!
+//! ```text
+//!   row      D0    D1    D2    D3     P           Q              D1 is being written
+//!            ──    ▓▓    ──    ──
+//!   on P's member:  p′ = D0 ⊕ D2 ⊕ D3             of the blocks that stay as they are
+//!   on Q's member:  q′ = g⁰·D0 ⊕ g²·D2 ⊕ g³·D3
+//! ```
+//!
+//! From p′ and q′ the untouched blocks of any two lost members can be computed, whichever of the
+//! writes arrived; then parity is computed anew. md's partial parity log does the same with P
+//! alone (`drivers/md/raid5-ppl.c`); with Q as well it holds for RAID 6. Where several blocks of a
+//! row change, or a member is missing, the record also holds CRCs of the new blocks: a lost one
+//! that was being written is recovered only if it comes out as it was to be. What is written to a
+//! slot that has no member is logged itself: it has no other place than parity.
+//!
+//! # Form
+//!
+//! ```text
+//!   zone   | batch 7 | batch 8 | … free … | batch 5 | batch 6 |      a ring, one for each shard
+//!
+//!   batch  | header | records | checks | syndromes, data … |         from a multiple of 4096 on
+//!            64 B     40 B each  4 B each  as the records say
+//! ```
+//!
+//! A batch is one write on each member that has a part in it. It names the batch before it on the
+//! same member, the oldest one that still matters (*tail*), and the newest one that was durable
+//! everywhere when it was written: so a reader can tell a batch that is damaged from one that was
+//! never finished.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::md::Crc32c;
+use crate::md::field::{Fault, ParseError, fields};
+
+fields! { 64;
+    MAGIC     "magic"     0  8
+    SESSION   "session"   8  8
+    SEQUENCE  "sequence"  16 8
+    TAIL      "tail"      24 8
+    DURABLE   "durable"   32 8
+    PREVIOUS  "previous"  40 8
+    BYTES     "bytes"     48 4
+    RECORDS   "records"   52 4
+    ZONE      "zone"      56 4
+    CRC       "crc32c"    60 4
+}
+
+pub(crate) mod record {
+    use crate::md::field::fields;
+    fields! { 40;
+        STRIPE  "stripe"  0  8
+        STRIPES "stripes" 8  4
+        START   "start"   12 4
+        SECTORS "sectors" 16 4
+        FIRST   "first"   20 2
+        COUNT   "count"   22 2
+        FLAGS   "flags"   24 4
+        PAD     "pad"     28 4
+        LOGGED  "logged"  32 8
+    }
+    pub(crate) use at::*;
+}
+
+/// Batches begin at multiples of this, and are written in multiples of it.
+pub const BATCH_ALIGNMENT: u64 = 4096;
+/// The bytes of data that one check stands for, cut at multiples of it within a chunk.
+pub const CHECK_BYTES: u64 = 4096;
+
+const STRUCTURE: &str = "intent log";
+const MAGIC: u64 = u64::from_le_bytes(*b"Pintents");
+const HEADER_BYTES: usize = 64;
+const RECORD_BYTES: usize = 40;
+const CHECK_SIZE: usize = 4;
+const SECTOR: u64 = 512;
+
+/// What a batch says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchHeader {
+    /// Of the member, since it was taken into service: [`super::LogShape::session`].
+    pub session: u64,
+    /// Counts the batches of a zone, from 1.
+    pub sequence: u64,
+    /// The oldest batch of the zone that may still matter: of older ones everything is durable.
+    pub tail: u64,
+    /// This batch and all older ones were on all their members when this one was written.
+    pub durable: u64,
+    /// The batch before this one on this member; 0 for none.
+    pub previous: u64,
+    /// The zone.
+    pub zone: u32,
+}
+
+/// Which syndrome a record carries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Syndrome {
+    /// XOR, on P's member.
+    P,
+    /// Σ gⁱ·D in GF(2⁸), on Q's member.
+    Q,
+}
+
+/// One row that was about to be written: the same range of offsets in all chunks of a stripe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The stripe; the first one if there are several.
+    pub stripe: u64,
+    /// How many stripes: more than 1 only for whole stripes that become zeros.
+    pub stripes: u32,
+    /// First byte of the row, from the start of the chunk: a multiple of 512.
+    pub start: u64,
+    /// Bytes of the row on one member: a multiple of 512.
+    pub len: u64,
+    /// The first data index that is written.
+    pub first: u16,
+    /// How many data indices are written.
+    pub count: u16,
+    /// Whose member this record lies on.
+    pub syndrome: Syndrome,
+    /// The other parity member has one too, of the same batch: without it the write never began.
+    pub paired: bool,
+    /// The partial syndrome follows; else it is zero: all data of the row is written.
+    pub partial: bool,
+    /// A CRC-32C of each [`CHECK_BYTES`] of the new data follows.
+    pub checked: bool,
+    /// Data indices, one bit each, whose new data follows.
+    pub logged: u64,
+    /// The new data is zeros.
+    pub zeros: bool,
+}
+
+const FLAG_Q: u32 = 1;
+const FLAG_PARTIAL: u32 = 2;
+const FLAG_CHECKED: u32 = 4;
+const FLAG_ZEROS: u32 = 8;
+const FLAG_PAIRED: u32 = 16;
+const FLAGS: u32 = FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED;
+
+impl Record {
+    /// The ranges of a chunk that have a check each, as offsets from the start of the row.
+    pub fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (start, end) = (self.start, self.start + self.len);
+        let mut at = start;
+        core::iter::from_fn(move || {
+            let next = ((at / CHECK_BYTES + 1) * CHECK_BYTES).min(end);
+            let block = at - start..next - start;
+            (at < end).then(|| at = next)?;
+            Some(block)
+        })
+    }
+
+    /// How many checks follow.
+    pub fn checks(&self) -> usize {
+        if !self.checked {
+            return 0;
+        }
+        let first = self.start / CHECK_BYTES;
+        let blocks = (self.start + self.len).div_ceil(CHECK_BYTES) - first;
+        blocks as usize * usize::from(self.count)
+    }
+
+    /// Bytes of syndrome and data that follow.
+    pub fn payload_bytes(&self) -> u64 {
+        self.len * (u64::from(self.partial) + u64::from(self.logged.count_ones()))
+    }
+
+    fn flags(&self) -> u32 {
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        flag(self.syndrome == Syndrome::Q, FLAG_Q)
+            | flag(self.partial, FLAG_PARTIAL)
+            | flag(self.checked, FLAG_CHECKED)
+            | flag(self.zeros, FLAG_ZEROS)
+            | flag(self.paired, FLAG_PAIRED)
+    }
+
+    fn put(&self, bytes: &mut [u8]) {
+        record::STRIPE.put(bytes, self.stripe);
+        record::STRIPES.put(bytes, self.stripes.into());
+        record::START.put(bytes, self.start / SECTOR);
+        record::SECTORS.put(bytes, self.len / SECTOR);
+        record::FIRST.put(bytes, self.first.into());
+        record::COUNT.put(bytes, self.count.into());
+        record::FLAGS.put(bytes, self.flags().into());
+        record::PAD.put(bytes, 0);
+        record::LOGGED.put(bytes, self.logged);
+    }
+
+    fn get(bytes: &[u8]) -> Result<Record, ParseError> {
+        let flags = record::FLAGS.get_u32(bytes);
+        let has = |flag| flags & flag != 0;
+        let found = Record {
+            stripe: record::STRIPE.get(bytes),
+            stripes: record::STRIPES.get_u32(bytes),
+            start: record::START.get(bytes) * SECTOR,
+            len: record::SECTORS.get(bytes) * SECTOR,
+            first: record::FIRST.get(bytes) as u16,
+            count: record::COUNT.get(bytes) as u16,
+            syndrome: if has(FLAG_Q) { Syndrome::Q } else { Syndrome::P },
+            paired: has(FLAG_PAIRED),
+            partial: has(FLAG_PARTIAL),
+            checked: has(FLAG_CHECKED),
+            logged: record::LOGGED.get(bytes),
+            zeros: has(FLAG_ZEROS),
+        };
+        let wrong = |field: crate::md::Field, value, why| {
+            Err(field.wrong(STRUCTURE, value, Fault::Refused(why)))
+        };
+        if flags & !FLAGS != 0 {
+            return wrong(record::FLAGS, flags.into(), "has unknown bits");
+        }
+        if record::PAD.get(bytes) != 0 {
+            return Err(record::PAD.wrong(STRUCTURE, record::PAD.get(bytes), Fault::Reserved));
+        }
+        for field in [record::STRIPES, record::SECTORS, record::COUNT] {
+            if field.get(bytes) == 0 {
+                return wrong(field, 0, "must not be 0");
+            }
+        }
+        let past = u32::from(found.first) + u32::from(found.count);
+        if past > u64::BITS || found.logged >> found.first >> (found.count - 1) > 1 {
+            return wrong(record::LOGGED, found.logged, "not of what is written");
+        }
+        let several = found.stripes > 1;
+        if several && (!found.zeros || found.payload_bytes() > 0 || found.checked) {
+            return wrong(record::STRIPES, found.stripes.into(), "only zeros span stripes");
+        }
+        Ok(found)
+    }
+}
+
+/// Bytes of header, records and checks of a batch, padded to a sector: what follows begins there.
+pub const fn head_bytes(records: usize, checks: usize) -> usize {
+    (HEADER_BYTES + records * RECORD_BYTES + checks * CHECK_SIZE).next_multiple_of(SECTOR as usize)
+}
+
+/// Puts record `index` into the head of a batch.
+pub fn put_record(head: &mut [u8], index: usize, record: &Record) {
+    let at = HEADER_BYTES + index * RECORD_BYTES;
+    record.put(&mut head[at..at + RECORD_BYTES]);
+}
+
+/// Puts check `index` (counted over all records of the batch) into the head of a batch of so many
+/// records.
+pub fn put_check(head: &mut [u8], records: usize, index: usize, check: u32) {
+    let at = HEADER_BYTES + records * RECORD_BYTES + index * CHECK_SIZE;
+    head[at..at + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
+}
+
+/// Puts the header into the head of a batch, when everything else of it is there. `payload` is what
+/// follows the head.
+pub fn seal<'a>(
+    head: &mut [u8],
+    header: &BatchHeader,
+    records: usize,
+    payload: impl Iterator<Item = &'a [u8]> + Clone,
+    crc32c: Crc32c,
+) {
+    let bytes = head.len() + payload.clone().map(<[u8]>::len).sum::<usize>();
+    at::MAGIC.put(head, MAGIC);
+    at::SESSION.put(head, header.session);
+    at::SEQUENCE.put(head, header.sequence);
+    at::TAIL.put(head, header.tail);
+    at::DURABLE.put(head, header.durable);
+    at::PREVIOUS.put(head, header.previous);
+    at::BYTES.put(head, bytes as u64);
+    at::RECORDS.put(head, records as u64);
+    at::ZONE.put(head, header.zone.into());
+    at::CRC.put(head, 0);
+    let crc = payload.fold(crc32c(0, head), crc32c);
+    at::CRC.put(head, crc.into());
+}
+
+/// A batch as it was read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// What it says of itself.
+    pub header: BatchHeader,
+    /// Its bytes, without what pads it to [`BATCH_ALIGNMENT`].
+    pub bytes: u64,
+    /// Its records.
+    pub entries: Vec<Entry>,
+}
+
+/// A record with what belongs to it. Ranges are bytes from the start of the batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The record.
+    pub record: Record,
+    /// Checks of the new data, index by index, block by block; empty where there are none.
+    pub checks: Vec<u32>,
+    /// The partial syndrome; empty where it is zero.
+    pub syndrome: Range<usize>,
+    /// The new data, index by index; empty where none is logged.
+    pub data: Range<usize>,
+}
+
+impl Batch {
+    /// The bytes that a batch takes up, from its first 4096 bytes alone, if these begin one of this
+    /// session. What follows may be damaged: [`Batch::parse`] says.
+    pub fn bytes_of(start: &[u8], session: u64) -> Option<u64> {
+        let is_one = start.len() >= HEADER_BYTES
+            && at::MAGIC.get(start) == MAGIC
+            && at::SESSION.get(start) == session;
+        is_one.then(|| at::BYTES.get(start))
+    }
+
+    /// Reads a batch from the start of `bytes`, which may go on behind it.
+    ///
+    /// # Errors
+    /// The first field that is wrong; [`Fault::Magic`] if there is no batch here.
+    pub fn parse(bytes: &[u8], crc32c: Crc32c) -> Result<Batch, ParseError> {
+        let truncated = |needed: u64| {
+            let have = bytes.len() as u64;
+            Err(at::BYTES.wrong(STRUCTURE, needed, Fault::Truncated { have }))
+        };
+        if bytes.len() < HEADER_BYTES {
+            return truncated(HEADER_BYTES as u64);
+        }
+        let magic = at::MAGIC.get(bytes);
+        if magic != MAGIC {
+            return Err(at::MAGIC.wrong(STRUCTURE, magic, Fault::Magic));
+        }
+        let (used, count) = (at::BYTES.get(bytes), at::RECORDS.get(bytes));
+        if used > bytes.len() as u64 || used < HEADER_BYTES as u64 {
+            return truncated(used);
+        }
+        let whole = &bytes[..used as usize];
+        let stored = at::CRC.get(whole);
+        let (before, rest) = whole.split_at(at::CRC.offset);
+        let computed = u64::from(crc32c(crc32c(crc32c(0, before), &[0; 4]), &rest[4..]));
+        if stored != computed {
+            return Err(at::CRC.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
+        }
+        if HEADER_BYTES as u64 + count * RECORD_BYTES as u64 > used {
+            return Err(at::RECORDS.wrong(STRUCTURE, count, Fault::Above { most: used }));
+        }
+        let header = BatchHeader {
+            session: at::SESSION.get(whole),
+            sequence: at::SEQUENCE.get(whole),
+            tail: at::TAIL.get(whole),
+            durable: at::DURABLE.get(whole),
+            previous: at::PREVIOUS.get(whole),
+            zone: at::ZONE.get_u32(whole),
+        };
+        let entries = entries(whole, count as usize)?;
+        Ok(Batch { header, bytes: used, entries })
+    }
+}
+
+/// The records of a batch, each with its checks and the places of its payload.
+fn entries(whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseError> {
+    let rows = whole[HEADER_BYTES..HEADER_BYTES + count * RECORD_BYTES].chunks(RECORD_BYTES);
+    let records = rows.map(Record::get).collect::<Result<Vec<Record>, _>>()?;
+    let checks = records.iter().map(Record::checks).try_fold(0_usize, |sum, n| sum.checked_add(n));
+    let payload = records.iter().map(Record::payload_bytes).try_fold(0_u64, u64::checked_add);
+    let used = whole.len() as u64;
+    let conflict = Fault::Conflict("not what the records say");
+    let wrong = || at::BYTES.wrong(STRUCTURE, used, conflict);
+    let checks = checks.filter(|&checks| checks <= whole.len()).ok_or_else(wrong)?;
+    let mut at = head_bytes(count, checks);
+    if payload.and_then(|payload| payload.checked_add(at as u64)) != Some(used) {
+        return Err(wrong());
+    }
+    let table = HEADER_BYTES + count * RECORD_BYTES;
+    let mut table = whole[table..].chunks_exact(CHECK_SIZE);
+    let entry = |record: Record| {
+        let checks = table.by_ref().take(record.checks());
+        let checks =
+            checks.map(|check| u32::from_le_bytes([check[0], check[1], check[2], check[3]]));
+        let checks = checks.collect();
+        let mut next = |bytes: u64| {
+            let range = at..at + bytes as usize;
+            at = range.end;
+            range
+        };
+        let syndrome = next(if record.partial { record.len } else { 0 });
+        let data = next(record.len * u64::from(record.logged.count_ones()));
+        Entry { record, checks, syndrome, data }
+    };
+    Ok(records.into_iter().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! How an array stands against the write hole, in the words that users write and read.
+
+use array::create::NewArray;
+use layout::private;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How an array stands against the write hole: a crash in the middle of a write leaves parity or
+/// copies that agree neither with the old data nor with the new.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Consistency {
+    /// Everything is synced after a crash
+    Resync,
+    /// The write-intent bitmap says which regions are synced after a crash
+    Bitmap,
+    /// As bitmap, and an intent log closes the write hole, members missing or not (levels 4, 5, 6
+    /// and 3.5)
+    Intent,
+    /// md's partial parity log, which Linux replays too (level 5)
+    Ppl,
+    /// As intent, and the new data is logged too: nothing that was being written becomes an error
+    Journal,
+}
+
+impl Consistency {
+    /// Its name, as users write it.
+    pub(crate) fn word(self) -> &'static str {
+        private::Consistency::from(self).name()
+    }
+
+    /// What it means for the array, in a few words.
+    pub(crate) fn sentence(self) -> &'static str {
+        match self {
+            Consistency::Resync => "resync: after a crash all is synced",
+            Consistency::Bitmap => "bitmap: after a crash what was being written is synced",
+            Consistency::Intent => "intent: the write hole is closed by a log",
+            Consistency::Ppl => "ppl: the write hole is closed by md's partial parity log",
+            Consistency::Journal => "journal: the write hole is closed by a log with the data",
+        }
+    }
+}
+
+impl From<private::Consistency> for Consistency {
+    fn from(policy: private::Consistency) -> Consistency {
+        match policy {
+            private::Consistency::Resync => Consistency::Resync,
+            private::Consistency::Bitmap => Consistency::Bitmap,
+            private::Consistency::Intent => Consistency::Intent,
+            private::Consistency::Ppl => Consistency::Ppl,
+            private::Consistency::Journal => Consistency::Journal,
+        }
+    }
+}
+
+impl From<Consistency> for private::Consistency {
+    fn from(policy: Consistency) -> private::Consistency {
+        match policy {
+            Consistency::Resync => private::Consistency::Resync,
+            Consistency::Bitmap => private::Consistency::Bitmap,
+            Consistency::Intent => private::Consistency::Intent,
+            Consistency::Ppl => private::Consistency::Ppl,
+            Consistency::Journal => private::Consistency::Journal,
+        }
+    }
+}
+
+/// What a new array will keep to; none where there is no redundancy.
+pub(crate) fn of_new(new: &NewArray, redundancy: usize) -> Option<Consistency> {
+    let policy = new.consistency.map(Consistency::from);
+    policy.filter(|_| redundancy > 0)
+}

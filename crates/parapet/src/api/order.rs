@@ -1,0 +1,31 @@
+//! What is ordered: the body of a control request.
+//!
+//! Knows nothing of the rest of the program: the fuzzer compiles this file by itself.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The body of a control command.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Order {
+    /// Slot, serial number, UUID or path of a member.
+    pub(crate) member: Option<String>,
+    /// The member that takes its place.
+    pub(crate) with: Option<String>,
+    /// Which scrub: `check`, `repair` or `stop`.
+    pub(crate) scrub: Option<String>,
+    /// New limits of background work.
+    pub(crate) speed: Option<Speed>,
+    /// Signatures that may be overwritten on a disk that is added: `ext4@0x438`.
+    pub(crate) overwrite: Vec<String>,
+}
+
+/// Limits of background work, in bytes of each member per second.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Speed {
+    /// So fast it goes while clients are at work, too.
+    pub(crate) min: u64,
+    /// It never goes faster; null for no limit.
+    pub(crate) max: Option<u64>,
+}

@@ -1,0 +1,360 @@
+//! What a crash has put out of step is marked: looked at from behind, before anyone assembles.
+//!
+//! ```text
+//!   in step     P = Σ data, all copies equal           nothing is needed
+//!   out of step under a set bit of the bitmap, or      a resync will put it right
+//!               above the checkpoint of one
+//!   out of step anywhere else                          a bug: nobody will ever look there
+//! ```
+//!
+//! With the intent log, under a bit *and* in a live record of the log: what a lost member held of
+//! it must come out right, too.
+//!
+//! Reads superblocks and bitmaps by itself, with md's offsets and nothing of the engine or of
+//! `layout`'s parsers: if both were wrong in the same way, this would not agree with either.
+
+use std::cell::LazyCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use layout::{Family, Geometry, Layout, Slot, Stripe};
+
+use crate::disk::SimDisk;
+use crate::logged;
+use crate::medium::SECTOR;
+use crate::options::Promise;
+
+/// A member, as md's documents say that it lies on a disk.
+pub struct Raw {
+    /// The disk.
+    pub disk: Rc<SimDisk>,
+    /// Its superblock's first byte.
+    start: u64,
+    data_offset: u64,
+    bitmap_start: Option<u64>,
+    features: u32,
+    /// Its number in the role table.
+    pub number: u32,
+    /// How many changes it has seen.
+    pub events: u64,
+    /// When its superblock was written: seconds, and above 40 bits of them microseconds.
+    pub utime: u64,
+    /// Of the member.
+    pub device_uuid: [u8; 16],
+    /// From which sector on it is not in sync; all ones: it is.
+    pub resync_sector: u64,
+    roles: Vec<u16>,
+    /// It says it is of an array with so many members.
+    pub raid_disks: u32,
+}
+
+const RECOVERY_OFFSET: u32 = 2;
+const REPLACEMENT: u32 = 16;
+
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+}
+
+/// The superblock's sum: its words, the sum itself taken as 0, folded once.
+fn sum(bytes: &[u8]) -> u32 {
+    let words = (0..bytes.len() / 4).filter(|&at| at != 216 / 4);
+    let total: u64 = words.map(|at| u64::from(word(bytes, 4 * at))).sum();
+    (total as u32).wrapping_add((total >> 32) as u32)
+}
+
+/// Reads a member; `None` if there is no valid superblock in any of md's three places.
+pub fn read(disk: &Rc<SimDisk>) -> Option<Raw> {
+    let sectors = io::Disk::limits(&**disk).bytes / SECTOR;
+    // The one at the end first: a member of an array of arrays may show another one in its data.
+    let places = [(sectors - 16) / 8 * 8, 8, 0];
+    places.into_iter().find_map(|sector| {
+        let mut bytes = vec![0; 4096];
+        disk.peek(sector * SECTOR, &mut bytes);
+        let magic = word(&bytes, 0) == 0xa92b_4efc || &bytes[..4] == b"Pp35";
+        let most = word(&bytes, 220) as usize;
+        if !magic || word(&bytes, 4) != 1 || most > 1920 || long(&bytes, 144) != sector {
+            return None;
+        }
+        let roles =
+            (0..most).map(|at| u16::from_le_bytes([bytes[256 + 2 * at], bytes[257 + 2 * at]]));
+        let roles = roles.collect();
+        if sum(&bytes[..256 + 2 * most]) != word(&bytes, 216) {
+            return None;
+        }
+        let features = word(&bytes, 8);
+        let offset = i64::from(word(&bytes, 96) as i32);
+        let bitmap = (features & 1 != 0).then_some(((sector as i64 + offset) as u64) * SECTOR);
+        Some(Raw {
+            disk: Rc::clone(disk),
+            start: sector * SECTOR,
+            data_offset: long(&bytes, 128) * SECTOR,
+            bitmap_start: bitmap,
+            features,
+            number: word(&bytes, 160),
+            events: long(&bytes, 200),
+            utime: long(&bytes, 192),
+            device_uuid: std::array::from_fn(|at| bytes[168 + at]),
+            resync_sector: long(&bytes, 208),
+            roles,
+            raid_disks: word(&bytes, 92),
+        })
+    })
+}
+
+impl Raw {
+    /// The role that this member's table gives to a number: below 0xfffd it is a slot.
+    pub fn role(&self, number: u32) -> u16 {
+        self.roles.get(number as usize).copied().unwrap_or(0xffff)
+    }
+
+    /// Where its data begins on its disk.
+    pub fn data_offset(&self) -> u64 {
+        self.data_offset
+    }
+
+    /// Writes its superblock, and its bitmap's header, as another engine would: it knows of no
+    /// microseconds.
+    pub fn rewrite(&self, events: u64, resync_sector: u64) {
+        let mut bytes = vec![0; 4096];
+        self.disk.peek(self.start, &mut bytes);
+        let seconds = (self.utime & ((1 << 40) - 1)) + 1;
+        bytes[192..200].copy_from_slice(&seconds.to_le_bytes());
+        bytes[200..208].copy_from_slice(&events.to_le_bytes());
+        bytes[208..216].copy_from_slice(&resync_sector.to_le_bytes());
+        let most = word(&bytes, 220) as usize;
+        let sum = sum(&bytes[..256 + 2 * most]);
+        bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+        self.disk.poke(self.start, &bytes);
+        if let Some(bitmap) = self.bitmap_start {
+            self.disk.poke_bytes(bitmap + 24, &events.to_le_bytes());
+        }
+    }
+
+    /// The bits of its bitmap that are set, as ranges of sync space; `None` if it cannot be relied
+    /// on.
+    fn dirty(&self) -> Option<Vec<Range<u64>>> {
+        let start = self.bitmap_start?;
+        let mut header = [0; 256];
+        self.disk.peek(start, &mut header);
+        let (events, size) = (long(&header, 24), long(&header, 40) * SECTOR);
+        let (state, chunk) = (word(&header, 48), u64::from(word(&header, 52)));
+        let sound = &header[..4] == b"bitm" && chunk > 0 && events >= self.events && state & 6 == 0;
+        if !sound {
+            return None;
+        }
+        let bits = size.div_ceil(chunk);
+        let mut bytes = vec![0; bits.div_ceil(8) as usize];
+        self.disk.peek(start + 256, &mut bytes);
+        let set = (0..bits).filter(|bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0);
+        Some(set.map(|bit| bit * chunk..(bit + 1) * chunk).collect())
+    }
+}
+
+/// The members that count, by slot: those that the freshest superblock lists as whole.
+pub fn seats(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
+    let members: Vec<Raw> = disks.iter().filter_map(read).collect();
+    let given_up = |member: &Raw| {
+        let newer = members.iter().filter(|other| other.events >= member.events);
+        newer.filter(|other| other.role(member.number) >= 0xfffd).count()
+    };
+    let Some(freshest) = members.iter().max_by_key(|m| (m.events, std::cmp::Reverse(given_up(m))))
+    else {
+        return BTreeMap::new();
+    };
+    let (events, roles) = (freshest.events, freshest.roles.clone());
+    let mut seats = BTreeMap::new();
+    for member in members {
+        let role = roles.get(member.number as usize).copied().unwrap_or(0xffff);
+        let own = member.role(member.number);
+        let whole = member.features & (RECOVERY_OFFSET | REPLACEMENT) == 0;
+        let counts = role < 0xfffd && own == role && whole && events - member.events <= 1;
+        if counts {
+            seats.insert(usize::from(role), member);
+        }
+    }
+    seats
+}
+
+/// Holds the members of a crashed array against what they say is dirty.
+///
+/// # Errors
+/// The first place that is out of step and not marked.
+pub fn covered(geometry: &Geometry, disks: &[Rc<SimDisk>], promise: Promise) -> Result<(), String> {
+    let seats = seats(disks);
+    let Some(freshest) = seats.values().max_by_key(|member| member.events) else { return Ok(()) };
+    let from = freshest.resync_sector.saturating_mul(SECTOR);
+    let copies: Vec<_> = seats.values().filter_map(Raw::dirty).collect();
+    let marked = |at: u64, len: u64| {
+        if freshest.resync_sector == u64::MAX || at + len <= from {
+            return false;
+        }
+        let bitmap = freshest.features & 1 != 0 && !copies.is_empty();
+        !bitmap || copies.iter().flatten().any(|range| range.start < at + len && at < range.end)
+    };
+    match geometry.family() {
+        Family::Plain => Ok(()),
+        Family::Parity if seats.len() < geometry.slots() => Ok(()),
+        Family::Parity => {
+            let closed = promise == Promise::Closed;
+            let log = closed.then(|| LazyCell::new(|| logged::rows(seats.values())));
+            let logged = |stripe: u64, sector: Range<u64>| {
+                let rows = log.as_ref().map(|rows| rows.get(&stripe));
+                let holds = |row: &Range<u64>| row.start <= sector.start && sector.end <= row.end;
+                rows.is_none_or(|rows| rows.is_some_and(|rows| rows.iter().any(holds)))
+            };
+            parity(geometry, &seats, closed, marked, logged)
+        }
+        Family::Mirror => mirrors(geometry, &seats, marked),
+    }
+}
+
+/// Makes the parity of a stripe anew from its data.
+pub fn encode(geometry: &Geometry, seats: &BTreeMap<usize, Raw>, stripe: u64) {
+    let len = geometry.chunk_bytes() as usize;
+    let (mut bytes, mut p, mut q) = (vec![0_u8; len], vec![0_u8; len], vec![0_u8; len]);
+    let map = geometry.stripe(Stripe(stripe));
+    let place = |slot: Slot| {
+        let raw = &seats[&slot.index()];
+        (&raw.disk, raw.data_offset + map.member_offset())
+    };
+    for index in 0..map.data_count() {
+        let (disk, at) = place(map.data(index));
+        disk.peek(at, &mut bytes);
+        p.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= byte);
+        if map.q().is_some() {
+            let power = (0..map.exponent(index)).fold(1, |power, _| check_double(power));
+            let table = product(power);
+            q.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= table[*byte as usize]);
+        }
+    }
+    for (slot, sum) in std::iter::once((map.p(), &p)).chain(map.q().map(|slot| (slot, &q))) {
+        let (disk, at) = place(slot);
+        disk.peek(at, &mut bytes);
+        if bytes != *sum {
+            disk.poke(at, sum);
+        }
+    }
+}
+
+fn parity(
+    geometry: &Geometry,
+    seats: &BTreeMap<usize, Raw>,
+    closed: bool,
+    marked: impl Fn(u64, u64) -> bool,
+    logged: impl Fn(u64, Range<u64>) -> bool,
+) -> Result<(), String> {
+    let chunk = geometry.chunk_bytes();
+    let len = chunk as usize;
+    let (mut bytes, mut p, mut q) = (vec![0_u8; len], vec![0_u8; len], vec![0_u8; len]);
+    for stripe in 0..geometry.stripes() {
+        let marked = marked(stripe * chunk, chunk);
+        if marked && !closed {
+            continue;
+        }
+        let map = geometry.stripe(Stripe(stripe));
+        let read = |slot: Slot, into: &mut [u8]| {
+            let member = &seats[&slot.index()];
+            member.disk.peek(member.data_offset + map.member_offset(), into);
+        };
+        p.fill(0);
+        q.fill(0);
+        for index in 0..map.data_count() {
+            read(map.data(index), &mut bytes);
+            if bytes.iter().all(|&byte| byte == 0) {
+                continue;
+            }
+            p.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= byte);
+            if map.q().is_some() {
+                let power = (0..map.exponent(index)).fold(1, |power, _| check_double(power));
+                let table = product(power);
+                q.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= table[*byte as usize]);
+            }
+        }
+        read(map.p(), &mut bytes);
+        let wrong = |sum: &[u8], bytes: &[u8]| {
+            if sum == bytes {
+                return None;
+            }
+            (0..len).step_by(SECTOR as usize).find(|&at| {
+                let end = (at + SECTOR as usize).min(len);
+                let logged = || logged(stripe, at as u64..end as u64);
+                sum[at..end] != bytes[at..end] && !(marked && logged())
+            })
+        };
+        if let Some(at) = wrong(&p, &bytes) {
+            return Err(format!("stripe {stripe}: P is out of step at {at} and not marked"));
+        }
+        if let Some(slot) = map.q() {
+            read(slot, &mut bytes);
+            if let Some(at) = wrong(&q, &bytes) {
+                return Err(format!("stripe {stripe}: Q is out of step at {at} and not marked"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_double(byte: u8) -> u8 {
+    (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
+}
+
+/// What a factor makes of each byte, in GF(2⁸).
+fn product(factor: u8) -> [u8; 256] {
+    let mut table = [0; 256];
+    for (byte, slot) in (0..=255_u8).zip(&mut table) {
+        let (mut rest, mut power) = (byte, factor);
+        while rest > 0 {
+            if rest & 1 != 0 {
+                *slot ^= power;
+            }
+            (rest, power) = (rest >> 1, check_double(power));
+        }
+    }
+    table
+}
+
+fn mirrors(
+    geometry: &Geometry,
+    seats: &BTreeMap<usize, Raw>,
+    marked: impl Fn(u64, u64) -> bool,
+) -> Result<(), String> {
+    // RAID 1 has stretches as long as the array.
+    let most = if geometry.layout() == Layout::Raid1 { 64 << 10 } else { u64::MAX };
+    let (mut first, mut other) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < geometry.capacity() {
+        let places = geometry.places(at);
+        let len = places.len.min(geometry.capacity() - at).min(most);
+        let (start, end) = (at, at + len);
+        at = end;
+        let mut copies = places.copies().filter_map(|place| {
+            let member = seats.get(&place.slot.index())?;
+            Some((place, member))
+        });
+        let Some((place, member)) = copies.next() else { continue };
+        first.resize(len as usize, 0);
+        other.resize(len as usize, 0);
+        member.disk.peek(member.data_offset + place.member_offset, &mut first);
+        for (place, member) in copies {
+            member.disk.peek(member.data_offset + place.member_offset, &mut other);
+            if first == other {
+                continue;
+            }
+            for sector in (0..len).step_by(SECTOR as usize) {
+                let range = sector as usize..(sector + SECTOR) as usize;
+                if first[range.clone()] != other[range] && !marked(start + sector, SECTOR) {
+                    let (slot, offset) = (place.slot, start + sector);
+                    return Err(format!(
+                        "the copy of {offset} in slot {slot} is out of step and not marked"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! The host dies and comes back, again and again.
+//!
+//! ```text
+//!   load ──▶ die ──▶ look ──▶ come back ──▶ load        the process is killed, or the power is cut
+//!             ▲                   │
+//!             └── again, soon ────┘                     during assembly, replay, resync
+//! ```
+//!
+//! Owns what a crash takes from caches (`cut.rs`), who is there when the host is back, and what a
+//! refused assembly may cost. Between death and assembly the members are looked at from behind:
+//! whatever a crash has put out of step must be marked (`covered.rs`).
+
+use std::rc::Rc;
+
+use array::CacheMode;
+use array::status::SlotState;
+use array::{ErrorKind, JobKind};
+use io::Disk;
+use layout::Family;
+
+use crate::covered;
+use crate::cut::{Cut, Mode};
+use crate::incident::Director;
+use crate::logged;
+use crate::mark::{self, Health, Part};
+use crate::node::{Consent, Node};
+use crate::options::Promise;
+use crate::oracle::Caches;
+use crate::parts::Parts;
+use crate::rng::Rng;
+use crate::workload::chain;
+
+/// A crash, drawn before the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Crash {
+    /// The power is cut; otherwise only the process dies.
+    pub power: bool,
+    /// What survives.
+    pub mode: Mode,
+    /// Of a hundred sick members, so many are well again when the host is back; the others are left
+    /// out.
+    pub mended_percent: u64,
+    /// So soon after it has come back, in microseconds, it dies again; 0: it does not.
+    pub again: [u64; 2],
+    /// Where the choices of the crash itself come from.
+    pub chance: u64,
+}
+
+impl Crash {
+    /// One of them; with power cuts only if wanted, and otherwise only without.
+    pub fn draw(rng: &mut Rng, power: bool) -> Crash {
+        let mut again = [0; 2];
+        if rng.percent(60) {
+            // Assembly takes some thousand microseconds, recovery some ten thousand.
+            again[0] = rng.skewed(60_000);
+            again[1] = if rng.percent(30) { rng.skewed(20_000) } else { 0 };
+        }
+        Crash {
+            power,
+            mode: Mode::draw(rng),
+            mended_percent: rng.pick(&[0, 60, 100]),
+            again,
+            chance: rng.bits(),
+        }
+    }
+}
+
+impl Director {
+    /// The host dies, perhaps more than once, and comes back.
+    pub async fn crash(self: &Rc<Self>, crash: Crash) {
+        self.crash_with(crash, || ()).await;
+    }
+
+    /// The same; this is done to the members while the host is down for the first time.
+    pub async fn crash_with(self: &Rc<Self>, crash: Crash, meanwhile: impl FnOnce()) {
+        if !self.may_crash() {
+            return;
+        }
+        let mut rng = Rng::stream(crash.chance, "crash", 0);
+        self.die(crash, &mut rng);
+        meanwhile();
+        for again in crash.again.into_iter().filter(|&again| again > 0) {
+            let director = Rc::clone(self);
+            let back = async move { director.come_back(crash).await };
+            let world = &self.stage.world;
+            let task = world.executor.spawn("coming back", back);
+            world.pause(again).await;
+            let assembled = world.executor.has_ended(task);
+            world.executor.abort(task);
+            self.mark(if assembled { mark::AGAIN_RECOVERING } else { mark::AGAIN_ASSEMBLING });
+            // A process that was killed has left its caches to the next one: now they may be lost.
+            let power = crash.power || rng.percent(50);
+            self.die(Crash { mode: Mode::draw(&mut rng), power, ..crash }, &mut rng);
+        }
+        self.come_back(crash).await;
+        self.tell_recovery();
+    }
+
+    /// An array of arrays can take the loss of a member, but not the guesses of one.
+    fn may_crash(&self) -> bool {
+        if self.nodes.len() == 1 {
+            return true;
+        }
+        let doubt = |node: &Rc<Node>| {
+            node.geometry().family() == Family::Parity && node.promise() == Promise::Doubt
+        };
+        self.nodes[1..].iter().all(|node| !doubt(node) || node.endangered().is_empty())
+    }
+
+    /// Everything stops at once.
+    fn die(&self, crash: Crash, rng: &mut Rng) {
+        let (stage, world) = (&self.stage, &self.stage.world);
+        self.tell(|| format!("CRASH power cut {}, {:?}", crash.power, crash.mode));
+        let health = self.note_state(crash);
+        stage.deaths.set(stage.deaths.get() + 1);
+        stage.oracle.borrow_mut().crash(self.caches(crash.power));
+        let cut = stage.oracle.borrow().is_cut();
+        for node in &self.nodes {
+            node.kill(cut);
+        }
+        stage.stirred.raise();
+        let disks = world.disks();
+        let unlucky = rng.below(disks.len() as u64);
+        for (number, disk) in disks.iter().enumerate() {
+            let seat = self.nodes.iter().find_map(|node| node.seat_of(disk));
+            let parts = Parts::of(disk, seat);
+            let some = crash.mode == Mode::SomeSuperblocks;
+            let unlucky = if some { rng.percent(50) } else { number as u64 == unlucky };
+            let mut cut = Cut::new(crash.mode, unlucky, Rng::stream(rng.bits(), "cut", 0));
+            let busy = disk.crash(crash.power, &mut cut, &parts);
+            if busy.contains(&Part::Superblock) {
+                self.mark(mark::F11);
+            }
+            let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
+            flying.for_each(|name| self.mark(name));
+        }
+        if crash.mode == Mode::Shorn {
+            self.mark(mark::F5);
+        }
+        self.look();
+    }
+
+    /// What a crash takes from caches, by whose they are.
+    fn caches(&self, power: bool) -> Caches {
+        let volatile = self.build.limits.volatile;
+        let held = self.nodes.iter().any(|node| node.shape.cache == CacheMode::Writeback);
+        let drained = self.stage.world.disks().iter().any(|disk| disk.was_drained());
+        match (power, volatile) {
+            (true, _) => Caches::Emptied,
+            (false, false) if held => Caches::Emptied,
+            (false, true) if held || drained => Caches::Mixed,
+            (false, _) => Caches::Kept,
+        }
+    }
+
+    /// Marks what the crash has interrupted.
+    fn note_state(&self, crash: Crash) -> Health {
+        self.mark(if crash.power { mark::CUT } else { mark::KILLED });
+        self.mark(crash.mode.mark());
+        if self.nodes.len() > 1 {
+            self.mark(mark::CRASHED_NESTED);
+        }
+        if self.stage.under_way.get() > 0 {
+            self.mark(mark::CRASHED_BUSY);
+        }
+        let mut health = Health::Whole;
+        for node in self.nodes.iter().filter(|node| node.running().is_some()) {
+            let status = node.status();
+            let missing = status.slots.iter().any(|slot| slot.state == SlotState::Missing);
+            let filling =
+                status.slots.iter().any(|slot| matches!(slot.state, SlotState::Rebuilding { .. }));
+            if filling {
+                health = Health::Rebuilding;
+            } else if missing && health == Health::Whole {
+                health = Health::Degraded;
+            }
+            if missing {
+                self.mark(mark::CRASHED_DEGRADED);
+            }
+            if status.clean && self.stage.under_way.get() == 0 {
+                self.mark(mark::CRASHED_IDLE);
+            }
+            if status.unsynced_bytes > 0 {
+                self.mark(mark::CRASHED_UNSYNCED);
+            }
+            match status.job.map(|job| job.kind) {
+                Some(JobKind::Rebuild(_)) => self.mark(mark::CRASHED_REBUILDING),
+                Some(JobKind::Replace(_)) => self.mark(mark::CRASHED_REPLACING),
+                Some(JobKind::Resync) => self.mark(mark::CRASHED_RESYNCING),
+                Some(_) => self.mark(mark::CRASHED_SCRUBBING),
+                None => {}
+            }
+        }
+        health
+    }
+
+    /// Whatever is out of step must be marked.
+    fn look(&self) {
+        // Blocks on a list of bad ones hold anything.
+        if !self.stage.doubted.borrow().is_empty() {
+            return;
+        }
+        for node in &self.nodes {
+            let Some(geometry) = node.last_geometry() else { continue };
+            let disks = node.sim_disks();
+            if disks.len() < node.members.borrow().len() {
+                continue;
+            }
+            if node.shape.promise() == Promise::Closed && geometry.family() == Family::Parity {
+                let usage = disks.iter().map(logged::usage);
+                for logged::Usage { wrapped, tail_only } in usage {
+                    wrapped.then(|| self.mark(mark::LOG_WRAPPED));
+                    tail_only.then(|| self.mark(mark::LOG_TAIL_ONLY));
+                }
+            }
+            if let Err(fault) = covered::covered(&geometry, &disks, node.promise()) {
+                panic!("{}: after the crash, from behind: {fault}", node.name);
+            }
+        }
+    }
+
+    /// The host is back: arrays are put together from the members that are there.
+    async fn come_back(&self, crash: Crash) {
+        self.stage.world.disks().iter().for_each(|disk| disk.forget_drain());
+        // Clients let go of the array.
+        self.stage.world.pause(1).await;
+        self.mend(crash);
+        for node in self.nodes.iter().rev() {
+            self.assemble(node).await;
+        }
+        self.note_exposure();
+    }
+
+    /// A member is missing: of arrays with a log, blocks that were being written may be lost.
+    pub(crate) fn expose(&self) {
+        if self.nodes.iter().any(|node| node.shape.promise() == Promise::Closed) {
+            self.stage.oracle.borrow_mut().expose();
+        }
+    }
+
+    /// Where a member is missing, what was being written there at the crash may be lost.
+    fn note_exposure(&self) {
+        let whole = |node: &Rc<Node>| node.running().is_some() && node.endangered().is_empty();
+        if !self.nodes.iter().all(whole) {
+            self.expose();
+        }
+    }
+
+    /// Who was sick is well again, or stays out.
+    fn mend(&self, crash: Crash) {
+        let mut rng = Rng::stream(crash.chance, "mend", 0);
+        for node in &self.nodes {
+            for disk in node.sim_disks().into_iter().filter(|disk| disk.is_sick()) {
+                if rng.percent(crash.mended_percent) {
+                    self.tell(|| format!("    {} is well again", disk.name));
+                    disk.heal();
+                } else {
+                    self.tell(|| format!("    {} is left out", disk.name));
+                    self.mark(mark::LEFT_OUT);
+                    node.members.borrow_mut().remove(&disk.name);
+                }
+            }
+        }
+    }
+
+    /// Assembles one array, by the way out that a refusal names if need be.
+    pub(crate) async fn assemble(&self, node: &Rc<Node>) {
+        let outer = node.name == self.stage.node.name;
+        let refusal = match node.assemble(Consent::Degraded).await {
+            Ok(_) => return self.offer(node, outer),
+            Err(refusal) => refusal,
+        };
+        let way_out = refusal.to_string().contains("--force-dirty-degraded");
+        let known = node.promise() == Promise::Doubt && refusal.kind() == ErrorKind::Refused;
+        assert!(way_out && known, "{}: not assembled again: {}", node.name, chain(&refusal));
+        self.tell(|| format!("    {refusal}"));
+        self.mark(mark::REFUSED);
+        if !outer {
+            // What it held is a guess: the array above goes on without it.
+            self.stage.node.members.borrow_mut().remove(&node.name);
+            return;
+        }
+        match node.assemble(Consent::Guesses).await {
+            Ok(started) => {
+                self.mark(mark::FORCED);
+                let mut oracle = self.stage.oracle.borrow_mut();
+                started.guessed.iter().for_each(|range| oracle.guess(range.clone()));
+                node.forced.set(true);
+            }
+            Err(error) => panic!("{}: the way out leads nowhere: {}", node.name, chain(&error)),
+        }
+    }
+
+    /// An array that is a member of another one is a new disk to it.
+    fn offer(&self, node: &Rc<Node>, outer: bool) {
+        if !outer {
+            let mut members = self.stage.node.members.borrow_mut();
+            if let Some(member) = members.get_mut(&node.name) {
+                *member = Rc::new(node.array()) as Rc<dyn Disk>;
+            }
+        }
+    }
+
+    /// Marks what there is to do after a crash.
+    fn tell_recovery(&self) {
+        for node in self.nodes.iter().filter(|node| node.running().is_some()) {
+            let status = node.status();
+            let some = |wanted: fn(&SlotState) -> bool| {
+                status.slots.iter().any(|slot| wanted(&slot.state))
+            };
+            let idle = node.is_whole();
+            self.mark(if status.unsynced_bytes > 0 { mark::RESYNCED } else { mark::UNHURT });
+            if some(|state| matches!(state, SlotState::Rebuilding { below } if *below > 0)) {
+                self.mark(mark::REBUILD_RESUMED);
+            }
+            if some(|state| matches!(state, SlotState::Replacing { below } if *below > 0)) {
+                self.mark(mark::REPLACE_RESUMED);
+            }
+            if !idle && node.lost().iter().any(|name| self.stage.world.disk_named(name).is_some()) {
+                self.mark(mark::STALE_REFUSED);
+            }
+        }
+    }
+}

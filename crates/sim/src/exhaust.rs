@@ -1,0 +1,389 @@
+//! Every short workload, cut at every moment, with every subset of what was not durable, without
+//! every set of members that the level can do without.
+//!
+//! Bounded black-box testing (CrashMonkey and ACE: Mohan et al., OSDI 2018): nearly every crash bug
+//! ever found in a file system needs no more than a few operations on a fresh image, so the small
+//! ones are tried without gaps, where `scenario.rs` tries large ones by chance.
+//!
+//! ```text
+//!   case ─▶ workload ─▶ log of the real engine ─▶ states ─▶ without these members ─▶ verdict
+//!   level,  1 or 2       what was sent, landed,    subsets   assemble, read, recover, read, lose
+//!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
+//! ```
+//!
+//! States that are alike, with the same promises, are tried once. What is more than can be tried is
+//! sampled, and counted as sampled.
+//!
+//! Owns the bounds and the table. Invariant: the same code gives the same numbers.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use layout::private::Consistency;
+use layout::{Family, Level, SlotSet};
+
+use crate::rng::{Rng, mix};
+use crate::stand::Event;
+
+mod allowed;
+mod cases;
+mod crash;
+mod trial;
+
+pub use cases::{Case, all};
+
+use allowed::{Allowed, Step};
+use cases::Workload;
+use crash::{Coverage, Moment, State};
+use trial::{Bench, Verdict};
+
+/// What the engine promises where writes were under way *and* a member is lost, on levels with
+/// parity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Promise {
+    /// The write hole is closed: the array starts, and no block that was not written is harmed.
+    #[default]
+    Closed,
+    /// The array refuses to start, unless it is told what that may cost.
+    Doubt,
+}
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Every so many'th workload of two writes: 1 for all.
+    pub pairs_stride: usize,
+    /// Every so many'th workload of one write.
+    pub singles_stride: usize,
+    /// Workloads of three writes, drawn by chance.
+    pub triples: usize,
+    /// One of so many states is tried: 1 for all.
+    pub states_stride: u64,
+    /// What is promised.
+    pub promise: Promise,
+    /// How arrays with parity stand against the write hole.
+    pub consistency: Consistency,
+}
+
+impl Extent {
+    /// All workloads of one and two writes, some of three.
+    pub const WHOLE: Extent = Extent {
+        pairs_stride: 1,
+        singles_stride: 1,
+        triples: 50,
+        states_stride: 1,
+        promise: Promise::Closed,
+        consistency: Consistency::Intent,
+    };
+}
+
+/// What a case came to.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Workloads run.
+    pub workloads: u64,
+    /// Moments at which a cut was made.
+    pub moments: u64,
+    /// Of these, with so much pending that subsets were sampled.
+    pub sampled: u64,
+    /// States tried, each different.
+    pub states: u64,
+    /// Trials: a state without some set of members.
+    pub trials: u64,
+    /// Trials that were not started, as promised.
+    pub refused: u64,
+    /// Trials in which something was wrong.
+    pub violations: u64,
+    /// The first of these, in words.
+    pub stories: Vec<String>,
+}
+
+/// So many violations of a case are told.
+const STORIES_MAX: usize = 3;
+/// A case with so many violations is given up.
+const VIOLATIONS_MAX: u64 = 100;
+
+/// Numbers that are mixed already are their own hash.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+type Seen = HashSet<u64, BuildHasherDefault<Mixed>>;
+
+/// Tries a case.
+pub fn run(case: Case, extent: Extent) -> Tally {
+    let mut tally = Tally::default();
+    let mut bench = match Bench::new(case, extent.consistency) {
+        Ok(bench) => bench,
+        Err(fault) => {
+            tally.violations = 1;
+            tally.stories.push(format!("{case}: {fault}"));
+            return tally;
+        }
+    };
+    let mut rng = Rng::stream(0, "exhaust", 0);
+    let strided = |workloads: Vec<Workload>, stride: usize| workloads.into_iter().step_by(stride);
+    let mut workloads: Vec<Workload> = Vec::new();
+    workloads.extend(strided(cases::singles(&bench.geometry), extent.singles_stride));
+    workloads.extend(strided(cases::pairs(&bench.geometry), extent.pairs_stride));
+    workloads.extend(cases::triples(&bench.geometry, extent.triples, &mut rng));
+    let mut seen = Seen::default();
+    for workload in &workloads {
+        tally.workloads += 1;
+        match bench.record(workload) {
+            Ok(log) => {
+                let mut cuts = Cuts { bench: &mut bench, workload, extent, seen: &mut seen };
+                cuts.all(&log, &mut rng, &mut tally);
+            }
+            Err(fault) => tally.violate(format!("{case}: {}: {fault}", cases::describe(workload))),
+        }
+        if tally.violations >= VIOLATIONS_MAX {
+            break;
+        }
+    }
+    tally
+}
+
+impl Tally {
+    fn violate(&mut self, story: String) {
+        self.violations += 1;
+        if self.stories.len() < STORIES_MAX {
+            self.stories.push(story);
+        }
+    }
+}
+
+/// The cuts of one run.
+struct Cuts<'a> {
+    bench: &'a mut Bench,
+    workload: &'a Workload,
+    extent: Extent,
+    seen: &'a mut Seen,
+}
+
+impl Cuts<'_> {
+    /// Cuts after everything in the log.
+    fn all(&mut self, log: &[Event], rng: &mut Rng, tally: &mut Tally) {
+        let mut moment = Moment::new(&self.bench.images);
+        let mut allowed = Allowed::new(self.bench.geometry.capacity());
+        let losses = losses(self.bench);
+        self.cut(&moment, &allowed, &losses, (0, log), rng, tally);
+        for (at, event) in log.iter().enumerate() {
+            if let Event::Note(note) = event {
+                allowed.follow(Step::from_note(*note), self.workload);
+            }
+            if moment.follow(event) {
+                self.cut(&moment, &allowed, &losses, (at + 1, log), rng, tally);
+            }
+        }
+    }
+
+    /// Cuts here, in every way.
+    fn cut(
+        &mut self,
+        moment: &Moment,
+        allowed: &Allowed,
+        losses: &[SlotSet],
+        (at, log): (usize, &[Event]),
+        rng: &mut Rng,
+        tally: &mut Tally,
+    ) {
+        tally.moments += 1;
+        let promises = allowed.fingerprint();
+        let Cuts { bench, workload, extent, seen } = self;
+        let fresh = |fingerprint: u64| {
+            let number = mix(fingerprint ^ promises);
+            number.is_multiple_of(extent.states_stride) && seen.insert(number)
+        };
+        let coverage = moment.states(rng, fresh, |state| {
+            tally.states += 1;
+            for &lost in losses {
+                tally.trials += 1;
+                match bench.attempt(&state, lost, allowed, extent.promise) {
+                    Verdict::Held => {}
+                    Verdict::Refused => tally.refused += 1,
+                    Verdict::Violated(fault) => {
+                        tally.violate(tell(bench, workload, (at, log), &state, lost, &fault));
+                    }
+                }
+            }
+        });
+        tally.sampled += u64::from(coverage == Coverage::Sampled);
+    }
+}
+
+/// Every set of members that the level can do without; the empty one first.
+fn losses(bench: &Bench) -> Vec<SlotSet> {
+    let geometry = &bench.geometry;
+    let mut sets = vec![SlotSet::default()];
+    if geometry.family() == Family::Plain {
+        return sets;
+    }
+    for slot in geometry.all_slots().iter() {
+        let more: Vec<SlotSet> = sets.iter().map(|set| set.with(slot)).collect();
+        sets.extend(more);
+    }
+    sets.retain(|&set| geometry.survives(set));
+    sets.sort_by_key(|set| set.count());
+    sets
+}
+
+/// A violation in words.
+fn tell(
+    bench: &Bench,
+    workload: &Workload,
+    (at, log): (usize, &[Event]),
+    state: &State<'_>,
+    lost: SlotSet,
+    fault: &str,
+) -> String {
+    let place = |disk: usize, sector: u64, live: u8| {
+        let byte = sector * crate::medium::SECTOR;
+        let map = &bench.map;
+        let parts = [
+            ("superblock", Some(map.superblock.clone())),
+            ("bitmap", map.bitmap.clone()),
+            ("private", map.private.clone()),
+            ("data", Some(map.data.clone())),
+        ];
+        let part = parts.into_iter().find_map(|(name, range)| {
+            let range = range.filter(|range| range.contains(&byte))?;
+            Some(format!("{name}+{}", byte - range.start))
+        });
+        format!("disk{disk} {} ({live:08b})", part.unwrap_or_else(|| format!("byte {byte}")))
+    };
+    let landed: Vec<String> =
+        state.landed.iter().map(|unit| place(unit.disk, unit.sector, unit.live)).collect();
+    let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+    let last = at.checked_sub(1).and_then(|at| log.get(at));
+    let last = last.map_or("the start".to_string(), |event| match event {
+        Event::Sent { op, disk, .. } => format!("operation {op} was sent to disk{disk}"),
+        Event::Landed { op } => format!("operation {op} landed"),
+        Event::Note(note) => format!("{:?}", Step::from_note(*note)),
+    });
+    format!(
+        "{}: {}\n    cut after event {at} of {} ({last}); landed but not durable: [{}]\n    \
+         lost: [{}]: {fault}",
+        bench.case,
+        cases::describe(workload),
+        log.len(),
+        landed.join(", "),
+        slots.join(", "),
+    )
+}
+
+const USAGE: &str = "\
+cargo sim --exhaustive [--level L] [--stride N] [--triples N] [--jobs N] [--bitmap]
+
+  --level L    only this level
+  --stride N   only every N-th workload of two writes (default: 1, all)
+  --triples N  so many workloads of three writes for each case (default: 50)
+  --jobs N     so many threads (default: one for each core)
+  --bitmap     arrays without the intent log: dirty and degraded they may be refused";
+
+/// The command: tries all cases, prints the table.
+pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
+    let mut extent = Extent::WHOLE;
+    let (mut level, mut jobs) = (None, std::thread::available_parallelism().map_or(1, usize::from));
+    while let Some(word) = words.next() {
+        let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
+        let known = match word.as_str() {
+            "--stride" => number().map(|n| extent.pairs_stride = n.max(1)).is_some(),
+            "--triples" => number().map(|n| extent.triples = n).is_some(),
+            "--jobs" => number().map(|n| jobs = n.max(1)).is_some(),
+            "--bitmap" => {
+                extent.promise = Promise::Doubt;
+                extent.consistency = Consistency::Bitmap;
+                true
+            }
+            "--level" => {
+                level = words.next().and_then(|name| name.parse::<Level>().ok());
+                level.is_some()
+            }
+            _ => false,
+        };
+        if !known {
+            eprintln!("{word}: not understood\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    }
+    let chosen = all().into_iter().filter(|case| level.is_none_or(|l| case.layout.level() == l));
+    table(chosen.collect(), extent, jobs)
+}
+
+/// Tries these cases on so many threads, and prints a line for each as it is done.
+fn table(cases: Vec<Case>, extent: Extent, jobs: usize) -> ExitCode {
+    let start = Instant::now();
+    println!(
+        "{:<34} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6} {:>7}",
+        "case",
+        "workloads",
+        "moments",
+        "states",
+        "sampled",
+        "trials",
+        "refused",
+        "wrong",
+        "seconds"
+    );
+    let queue = Mutex::new(cases.into_iter());
+    let total = Mutex::new(Tally::default());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+                    let Some(case) = next else { return };
+                    let begun = Instant::now();
+                    let tally = run(case, extent);
+                    let mut total = total.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    line(&case.to_string(), &tally, begun.elapsed());
+                    tally.stories.iter().for_each(|story| println!("  WRONG {story}"));
+                    total.add(&tally);
+                }
+            });
+        }
+    });
+    let total = total.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    line("all", &total, start.elapsed());
+    let rate = total.trials as f64 / start.elapsed().as_secs_f64() * 60.0;
+    println!("{rate:.0} trials a minute");
+    ExitCode::from(u8::from(total.violations > 0))
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.workloads += other.workloads;
+        self.moments += other.moments;
+        self.sampled += other.sampled;
+        self.states += other.states;
+        self.trials += other.trials;
+        self.refused += other.refused;
+        self.violations += other.violations;
+    }
+}
+
+fn line(name: &str, tally: &Tally, time: Duration) {
+    let Tally { workloads, moments, sampled, states, trials, refused, violations, .. } = tally;
+    println!(
+        "{name:<34} {workloads:>9} {moments:>9} {states:>9} {sampled:>8} {trials:>9} {refused:>9} \
+         {violations:>6} {:>7.1}",
+        time.as_secs_f64()
+    );
+}

@@ -1,0 +1,291 @@
+//! Every state that a power cut can leave, from the log of one run.
+//!
+//! ```text
+//!   log     sent A   sent B   A landed   flush sent   sent C   flush landed   …
+//!   cut here ──▶ A or not     A, B: any subset        A, B, C    B, C and always A
+//! ```
+//!
+//! A write is *pending* from when it is sent until it is durable: answered with FUA, or answered
+//! before a flush was sent that was answered. At a cut any subset of what is pending has reached
+//! the medium: in the order in which it was sent, since of two writes to one sector the engine
+//! sends the second when the first was answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::medium::SECTOR;
+use crate::rng::{Rng, mix};
+use crate::stand::{Effect, Event, Image, PAGE};
+
+/// More pending units than this are sampled.
+pub(super) const UNITS_MAX: usize = 10;
+/// Subsets of more units than that which are tried at one moment.
+const SAMPLES: usize = 48;
+
+/// What a cut keeps whole or loses whole: part of a write within one page.
+#[derive(Clone)]
+pub(super) struct Unit {
+    /// The disk.
+    pub(super) disk: usize,
+    op: u64,
+    /// First sector.
+    pub(super) sector: u64,
+    bytes: Rc<[u8]>,
+    /// Where in `bytes` it begins.
+    start: usize,
+    /// Sectors that count: others were overwritten by what is durable.
+    pub(super) live: u8,
+}
+
+impl Unit {
+    fn sectors(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let live = self.live;
+        (0..8).filter(move |bit| live >> bit & 1 == 1).map(|bit| {
+            let from = self.start + bit * SECTOR as usize;
+            (self.sector + bit as u64, &self.bytes[from..from + SECTOR as usize])
+        })
+    }
+
+    /// Puts it on disks.
+    pub(super) fn land(&self, mut put: impl FnMut(usize, u64, &[u8])) {
+        for (sector, bytes) in self.sectors() {
+            put(self.disk, sector * SECTOR, bytes);
+        }
+    }
+
+    /// The same unit with some sectors only.
+    fn only(&self, live: u8) -> Unit {
+        Unit { live: self.live & live, ..self.clone() }
+    }
+}
+
+/// Cuts a write into units.
+fn units(op: u64, disk: usize, offset: u64, bytes: &Rc<[u8]>) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let mut start = 0;
+    while start < bytes.len() {
+        let at = offset + start as u64;
+        let part = (PAGE - at as usize % PAGE).min(bytes.len() - start);
+        let live = ((1_u16 << (part / SECTOR as usize)) - 1) as u8;
+        let (sector, bytes) = (at / SECTOR, Rc::clone(bytes));
+        units.push(Unit { disk, op, sector, bytes, start, live });
+        start += part;
+    }
+    units
+}
+
+/// A number for what a sector of a disk holds.
+fn fingerprint(disk: usize, sector: u64, bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks::<8>().0.iter().zip(1_u64..);
+    let sum = words.fold(0_u64, |sum, (word, at)| {
+        sum.wrapping_add(mix(u64::from_le_bytes(*word) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    });
+    mix(sum ^ mix((disk as u64) << 32 | sector))
+}
+
+/// One state that a cut can leave.
+pub(super) struct State<'a> {
+    /// What is durable, of each disk.
+    pub(super) durable: &'a [Rc<Image>],
+    /// What else has landed, in order.
+    pub(super) landed: Vec<Unit>,
+}
+
+/// The disks at one moment of a log.
+pub(super) struct Moment {
+    durable: Vec<Rc<Image>>,
+    /// The number of what is durable.
+    fingerprint: u64,
+    pending: Vec<Unit>,
+    /// Operations that were answered.
+    answered: BTreeSet<u64>,
+    /// Flushes under way: their disk, and which operations they cover.
+    flushes: BTreeMap<u64, (usize, Vec<u64>)>,
+    fua: BTreeSet<u64>,
+}
+
+/// How the states of a moment were found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Coverage {
+    /// All of them.
+    Every,
+    /// There are more units than [`UNITS_MAX`].
+    Sampled,
+}
+
+impl Moment {
+    /// Before anything was sent.
+    pub(super) fn new(images: &[Rc<Image>]) -> Moment {
+        Moment {
+            durable: images.to_vec(),
+            fingerprint: 0,
+            pending: Vec::new(),
+            answered: BTreeSet::new(),
+            flushes: BTreeMap::new(),
+            fua: BTreeSet::new(),
+        }
+    }
+
+    /// The next thing in the log happens. True if a cut after it can leave another state.
+    pub(super) fn follow(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Note(_) => true,
+            Event::Sent { effect: Effect::Read, .. } => false,
+            Event::Sent { op, disk, effect: Effect::Flush } => {
+                let of_disk = self.pending.iter().filter(|unit| unit.disk == *disk);
+                let done = of_disk.map(|unit| unit.op).filter(|op| self.answered.contains(op));
+                self.flushes.insert(*op, (*disk, done.collect()));
+                false
+            }
+            Event::Sent { op, disk, effect: Effect::Write { offset, bytes, fua } } => {
+                self.pending.extend(units(*op, *disk, *offset, bytes));
+                if *fua {
+                    self.fua.insert(*op);
+                }
+                true
+            }
+            Event::Landed { op } => {
+                self.answered.insert(*op);
+                if let Some((disk, covered)) = self.flushes.remove(op) {
+                    return self.settle(|unit| unit.disk == disk && covered.contains(&unit.op));
+                }
+                self.fua.contains(op) && self.settle(|unit| unit.op == *op)
+            }
+        }
+    }
+
+    /// What is chosen becomes durable: nothing older can be seen any more in its sectors.
+    fn settle(&mut self, chosen: impl Fn(&Unit) -> bool) -> bool {
+        let mut changed = false;
+        let mut at = 0;
+        while at < self.pending.len() {
+            if !chosen(&self.pending[at]) {
+                at += 1;
+                continue;
+            }
+            let unit = self.pending.remove(at);
+            changed = true;
+            let disk = unit.disk;
+            for older in &mut self.pending[..at] {
+                if older.disk == disk {
+                    for (sector, _) in unit.sectors() {
+                        if let Some(bit) = sector.checked_sub(older.sector).filter(|&bit| bit < 8) {
+                            older.live &= !(1 << bit);
+                        }
+                    }
+                }
+            }
+            let image = Rc::make_mut(&mut self.durable[disk]);
+            let mut old = [0; SECTOR as usize];
+            for (sector, bytes) in unit.sectors() {
+                image.read(sector * SECTOR, &mut old);
+                let before = fingerprint(disk, sector, &old);
+                let after = fingerprint(disk, sector, bytes);
+                self.fingerprint = self.fingerprint.wrapping_add(after.wrapping_sub(before));
+                image.write(sector * SECTOR, bytes);
+            }
+        }
+        self.pending.retain(|unit| unit.live != 0);
+        changed
+    }
+
+    /// Every state that a cut now can leave, by way of `each`; but for those whose number `fresh`
+    /// does not want.
+    pub(super) fn states(
+        &self,
+        rng: &mut Rng,
+        mut fresh: impl FnMut(u64) -> bool,
+        mut each: impl FnMut(State<'_>),
+    ) -> Coverage {
+        let sectors: u32 = self.pending.iter().map(|unit| unit.live.count_ones()).sum();
+        // Few enough sectors: each for itself.
+        let fine = sectors as usize <= UNITS_MAX;
+        let units: Vec<Unit> =
+            if fine { self.pending.iter().flat_map(split).collect() } else { self.pending.clone() };
+        let table = Table::new(&units, &self.durable);
+        let mut give = |mask: &[u8]| {
+            let fingerprint = self.fingerprint.wrapping_add(table.sum(mask));
+            if fresh(fingerprint) {
+                let landed = units.iter().zip(mask).filter(|(_, live)| **live != 0);
+                let landed = landed.map(|(unit, &live)| unit.only(live)).collect();
+                each(State { durable: &self.durable, landed });
+            }
+        };
+        let every = units.len() <= UNITS_MAX;
+        if every {
+            let mut mask = vec![0; units.len()];
+            for subset in 0..1_u32 << units.len() {
+                let bits = mask.iter_mut().zip(0..);
+                bits.for_each(|(live, bit)| *live = if subset >> bit & 1 == 1 { 0xff } else { 0 });
+                give(&mask);
+            }
+        } else {
+            samples(units.len(), rng).iter().for_each(|mask| give(mask));
+        }
+        if !fine {
+            // Torn: half of one unit, with all of the others or none.
+            for at in (0..units.len()).filter(|&at| units[at].live.count_ones() > 1) {
+                for (half, others) in [(0x0f, 0), (0xf0, 0), (0x0f, 0xff), (0xf0, 0xff)] {
+                    let mut mask = vec![others; units.len()];
+                    mask[at] = half;
+                    give(&mask);
+                }
+            }
+        }
+        if every { Coverage::Every } else { Coverage::Sampled }
+    }
+}
+
+/// A unit for each sector.
+fn split(unit: &Unit) -> impl Iterator<Item = Unit> {
+    (0..8).map(|bit| unit.only(1 << bit)).filter(|unit| unit.live != 0)
+}
+
+/// None, all, each alone, all but each, and any.
+fn samples(count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let whole = |landed: bool| if landed { 0xff } else { 0 };
+    let mut masks = vec![vec![0; count], vec![0xff; count]];
+    for one in 0..count {
+        for alone in [false, true] {
+            masks.push((0..count).map(|unit| whole((unit == one) == alone)).collect());
+        }
+    }
+    masks.extend((0..SAMPLES).map(|_| (0..count).map(|_| whole(rng.percent(50))).collect()));
+    masks
+}
+
+/// What each sector of the pending units may be.
+struct Table {
+    /// For each sector: the number of what is durable, and of the units that cover it.
+    sectors: Vec<(u64, Vec<Cover>)>,
+}
+
+/// A unit that covers a sector: which, with which bit, and the number of what it puts there.
+type Cover = (usize, u8, u64);
+
+impl Table {
+    fn new(units: &[Unit], durable: &[Rc<Image>]) -> Table {
+        let mut sectors = BTreeMap::new();
+        let mut old = [0; SECTOR as usize];
+        for (at, unit) in units.iter().enumerate() {
+            for (sector, bytes) in unit.sectors() {
+                let entry = sectors.entry((unit.disk, sector)).or_insert_with(|| {
+                    durable[unit.disk].read(sector * SECTOR, &mut old);
+                    (fingerprint(unit.disk, sector, &old), Vec::new())
+                });
+                let bit = 1 << (sector - unit.sector);
+                entry.1.push((at, bit, fingerprint(unit.disk, sector, bytes)));
+            }
+        }
+        Table { sectors: sectors.into_values().collect() }
+    }
+
+    /// By how much these sectors of the units change the number of the whole.
+    fn sum(&self, landed: &[u8]) -> u64 {
+        self.sectors.iter().fold(0, |sum: u64, (durable, units)| {
+            let last = units.iter().rev().find(|&&(unit, bit, _)| landed[unit] & bit != 0);
+            let now = last.map_or(*durable, |&(.., number)| number);
+            sum.wrapping_add(now.wrapping_sub(*durable))
+        })
+    }
+}

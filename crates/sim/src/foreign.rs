@@ -1,0 +1,102 @@
+//! Another engine runs the array between two of our sessions: our log must not be believed (I9).
+//!
+//! ```text
+//!   die ──▶ it makes parity agree, writes a row of its own ──▶ it stops, or dies ──▶ assemble
+//!            superblocks: no microseconds in utime, another event count or the same
+//! ```
+//!
+//! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
+//! kernel knows nothing of the private area and leaves it as it was.
+
+use std::rc::Rc;
+
+use layout::{Family, Slot, Stripe};
+
+use crate::covered;
+use crate::crash::Crash;
+use crate::cut::Mode;
+use crate::incident::Director;
+use crate::logged;
+use crate::mark;
+use crate::node::Node;
+use crate::options::Promise;
+use crate::oracle::Put;
+use crate::rng::Rng;
+use crate::workload::{Kind, Request};
+
+impl Director {
+    /// The host dies, another engine runs the array, and it comes back to us.
+    pub(crate) async fn foreign(self: &Rc<Self>, chance: u64) {
+        let node = &Rc::clone(&self.nodes[0]);
+        let mut rng = Rng::stream(chance, "foreign", 0);
+        let fit = self.nodes.len() == 1
+            && node.geometry().family() == Family::Parity
+            && node.promise() == Promise::Closed
+            && node.is_whole()
+            && node.endangered().is_empty();
+        if !fit {
+            return;
+        }
+        let crash = Crash {
+            power: rng.percent(50),
+            mode: Mode::draw(&mut rng),
+            mended_percent: 100,
+            again: [0; 2],
+            chance: rng.bits(),
+        };
+        let mut ran = false;
+        self.crash_with(crash, || ran = self.session(node, &mut rng)).await;
+        if ran {
+            // Whoever answers has settled what it believes is to be settled.
+            let read = Request { kind: Kind::Read(1), sector: 0, count: 1, fua: false, pause: 0 };
+            self.stage.perform((94, 0), read).await;
+            assert!(
+                !node.has_settled(),
+                "{}: a log was replayed over a foreign session",
+                node.name
+            );
+        }
+    }
+
+    /// What the other engine does. False if the members are not all there.
+    fn session(&self, node: &Rc<Node>, rng: &mut Rng) -> bool {
+        let Some(geometry) = node.last_geometry() else { return false };
+        let seats = covered::seats(&node.sim_disks());
+        if seats.len() < geometry.slots() {
+            return false;
+        }
+        let (ends_clean, more) = (rng.percent(50), 2 * rng.below(2));
+        self.tell(|| format!("    another engine, ends clean {ends_clean}, {more} events more"));
+        self.mark(mark::FOREIGN);
+        node.spoil_log();
+        // Rows that our log tells of first: these it would spoil.
+        let rows = logged::rows(seats.values());
+        let stripes: Vec<u64> = rows.keys().copied().collect();
+        let stripe =
+            if stripes.is_empty() { rng.below(geometry.stripes()) } else { rng.pick(&stripes) };
+        let map = geometry.stripe(Stripe(stripe));
+        let (chunk, index) = (geometry.chunk_bytes(), rng.below(map.data_count() as u64));
+        let offset = stripe * geometry.stripe_bytes() + index * chunk;
+        let bytes = {
+            let mut oracle = self.stage.oracle.borrow_mut();
+            let write = oracle.write(offset, chunk, Put::Pattern);
+            let mut bytes = vec![0; chunk as usize];
+            oracle.fill(write, &mut bytes);
+            oracle.acknowledge(write, true);
+            bytes
+        };
+        let place = |slot: Slot| {
+            let raw = &seats[&slot.index()];
+            (&raw.disk, raw.data_offset() + map.member_offset())
+        };
+        let (disk, at) = place(map.data(index as usize));
+        disk.poke(at, &bytes);
+        for stripe in 0..geometry.stripes() {
+            covered::encode(&geometry, &seats, stripe);
+        }
+        for raw in seats.values() {
+            raw.rewrite(raw.events + more, if ends_clean { u64::MAX } else { 0 });
+        }
+        true
+    }
+}

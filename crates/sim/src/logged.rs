@@ -1,0 +1,152 @@
+//! The intent log, read from behind: which rows it tells of, and how it has been used.
+//!
+//! Reads by its own few lines what `layout` writes, as `docs/format.md` has it: if both were wrong
+//! in the same way, the engine would not agree with this. Only where the private area begins is
+//! taken from `layout`.
+//!
+//! ```text
+//!   header   magic … events, utime … session, zones     counts if it goes with the superblock
+//!   zone     batch │ batch │ …                          live from the newest one's tail on
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::covered::{Raw, long, word};
+use crate::disk::SimDisk;
+use crate::mark::Part;
+use crate::medium::SECTOR;
+use crate::parts::Parts;
+
+/// Batches begin at multiples of this.
+const STEP: u64 = 4096;
+
+/// The log of one member, as its header describes it.
+struct Place {
+    start: u64,
+    session: u64,
+    zones: u64,
+    zone_bytes: u64,
+}
+
+/// A batch in a zone.
+struct Batch {
+    at: u64,
+    sequence: u64,
+    tail: u64,
+    bytes: u64,
+    records: usize,
+}
+
+/// How a log has been used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// It has gone round.
+    pub wrapped: bool,
+    /// A batch has no records.
+    pub tail_only: bool,
+}
+
+fn peek(disk: &SimDisk, at: u64, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len as usize];
+    disk.peek(at, &mut bytes);
+    bytes
+}
+
+impl Place {
+    /// The log that counts for this member; `None` if there is none, or its header does not go
+    /// with its superblock.
+    fn of(raw: &Raw) -> Option<Place> {
+        let area = Parts::of(&raw.disk, None).range(Part::Private)?;
+        let headers = peek(&raw.disk, area.start, 2 * STEP);
+        headers.chunks(STEP as usize).find_map(|header| {
+            let counts = &header[..8] == b"Pprivate"
+                && long(header, 64) == raw.events
+                && long(header, 72) == raw.utime
+                && raw.utime >> 40 != 0
+                && header[32..48] == raw.device_uuid
+                && (long(header, 88), long(header, 96)) == (area.start, area.end);
+            let place = || Place {
+                start: long(header, 104),
+                session: long(header, 168),
+                zones: u64::from(word(header, 184)),
+                zone_bytes: long(header, 176),
+            };
+            counts.then(place).filter(|place| place.session != 0)
+        })
+    }
+
+    /// The batches of a zone that carry its session's number.
+    fn batches(&self, disk: &SimDisk, zone: u64) -> Vec<Batch> {
+        let (mut found, mut at) = (Vec::new(), 0);
+        let mut head = [0; 64];
+        while at < self.zone_bytes {
+            disk.peek(self.start + zone * self.zone_bytes + at, &mut head);
+            let bytes = u64::from(word(&head, 48));
+            let is_one = &head[..8] == b"Pintents"
+                && long(&head, 8) == self.session
+                && u64::from(word(&head, 56)) == zone
+                && (64..=self.zone_bytes - at).contains(&bytes);
+            if is_one {
+                let (sequence, tail) = (long(&head, 16), long(&head, 24));
+                let records = word(&head, 52) as usize;
+                found.push(Batch { at, sequence, tail, bytes, records });
+            }
+            at += STEP;
+        }
+        found
+    }
+
+    /// All bytes of a batch, if its sum is right.
+    fn whole(&self, disk: &SimDisk, zone: u64, batch: &Batch) -> Option<Vec<u8>> {
+        let bytes = peek(disk, self.start + zone * self.zone_bytes + batch.at, batch.bytes);
+        let before = parity::crc32c(0, &bytes[..60]);
+        let sum = parity::crc32c(parity::crc32c(before, &[0; 4]), &bytes[64..]);
+        (sum == word(&bytes, 60)).then_some(bytes)
+    }
+}
+
+/// How the log on this disk has been used.
+pub fn usage(disk: &Rc<SimDisk>) -> Usage {
+    let mut usage = Usage::default();
+    let Some(place) = crate::covered::read(disk).as_ref().and_then(Place::of) else {
+        return usage;
+    };
+    for zone in 0..place.zones {
+        let batches = place.batches(disk, zone);
+        usage.wrapped |= batches.windows(2).any(|two| two[0].sequence > two[1].sequence);
+        usage.tail_only |= batches.iter().any(|batch| batch.records == 0);
+    }
+    usage
+}
+
+/// The rows that live records of these members tell of: by stripe, ranges of the chunk.
+pub fn rows<'a>(members: impl Iterator<Item = &'a Raw>) -> BTreeMap<u64, Vec<Range<u64>>> {
+    let logs: Vec<(&Raw, Place)> = members.filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
+    let mut rows: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
+    let zones = logs.iter().map(|(_, place)| place.zones).max().unwrap_or(0);
+    for zone in 0..zones {
+        let mut found = Vec::new();
+        for (raw, place) in logs.iter().filter(|(_, place)| zone < place.zones) {
+            for batch in place.batches(&raw.disk, zone) {
+                let whole = place.whole(&raw.disk, zone, &batch);
+                found.extend(whole.map(|bytes| (batch, bytes)));
+            }
+        }
+        let newest = found.iter().map(|(batch, _)| batch).max_by_key(|batch| batch.sequence);
+        let tail = newest.map_or(0, |batch| batch.tail);
+        for (batch, bytes) in found.iter().filter(|(batch, _)| batch.sequence >= tail) {
+            for index in 0..batch.records {
+                let record = &bytes[64 + 40 * index..];
+                let (stripe, stripes) = (long(record, 0), u64::from(word(record, 8)));
+                let start = u64::from(word(record, 12)) * SECTOR;
+                let len = u64::from(word(record, 16)) * SECTOR;
+                for stripe in stripe..stripe + stripes {
+                    rows.entry(stripe).or_default().push(start..start + len);
+                }
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,267 @@
+//! Rare places, by name: an ensemble of runs that never reaches one of them proves little.
+//!
+//! Owns the table of all names. `cargo sim --marks` says which were reached and which were not;
+//! `--require-marks` fails if one was not.
+//!
+//! Invariant: a name that is marked anywhere is in the table, and the table has each name once.
+
+/// Declares marks: a constant for each, and the table of all.
+macro_rules! marks {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        const SINGLE: &[&str] = &[$($text),*];
+    };
+}
+
+marks! {
+    /// The process died.
+    KILLED = "crash: the process is killed";
+    /// The host lost its power.
+    CUT = "crash: the power is cut";
+    /// With clients' requests under way.
+    CRASHED_BUSY = "crash: with requests under way";
+    /// While nothing was under way and all was clean.
+    CRASHED_IDLE = "crash: of a clean array";
+    /// Before a resync was through.
+    CRASHED_UNSYNCED = "crash: before parity or copies are in sync";
+    /// While members were filled.
+    CRASHED_REBUILDING = "crash: during a rebuild";
+    /// While members were copied.
+    CRASHED_REPLACING = "crash: during a replacement";
+    /// While a scrub was running.
+    CRASHED_SCRUBBING = "crash: during a scrub";
+    /// While a resync was running.
+    CRASHED_RESYNCING = "crash: during a resync";
+    /// With a member missing.
+    CRASHED_DEGRADED = "crash: of a degraded array";
+    /// Again, before the assembly was through.
+    AGAIN_ASSEMBLING = "crash: again, during assembly";
+    /// Again, soon after the start.
+    AGAIN_RECOVERING = "crash: again, during recovery";
+    /// An array of arrays.
+    CRASHED_NESTED = "crash: of an array of arrays";
+    /// After a crash a resync began.
+    RESYNCED = "recovery: resync after a crash";
+    /// A crash left nothing to do.
+    UNHURT = "recovery: nothing to sync";
+    /// A rebuild went on where it was.
+    REBUILD_RESUMED = "recovery: a rebuild goes on after a crash";
+    /// A replacement went on where it was.
+    REPLACE_RESUMED = "recovery: a replacement goes on after a crash";
+    /// Dirty and degraded: refused, with the way out.
+    REFUSED = "recovery: dirty and degraded is refused";
+    /// The way out was taken.
+    FORCED = "recovery: the way out that the refusal names";
+    /// What was being written at a crash is an error.
+    LOST = "recovery: an error in place of what was being written";
+    /// And was still one when the array was whole again.
+    SETTLED_LOST = "recovery: a lost block stays one until it is written";
+    /// The log told of rows, with members missing.
+    SETTLED_DEGRADED = "recovery: rows are made right with members missing";
+    /// The log told of rows.
+    SETTLED = "recovery: rows are made right from the log";
+    /// And the host died again before they were.
+    SETTLE_CUT = "crash: again, while rows are made right from the log";
+    /// The log said nothing that could be relied on.
+    LOG_UNUSABLE = "recovery: the log is not believed";
+    /// I9.
+    FOREIGN = "another engine ran the array after a crash";
+    /// A log has gone round.
+    LOG_WRAPPED = "log: it has gone round";
+    /// A batch without records.
+    LOG_TAIL_ONLY = "log: a batch that only says that older ones do not matter";
+    /// A member that was lost before a crash was there again at the assembly, and left out.
+    STALE_REFUSED = "stale: a lost member is there at assembly and left out";
+    /// One event behind and given up.
+    STALE_BY_ONE = "stale: one event behind, and left out";
+    /// A member one event behind, by a crash, was taken.
+    BEHIND_ACCEPTED = "stale: one event behind by a crash, and taken";
+    /// Two histories were refused.
+    DIVERGED = "stale: two histories are refused";
+    /// Sick members were left out of an assembly.
+    LEFT_OUT = "assembly: without the members that were sick";
+    /// Assembled again after a stop.
+    ASSEMBLED = "assembly: after a stop";
+    /// Stopped while something was running.
+    STOPPED_BUSY = "stopped during background work";
+    /// An incident while a job runs.
+    HARM_BUSY = "harm during background work";
+    /// An incident while degraded.
+    HARM_DEGRADED = "harm while degraded";
+    /// An incident while a resync is not through.
+    HARM_UNSYNCED = "harm before parity or copies are in sync";
+    /// A spare fails while it is filled.
+    HARM_SPARE = "harm to a member that is being filled";
+    /// A read error during a rebuild (F14).
+    HARM_REBUILD_READ = "sectors go bad during a rebuild";
+    /// Two at once.
+    TWO_AT_ONCE = "two members are lost at once";
+    /// F9, by bitmap.
+    READDED = "a member came back by bitmap";
+    /// F9, as a new one.
+    RETURNED = "a lost member came back as a spare";
+    /// A replacement.
+    REPLACING = "a replacement began";
+    /// A spare.
+    SPARE = "a spare was added";
+    /// A spare where one is needed.
+    SPARE_NEEDED = "a spare was added to a degraded array";
+    /// A command that would lose data.
+    COMMAND_REFUSED = "a command was refused that would lose data";
+    /// An error beyond what the level bears.
+    HONEST = "an error beyond the budget";
+    /// An error in a row that a crash made doubtful.
+    DOUBTED = "an error where a crash made parity doubtful";
+    /// F1.
+    F1 = "F1: sectors cannot be read";
+    /// F1, and writing does not help.
+    F1_STUCK = "F1: sectors cannot be read or mended";
+    /// F2.
+    F2 = "F2: writes fail";
+    /// F2 for superblocks only.
+    F2_SUPERBLOCK = "F2: superblock writes fail";
+    /// F3.
+    F3 = "F3: no answers";
+    /// F3, for a while.
+    F3_SHORT = "F3: no answers for a while";
+    /// F4.
+    F4 = "F4: a slow member";
+    /// F4, at a hundred times its latency.
+    F4_HUNDRED = "F4: a member at a hundred times its latency";
+    /// F5.
+    F5 = "F5: a torn write";
+    /// F6.
+    F6 = "F6: a lost write";
+    /// F7.
+    F7 = "F7: a misdirected write";
+    /// F8 in data or parity.
+    F8_DATA = "F8: rot in data or parity";
+    /// F8 in a superblock.
+    F8_SUPERBLOCK = "F8: rot in a superblock";
+    /// F8 in a bitmap.
+    F8_BITMAP = "F8: rot in a bitmap";
+    /// F8 in the private area.
+    F8_PRIVATE = "F8: rot in the private area";
+    /// F10, one member by itself.
+    F10_ALONE = "F10: one member loses its power";
+    /// F11.
+    F11 = "F11: some superblocks are new, some old";
+    /// F12.
+    F12 = "F12: two halves went on apart";
+    /// F13.
+    F13 = "F13: a second loss during a rebuild";
+    /// F15.
+    F15 = "F15: no space";
+    /// F20.
+    F20 = "F20: a flush fails";
+    /// Several members at once, for a while.
+    BURST = "burst: several members are away for a while";
+    /// More than the level bears, and what is left is right.
+    RUINED = "ruin: more is lost than the level bears";
+    /// A member is gone.
+    GONE = "a member is gone";
+    /// What was spoiled was found and put right.
+    SCRUBBED = "silent damage was found and repaired";
+    /// Modes of a cut.
+    CUT_CLEAN = "cut: everything landed";
+    /// Nothing since the last flush survives.
+    CUT_BARE = "cut: nothing unflushed survives";
+    /// In order.
+    CUT_PREFIX = "cut: a prefix survives";
+    /// Any subset.
+    CUT_SUBSET = "cut: a random subset survives";
+    /// First or last parts.
+    CUT_SHORN = "cut: writes are shorn";
+    /// By what the bytes are.
+    CUT_ONLY_PARITY = "cut: only parity survives";
+    /// By what the bytes are.
+    CUT_BUT_PARITY = "cut: all but parity survives";
+    /// By who it is.
+    CUT_BUT_ONE = "cut: all but one member's";
+    /// By what the bytes are.
+    CUT_ONLY_LOG = "cut: metadata without data";
+    /// By what the bytes are.
+    CUT_BUT_LOG = "cut: data without metadata";
+    /// Superblocks on some.
+    CUT_SOME_SUPERBLOCKS = "cut: superblocks on some members only";
+}
+
+/// How an array was when a crash came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Health {
+    /// Whole.
+    Whole,
+    /// A member is missing.
+    Degraded,
+    /// A member is being filled.
+    Rebuilding,
+}
+
+/// What bytes of a member are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Its superblock.
+    Superblock,
+    /// Its copy of the bitmap.
+    Bitmap,
+    /// The intent log in the private area, or md's.
+    Log,
+    /// The rest of the private area.
+    Private,
+    /// Data.
+    Data,
+    /// P or Q.
+    Parity,
+    /// Anything else: bad-block list, padding.
+    Other,
+}
+
+/// Marks of crashes with writes of a part in flight or not flushed, by health.
+const FLYING: [[&str; 3]; 5] = [
+    [
+        "in flight: superblock, whole",
+        "in flight: superblock, degraded",
+        "in flight: superblock, rebuilding",
+    ],
+    ["in flight: bitmap, whole", "in flight: bitmap, degraded", "in flight: bitmap, rebuilding"],
+    ["in flight: data, whole", "in flight: data, degraded", "in flight: data, rebuilding"],
+    ["in flight: parity, whole", "in flight: parity, degraded", "in flight: parity, rebuilding"],
+    ["in flight: log, whole", "in flight: log, degraded", "in flight: log, rebuilding"],
+];
+
+/// The mark of a crash with writes of this part under way; `None` if there is none for it.
+pub fn flying(part: Part, health: Health) -> Option<&'static str> {
+    let row = match part {
+        Part::Superblock => 0,
+        Part::Bitmap => 1,
+        Part::Data => 2,
+        Part::Parity => 3,
+        Part::Log => 4,
+        Part::Private | Part::Other => return None,
+    };
+    Some(FLYING[row][health as usize])
+}
+
+/// True if the table has this name.
+pub fn is_known(name: &str) -> bool {
+    SINGLE.iter().chain(FLYING.iter().flatten()).any(|known| *known == name)
+}
+
+/// Every mark that an ensemble of runs must reach.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    SINGLE.iter().chain(FLYING.iter().flatten()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_there_once() {
+        let mut names: Vec<_> = SINGLE.iter().chain(FLYING.iter().flatten()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SINGLE.len() + FLYING.iter().flatten().count());
+        assert!(all().count() >= 60);
+    }
+}

@@ -1,0 +1,202 @@
+//! The test of the test: an engine that is broken on purpose must be caught.
+//!
+//! ```text
+//!   way to be broken ─▶ some seeds ─▶ sweep ─▶ exhaustive mode ─▶ more seeds ─▶ survived: blind
+//!                           │ fails     │ wrong      │ wrong           │ fails
+//!                           ▼           ▼            ▼                 ▼
+//!                         the same with a sound engine: passes? ─▶ caught
+//! ```
+//!
+//! Owns the order in which the tools are asked, and what counts as caught: a seed, a case or a site
+//! that fails for the broken engine and passes for the sound one.
+
+use std::fmt;
+use std::process::{Command, ExitCode};
+
+use array::broken::{self, Broken};
+use layout::Level;
+
+use crate::exhaust::{self, Extent};
+use crate::options::Wish;
+use crate::scenario;
+use crate::sweep;
+use crate::trace::Telling;
+
+/// Seeds within which a broken engine must be caught, unless it takes another tool.
+const SEEDS: u64 = 3000;
+/// So many of them are tried before the other tools are asked.
+const FIRST: u64 = 300;
+
+/// What of the exhaustive mode is tried: enough for what only it can see.
+const EXTENT: Extent =
+    Extent { pairs_stride: 1999, singles_stride: 3, triples: 0, ..Extent::WHOLE };
+
+/// What sound engines say too when chance has it: on its own it proves nothing.
+const INNOCENT: [&str; 2] =
+    ["a crash cut a write to these bytes", "more members are missing than the level can make good"];
+
+/// Which tool has caught a broken engine, and where.
+enum Catch {
+    Seed(u64),
+    Case(exhaust::Case),
+    Site(String),
+}
+
+impl fmt::Display for Catch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Catch::Seed(seed) => write!(f, "seed {seed}"),
+            Catch::Case(case) => write!(f, "exhaustive {case}"),
+            Catch::Site(site) => write!(f, "sweep {site}"),
+        }
+    }
+}
+
+/// What failed, in one line.
+fn headline(story: &str) -> String {
+    let story = story.lines().map(str::trim).filter(|line| !line.is_empty());
+    let words: Vec<&str> = story.take(2).collect();
+    words.join(" · ")
+}
+
+/// Looks for a seed that fails for the broken engine alone.
+fn by_seed(way: Broken, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
+    let run = |seed, way| {
+        broken::choose(way);
+        scenario::run(seed, Wish::default(), Telling::Nothing).failure
+    };
+    seeds.into_iter().find_map(|seed| {
+        let story = run(seed, Some(way))?;
+        let innocent = INNOCENT.iter().any(|words| story.contains(words));
+        let sound = !innocent && run(seed, None).is_none();
+        sound.then_some((Catch::Seed(seed), story))
+    })
+}
+
+/// Looks for a case of the exhaustive mode.
+fn by_case(way: Broken, level: Option<Level>) -> Option<(Catch, String)> {
+    let cases = exhaust::all().into_iter();
+    cases.filter(|case| level.is_none_or(|level| case.layout.level() == level)).find_map(|case| {
+        broken::choose(Some(way));
+        let story = exhaust::run(case, EXTENT).stories.into_iter().next()?;
+        broken::choose(None);
+        let sound = exhaust::run(case, EXTENT).violations == 0;
+        sound.then_some((Catch::Case(case), story))
+    })
+}
+
+/// Looks for a single failing operation.
+fn by_site(way: Broken) -> Option<(Catch, String)> {
+    let each = sweep::shapes().into_iter();
+    each.flat_map(|shape| sweep::phases().into_iter().map(move |phase| (shape, phase))).find_map(
+        |(shape, phase)| {
+            broken::choose(Some(way));
+            let story = sweep::run(shape, phase, 1).stories.into_iter().next()?;
+            broken::choose(None);
+            let sound = sweep::run(shape, phase, 1).violations == 0;
+            let (layout, members) = shape;
+            sound.then(|| (Catch::Site(format!("{phase:?} of {layout}, {members} members")), story))
+        },
+    )
+}
+
+const USAGE: &str = "\
+cargo sim --broken NAME [--seeds A..B] [--exhaustive [--level L]] [--sweep]
+cargo sim --broken list
+
+  NAME          the way in which the engine is broken (array/src/broken.rs)
+  --seeds A..B  only these seeds
+  --exhaustive  only the exhaustive mode, if need be of one level
+  --sweep       only the sweep
+
+Stops at the first seed, case or operation that fails for the broken engine and passes for the sound
+one. Without an option: 300 seeds, the sweep, a part of the exhaustive mode, up to 3,000 seeds.
+";
+
+/// What was asked for.
+#[derive(Default)]
+struct Request {
+    seeds: Option<std::ops::Range<u64>>,
+    exhaustive: bool,
+    level: Option<Level>,
+    sweep: bool,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Option<Request> {
+    let mut request = Request::default();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seeds" => {
+                let range = words.next()?;
+                let (from, to) = range.split_once("..")?;
+                request.seeds = Some(from.parse().ok()?..to.parse().ok()?);
+            }
+            "--exhaustive" => request.exhaustive = true,
+            "--level" => request.level = Some(words.next()?.parse().ok()?),
+            "--sweep" => request.sweep = true,
+            _ => return None,
+        }
+    }
+    Some(request)
+}
+
+/// The command: `--broken` with what stands behind it.
+pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
+    let words: Vec<String> = words.collect();
+    if !broken::POSSIBLE {
+        return again(&words);
+    }
+    let mut words = words.into_iter();
+    let name = words.next().unwrap_or_default();
+    if name == "list" {
+        for way in Broken::ALL {
+            let (name, what, source) = way.facts();
+            println!("{name}\t{source}\t{}", what.trim());
+        }
+        return ExitCode::SUCCESS;
+    }
+    let (Some(way), Some(request)) = (Broken::named(&name), parse(words)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match hunt(way, request) {
+        Some((catch, story)) => {
+            println!("{name}: caught by {catch}: {}", headline(&story));
+            ExitCode::SUCCESS
+        }
+        None => {
+            println!("{name}: SURVIVED");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Asks the tools, in order.
+fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
+    let Request { seeds, exhaustive, level, sweep } = request;
+    if seeds.is_none() && !exhaustive && !sweep {
+        return by_seed(way, 0..FIRST)
+            .or_else(|| by_site(way))
+            .or_else(|| by_case(way, level))
+            .or_else(|| by_seed(way, FIRST..SEEDS));
+    }
+    seeds
+        .and_then(|seeds| by_seed(way, seeds))
+        .or_else(|| exhaustive.then(|| by_case(way, level)).flatten())
+        .or_else(|| sweep.then(|| by_site(way)).flatten())
+}
+
+/// The simulator itself is not built so that its engine can be broken: one that is does the work.
+fn again(words: &[String]) -> ExitCode {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--release", "--quiet", "--package", "parapet-sim"]);
+    command.args(["--features", "broken", "--", "--broken"]).args(words);
+    match command.status() {
+        Ok(status) => ExitCode::from(status.code().map_or(1, |code| code as u8)),
+        Err(error) => {
+            eprintln!("cargo cannot be started: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! More is lost than the level bears: what can still be had must be right, the rest is an error.
+//!
+//! ```text
+//!   quiet, whole ──▶ spoil ──▶ read block by block ──▶ lift the damage ──▶ all is there again
+//!                               │
+//!                   atlas: must this block be readable?   yes: right bytes
+//!                                                         no:  right bytes, or an error
+//! ```
+//!
+//! Owns the atlas: which sectors of which slots cannot be read now, kept apart from the truth,
+//! which the damage lies over and never changes.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use layout::{Family, Geometry, Slot, SlotSet};
+
+use crate::crash::Crash;
+use crate::cut::Mode;
+use crate::incident::Director;
+use crate::mark::{self, Part};
+use crate::medium::SECTOR;
+use crate::node::Node;
+use crate::parts::Parts;
+use crate::rng::Rng;
+use crate::workload::{Kind, Request};
+
+/// What cannot be read of an array's members.
+#[derive(Default)]
+pub struct Atlas {
+    /// Slots whose member does not answer.
+    pub gone: SlotSet,
+    /// Blocks of 4 KiB with sectors that cannot be read, by slot, counted from the start of the
+    /// member's data: nobody is asked to put a block together from parts of its copies.
+    pub unreadable: BTreeSet<(usize, u64)>,
+}
+
+impl Atlas {
+    /// The atlas of a running array, as its disks are now.
+    pub fn of(node: &Node) -> Atlas {
+        let mut atlas = Atlas::default();
+        for slot in (0..node.shape.members).map(Slot::new) {
+            let Some(disk) = node.disk_in(slot).filter(|disk| !disk.is_gone()) else {
+                atlas.gone = atlas.gone.with(slot);
+                continue;
+            };
+            let Some(data) = Parts::of(&disk, None).range(Part::Data) else { continue };
+            let first = data.start / SECTOR;
+            let bad = disk.unreadable_sectors().into_iter().filter(|&sector| sector >= first);
+            atlas.unreadable.extend(bad.map(|sector| (slot.index(), (sector - first) / 8)));
+        }
+        atlas
+    }
+
+    fn is_lost(&self, slot: Slot, member_offset: u64) -> bool {
+        self.gone.contains(slot)
+            || self.unreadable.contains(&(slot.index(), member_offset / (8 * SECTOR)))
+    }
+
+    /// Must this sector of the array be readable?
+    pub fn must_read(&self, geometry: &Geometry, array_offset: u64) -> bool {
+        if geometry.family() != Family::Parity {
+            let places = geometry.places(array_offset);
+            return places.copies().any(|place| !self.is_lost(place.slot, place.member_offset));
+        }
+        let (stripe, index, within) = geometry.stripe_of(array_offset);
+        let map = geometry.stripe(stripe);
+        let at = map.member_offset() + within;
+        if !self.is_lost(map.data(index), at) {
+            return true;
+        }
+        let slots = (0..geometry.slots()).map(Slot::new);
+        geometry.survives(slots.filter(|&slot| self.is_lost(slot, at)).collect())
+    }
+}
+
+impl Director {
+    /// Spoils more than the level bears, looks at what is left, and lifts the damage.
+    pub(crate) async fn ruin(self: &Rc<Self>, chance: u64) {
+        let node = &Rc::clone(&self.nodes[0]);
+        if self.nodes.len() > 1 {
+            return;
+        }
+        let mut rng = Rng::stream(chance, "ruin", 0);
+        self.stage.hold().await;
+        if self.calm(node).await {
+            let gone = rng.percent(40);
+            self.tell(|| format!("INCIDENT ruin, members are gone: {gone}"));
+            self.mark(mark::RUINED);
+            self.stage.overloaded.set(true);
+            match gone {
+                true => self.ruin_members(node, &mut rng).await,
+                false => self.ruin_sectors(node, &mut rng).await,
+            }
+            self.stage.overloaded.set(false);
+        }
+        self.stage.go_on();
+    }
+
+    /// Sectors of all members cannot be read, here and there more than can be recovered.
+    async fn ruin_sectors(&self, node: &Rc<Node>, rng: &mut Rng) {
+        let geometry = node.geometry();
+        let usable = (0..geometry.slots()).map(|slot| geometry.member_bytes(Slot::new(slot)));
+        let least = usable.min().unwrap_or(0) / SECTOR;
+        // The same few places on several members.
+        let places: Vec<u64> = (0..6).map(|_| rng.below(least)).collect();
+        for slot in (0..geometry.slots()).map(Slot::new) {
+            let Some(disk) = node.disk_in(slot) else { continue };
+            let Some(data) = Parts::of(&disk, None).range(Part::Data) else { continue };
+            for &place in &places {
+                if rng.percent(60) {
+                    let len = rng.skewed(12).min(least - place) * SECTOR;
+                    disk.set_unreadable(data.start + place * SECTOR, len, false);
+                }
+            }
+        }
+        self.look_at_ruins(node).await;
+        node.sim_disks().iter().for_each(|disk| disk.heal());
+    }
+
+    /// One member more is gone than the level bears.
+    async fn ruin_members(self: &Rc<Self>, node: &Rc<Node>, rng: &mut Rng) {
+        let geometry = node.geometry();
+        let mut slots: Vec<Slot> = (0..geometry.slots()).map(Slot::new).collect();
+        rng.shuffle(&mut slots);
+        let mut lost = SlotSet::EMPTY;
+        for slot in slots {
+            if !geometry.survives(lost) {
+                break;
+            }
+            lost = lost.with(slot);
+            if let Some(disk) = node.disk_in(slot) {
+                disk.set_gone(true);
+            }
+        }
+        self.look_at_ruins(node).await;
+        // The cause is repaired: nothing that was acknowledged is missing.
+        self.crash(Crash {
+            power: rng.percent(50),
+            mode: Mode::Clean,
+            mended_percent: 100,
+            again: [0; 2],
+            chance: rng.bits(),
+        })
+        .await;
+    }
+
+    /// Reads block by block: what must be readable is read.
+    async fn look_at_ruins(&self, node: &Rc<Node>) {
+        let (geometry, atlas) = (node.geometry(), Atlas::of(node));
+        let sectors = geometry.capacity() / SECTOR;
+        for first in (0..sectors).step_by(8) {
+            let count = 8.min(sectors - first);
+            let must =
+                (first..first + count).all(|sector| atlas.must_read(&geometry, sector * SECTOR));
+            self.stage.overloaded.set(!must);
+            let read = Request { kind: Kind::Read(1), sector: first, count, fua: false, pause: 0 };
+            self.stage.perform((98, first as usize), read).await;
+        }
+        self.stage.overloaded.set(true);
+    }
+}

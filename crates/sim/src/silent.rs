@@ -1,0 +1,240 @@
+//! Damage that no error tells of: rot, lost writes, misdirected writes.
+//!
+//! Owns the incidents that spoil bytes behind the back of the array, each only where something can
+//! tell today: superblocks have sums, bitmaps have copies, and of data with two redundancies (RAID
+//! 6, three copies) a scrub finds the culprit. Clients hold back meanwhile: what they would read
+//! before the scrub is not promised yet.
+//!
+//! ```text
+//!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: nothing more to find
+//!                ──▶ stop ──▶ spoil a superblock ──▶ assemble: that one is left out
+//!                ──▶ die  ──▶ spoil a bitmap ──▶ assemble: the other copies tell
+//! ```
+
+use std::rc::Rc;
+
+use io::Clock;
+use layout::{Family, Level, Slot};
+
+use crate::crash::Crash;
+use crate::cut::Mode;
+use crate::disk::{SimDisk, Stray};
+use crate::incident::Director;
+use crate::mark::{self, Part};
+use crate::medium::SECTOR;
+use crate::node::Node;
+use crate::parts::Parts;
+use crate::rng::Rng;
+use crate::workload::{Kind, Request};
+
+/// What rots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rot {
+    /// Data or parity.
+    Data,
+    /// The superblock of a member.
+    Superblock,
+    /// A copy of the bitmap.
+    Bitmap,
+    /// The private area.
+    Private,
+}
+
+/// Every kind of rot.
+pub const ROTS: [Rot; 4] = [Rot::Data, Rot::Superblock, Rot::Bitmap, Rot::Private];
+
+impl Director {
+    /// Something rots on the member in this slot.
+    pub(crate) async fn rot(self: &Rc<Self>, node: &Rc<Node>, slot: Slot, rot: Rot, chance: u64) {
+        if self.nodes.len() > 1 {
+            return;
+        }
+        let mut rng = Rng::stream(chance, "rot", 0);
+        self.stage.hold().await;
+        if self.calm(node).await
+            && let Some(disk) = node.disk_in(slot)
+        {
+            self.tell(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
+            match rot {
+                Rot::Data if locates(node) => self.rot_data(node, slot, &disk, &mut rng).await,
+                Rot::Data => {}
+                Rot::Superblock | Rot::Private => {
+                    let redundant = node.geometry().redundancy() > 0;
+                    if redundant && (rot == Rot::Private || node.can_lose(slot)) {
+                        self.rot_at_rest(node, &disk, rot, &mut rng).await;
+                    }
+                }
+                Rot::Bitmap => self.rot_bitmap(node, &disk, &mut rng).await,
+            }
+        }
+        self.stage.go_on();
+    }
+
+    /// One write of data is lost, or lands elsewhere on its disk.
+    pub(crate) async fn stray(self: &Rc<Self>, slot: Slot, lost: bool, chance: u64) {
+        let node = &Rc::clone(&self.nodes[0]);
+        if self.nodes.len() > 1 || !locates(node) {
+            return;
+        }
+        let mut rng = Rng::stream(chance, "stray", 0);
+        self.stage.hold().await;
+        if self.calm(node).await
+            && let Some(disk) = node.disk_in(slot)
+            && let Some(data) = Parts::of(&disk, None).range(Part::Data)
+        {
+            let stray =
+                if lost { Stray::Lost } else { Stray::Elsewhere(rng.within(8, 64) * SECTOR) };
+            self.tell(|| format!("INCIDENT slot {slot}, {}: {stray:?}", disk.name));
+            let used = node.geometry().member_bytes(slot);
+            let before = disk.strayed();
+            disk.set_stray(stray, data.start..data.start + used);
+            let blocks = node.geometry().capacity() / 4096;
+            for number in 0..60 {
+                let sector = rng.below(blocks) * 8;
+                let write = Request { kind: Kind::Write(1), sector, count: 8, fua: true, pause: 0 };
+                self.stage.perform((99, number), write).await;
+                if disk.strayed() > before {
+                    self.mark(if lost { mark::F6 } else { mark::F7 });
+                    break;
+                }
+            }
+            disk.stop_straying();
+            self.find_and_repair(node, slot).await;
+        }
+        self.stage.go_on();
+    }
+
+    /// Waits a little for an array that is whole, in sync and clean, on disks that are well.
+    pub(crate) async fn calm(&self, node: &Rc<Node>) -> bool {
+        let flush = Request { kind: Kind::Flush, sector: 0, count: 1, fua: false, pause: 0 };
+        self.stage.perform((99, 0), flush).await;
+        for _ in 0..40 {
+            let status = node.status();
+            if !node.forced.get() && node.endangered().is_empty() && node.is_whole() && status.clean
+            {
+                return true;
+            }
+            self.stage.world.pause(2000).await;
+        }
+        false
+    }
+
+    async fn rot_data(self: &Rc<Self>, node: &Rc<Node>, slot: Slot, disk: &SimDisk, rng: &mut Rng) {
+        let Some(data) =
+            node.disk_in(slot).and_then(|disk| Parts::of(&disk, None).range(Part::Data))
+        else {
+            return;
+        };
+        let sectors = node.geometry().member_bytes(slot) / SECTOR;
+        for _ in 0..rng.skewed(8) {
+            let at = data.start + rng.below(sectors) * SECTOR;
+            spoil(disk, at, SECTOR, rng);
+        }
+        self.mark(mark::F8_DATA);
+        self.find_and_repair(node, slot).await;
+    }
+
+    /// A scrub repairs what is wrong in this slot, and the next one finds nothing.
+    async fn find_and_repair(&self, node: &Rc<Node>, slot: Slot) {
+        for repair in [true, false] {
+            let Some(report) = self.scrubbed(node, repair).await else { return };
+            assert_eq!(report.guessed_bytes, 0, "{}: it can be told who is wrong", node.name);
+            for finding in &report.findings {
+                assert!(repair, "{}: repaired, and still there: {finding:?}", node.name);
+                assert_eq!(finding.culprit, Some(slot), "{}: {finding:?}", node.name);
+                self.mark(mark::SCRUBBED);
+            }
+        }
+    }
+
+    /// A scrub from begin to end; `None` if something came between.
+    async fn scrubbed(&self, node: &Rc<Node>, repair: bool) -> Option<array::Report> {
+        let asked = self.stage.world.clock.unix_micros();
+        node.array().scrub(repair).ok()?;
+        for _ in 0..10_000 {
+            self.stage.world.pause(1000).await;
+            let last = node.status().last_scrub.filter(|scrub| scrub.unix_micros > asked);
+            if let Some(scrub) = last {
+                return scrub.complete.then_some(scrub.report);
+            }
+        }
+        panic!("{}: a scrub does not end", node.name);
+    }
+
+    /// While the array is stopped, the superblock of one member rots, or what lies in its private
+    /// area.
+    async fn rot_at_rest(&self, node: &Rc<Node>, disk: &Rc<SimDisk>, rot: Rot, rng: &mut Rng) {
+        let part = if rot == Rot::Superblock { Part::Superblock } else { Part::Private };
+        let Some(range) = Parts::of(disk, None).range(part) else { return };
+        node.stop().await.expect("a calm array stops");
+        self.stage.oracle.borrow_mut().keep_all();
+        if rot == Rot::Superblock {
+            self.mark(mark::F8_SUPERBLOCK);
+            // A byte that the sum covers.
+            spoil(disk, range.start + rng.below(250), 1, rng);
+        } else {
+            self.mark(mark::F8_PRIVATE);
+            for _ in 0..rng.skewed(8) {
+                spoil(disk, range.start + rng.below(range.end - range.start), 1, rng);
+            }
+        }
+        self.assemble(node).await;
+    }
+
+    /// The host dies, and one copy of the bitmap rots.
+    async fn rot_bitmap(self: &Rc<Self>, node: &Rc<Node>, disk: &Rc<SimDisk>, rng: &mut Rng) {
+        let geometry = node.geometry();
+        let Some(range) = Parts::of(disk, None).range(Part::Bitmap) else { return };
+        if node.shape.bitmap_chunk.is_none() || geometry.family() == Family::Plain {
+            return;
+        }
+        // Something is under way.
+        let sectors = geometry.capacity() / SECTOR;
+        let write =
+            |sector| Request { kind: Kind::Write(1), sector, count: 1, fua: false, pause: 0 };
+        self.stage.perform((99, 0), write(rng.below(sectors))).await;
+        let crash = Crash {
+            power: rng.percent(50),
+            mode: Mode::draw(rng),
+            mended_percent: 100,
+            again: [0; 2],
+            chance: rng.bits(),
+        };
+        self.mark(mark::F8_BITMAP);
+        let (disk, bits) = (Rc::clone(disk), range.start + 256);
+        let clear = rng.percent(50);
+        let at = bits + rng.below(64);
+        self.crash_with(crash, || {
+            let mut zeros = [0; 64];
+            match clear {
+                true => disk.poke_bytes(bits, &zeros),
+                false => {
+                    disk.peek(at, &mut zeros);
+                    zeros[0] ^= 0x55;
+                    disk.poke_bytes(at, &zeros);
+                }
+            }
+        })
+        .await;
+    }
+}
+
+/// True if a scrub can tell who is wrong.
+pub fn locates(node: &Node) -> bool {
+    let Some(geometry) = node.last_geometry() else { return false };
+    match geometry.family() {
+        Family::Plain => false,
+        Family::Mirror => geometry.places(0).count() >= 3,
+        Family::Parity => geometry.layout().level() == Level::Raid6,
+    }
+}
+
+/// Changes some bytes.
+fn spoil(disk: &SimDisk, at: u64, len: u64, rng: &mut Rng) {
+    let mut bytes = vec![0; len as usize];
+    disk.peek(at, &mut bytes);
+    for byte in &mut bytes {
+        *byte ^= 1 + rng.below(255) as u8;
+    }
+    disk.poke_bytes(at, &bytes);
+}

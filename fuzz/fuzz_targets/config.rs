@@ -1,0 +1,4 @@
+//! `config` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::CONFIG);

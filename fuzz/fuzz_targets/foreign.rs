@@ -1,0 +1,4 @@
+//! `foreign` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::FOREIGN);

@@ -1,0 +1,4 @@
+//! `image` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::IMAGE);

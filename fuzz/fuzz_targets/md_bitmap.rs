@@ -1,0 +1,4 @@
+//! `md_bitmap` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::MD_BITMAP);

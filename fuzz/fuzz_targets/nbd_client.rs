@@ -1,0 +1,4 @@
+//! `nbd_client` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::NBD_CLIENT);

@@ -1,0 +1,183 @@
+//! `cargo xtask mutants`: the test of the test. Breaks the engine in every way that
+//! `array/src/broken.rs` knows, one after the other, and lets the simulator look for it.
+//!
+//! Fails if one survives: then the simulator is blind there. The canary, an engine that does
+//! nothing at all, must be reported too: else it is this program that is blind.
+
+use crate::failure::Failure;
+use crate::shell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// The simulator with an engine that can be broken.
+const SIM: &[&str] = &[
+    "cargo",
+    "run",
+    "--quiet",
+    "--release",
+    "--package",
+    "parapet-sim",
+    "--features",
+    "broken",
+    "--",
+    "--broken",
+];
+
+/// So many are looked for at once.
+const AT_ONCE: usize = 2;
+
+/// Of the story of a failure so much is printed.
+const STORY_MAX: usize = 90;
+
+/// For every test run: those that are caught in no time.
+const QUICK: &[&str] = &[
+    "Canary",
+    "ReaddCopiesNothing",
+    "ParityStaleDegraded",
+    "QStale",
+    "WrongCoefficient",
+    "RmwBufferReused",
+    "UnstableBuffer",
+    "RowsUnlocked",
+    "ReadAheadStale",
+    "DiscardMisplaced",
+];
+/// Within these seeds.
+const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
+
+/// A way to break the engine.
+#[derive(Clone, Debug)]
+struct Mutant {
+    name: String,
+    source: String,
+    what: String,
+}
+
+/// What became of one.
+struct Outcome {
+    mutant: Mutant,
+    /// The tool that caught it and where, and what was wrong; `None` if it survived.
+    caught: Option<(String, String)>,
+    took: Duration,
+}
+
+/// Looks for the mutants named, or all; `--list` prints them, `--quick` tries a few that are caught
+/// at once.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let root = shell::root()?;
+    println!("building a simulator whose engine can be broken");
+    let all = list(&root)?;
+    if arguments.iter().any(|argument| argument == "--list") {
+        for Mutant { name, source, what } in &all {
+            println!("{name:<24} {source:<12} {what}");
+        }
+        return Ok(());
+    }
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let wanted: Vec<&String> = arguments.iter().filter(|argument| *argument != "--quick").collect();
+    if let Some(stranger) = wanted.iter().find(|name| !all.iter().any(|m| m.name == ***name)) {
+        let remedy = "`cargo xtask mutants --list` shows them";
+        return Err(Failure::new(format!("no mutant {stranger:?}"), remedy));
+    }
+    let chosen = all.into_iter().filter(|mutant| {
+        let named = wanted.is_empty() || wanted.iter().any(|name| **name == mutant.name);
+        named && (!quick || QUICK.contains(&&*mutant.name))
+    });
+    let started = Instant::now();
+    let outcomes = hunt(&root, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
+    close(&outcomes, started.elapsed())
+}
+
+/// All mutants, as the simulator knows them.
+fn list(root: &Path) -> Result<Vec<Mutant>, Failure> {
+    let text = shell::output(root, &[SIM, &["list"]].concat())?;
+    let parse = |line: &str| {
+        let mut fields = line.split('\t').map(String::from);
+        Some(Mutant { name: fields.next()?, source: fields.next()?, what: fields.next()? })
+    };
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+/// Looks for each, a few at a time, and prints a line as it is done.
+fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
+    let queue = Mutex::new(chosen);
+    let outcomes = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
+                    let Some(mutant) = next else { return };
+                    let outcome = look_for(root, mutant, how);
+                    println!("{}", line(&outcome));
+                    if let Ok(mut outcomes) = outcomes.lock() {
+                        outcomes.push(outcome);
+                    }
+                }
+            });
+        }
+    });
+    outcomes.into_inner().unwrap_or_default()
+}
+
+fn look_for(root: &Path, mutant: Mutant, how: &[&str]) -> Outcome {
+    let started = Instant::now();
+    let words = [SIM, &[&*mutant.name], how].concat();
+    let output = shell::command(root, &words).stderr(Stdio::inherit()).output();
+    let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, rest) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+        let rest = rest.strip_prefix(&format!("{}: caught by ", mutant.name))?;
+        rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
+    });
+    Outcome { mutant, caught, took: started.elapsed() }
+}
+
+fn line(outcome: &Outcome) -> String {
+    let Outcome { mutant: Mutant { name, source, what }, caught, took } = outcome;
+    let seconds = took.as_secs_f64();
+    match caught {
+        Some((by, story)) => {
+            let story: String = story.chars().take(STORY_MAX).collect();
+            format!("{name:<24} {source:<12} {seconds:>6.1} s  {by:<12} {story}")
+        }
+        None => format!("{name:<24} {source:<12} {seconds:>6.1} s  SURVIVED     {what}"),
+    }
+}
+
+/// Prints what it came to.
+fn close(outcomes: &[Outcome], took: Duration) -> Result<(), Failure> {
+    let survivors: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| outcome.caught.is_none())
+        .map(|outcome| &*outcome.mutant.name)
+        .collect();
+    let mut seeds: Vec<u64> = outcomes
+        .iter()
+        .filter_map(|outcome| outcome.caught.as_ref()?.0.strip_prefix("seed ")?.parse().ok())
+        .collect();
+    seeds.sort_unstable();
+    let others = outcomes.len() - survivors.len() - seeds.len();
+    println!(
+        "\n{} mutants in {:.0} s: {} caught by a seed (median {}, worst {}), {others} by other \
+         tools, {} survived",
+        outcomes.len(),
+        took.as_secs_f64(),
+        seeds.len(),
+        seeds.get(seeds.len() / 2).unwrap_or(&0),
+        seeds.last().unwrap_or(&0),
+        survivors.len()
+    );
+    if survivors.is_empty() {
+        return Ok(());
+    }
+    let remedy = if survivors.contains(&"Canary") {
+        "the canary too: nothing is reported at all"
+    } else {
+        "teach the simulator to see it, or show that it changes nothing"
+    };
+    Err(Failure::new(format!("survived: {}", survivors.join(", ")), remedy))
+}
