@@ -57,7 +57,7 @@ pub(super) const SHAPES: &[Shape] = &[
 ];
 
 /// Smallest members that have room for everything, and a little data.
-const MEMBER_BYTES: u64 = (2 << 20) + DATA_BYTES;
+const MEMBER_BYTES: u64 = (3 << 20) + DATA_BYTES;
 const DATA_BYTES: u64 = 64 << 10;
 
 /// A disk, and the last session that it took part in.
