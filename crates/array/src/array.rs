@@ -9,6 +9,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
+use layout::private::sums::Seed;
 use layout::{Family, Geometry, Slot};
 use parity::Kernel;
 
@@ -26,6 +27,7 @@ use crate::message::{Message, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
 use crate::status::{EventLog, Status};
+use crate::sums::{self, SumsSetup};
 use crate::unit::Load;
 use crate::upkeep::Task;
 use crate::view::Mode;
@@ -130,6 +132,11 @@ impl Array {
         assert!(!broken(Broken::Canary), "the canary: no array starts");
         let here = 1..=host.shards;
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
+        let mut assembly = assembly;
+        if assembly.unsummed.is_some() {
+            let bytes = sums::region_bytes(&assembly.geometry);
+            assembly.geometry = assembly.geometry.with_region_bytes(bytes);
+        }
         let blueprint = blueprint(&assembly, host);
         let Assembly {
             ledger,
@@ -139,6 +146,8 @@ impl Array {
             members,
             clean,
             cuts,
+            told,
+            unsummed,
             settled,
             ..
         } = assembly;
@@ -172,6 +181,8 @@ impl Array {
             settled,
             clean,
             cuts,
+            told,
+            unsummed: unsummed.unwrap_or_default(),
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -295,7 +306,7 @@ impl Array {
     ) -> Newcomer {
         let keeper = &self.inner.keeper;
         let introduction = Introduction::new(id, name, offset, bad, keeper.shards())
-            .with_log(keeper.ledger.log_place(id));
+            .with_places(keeper.ledger.log_place(id), keeper.ledger.table_place(id));
         keeper.introduce(introduction.clone());
         for front in &self.inner.fronts {
             front.introduce(&introduction, Rc::clone(disk));
@@ -454,6 +465,7 @@ impl Array {
             redundancy_left: inner.redundancy_left(now.in_sync()),
             bad_bytes: keeper.ledger.bad_array_bytes(),
             unsynced_bytes: keeper.unsynced_bytes(),
+            unsummed_bytes: facts.checksums.then(|| keeper.unsummed_bytes()),
             verifying: keeper.is_verifying(),
             consistency: facts.consistency,
             replay: keeper.replay.get(),
@@ -476,7 +488,10 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let known = |joined: &Joined| {
         let bad = joined.bad.clone();
         Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
-            .with_log(assembly.ledger.log_place(joined.id))
+            .with_places(
+                assembly.ledger.log_place(joined.id),
+                assembly.ledger.table_place(joined.id),
+            )
     };
     let most_bytes = host.bounds.log_bytes;
     // Without parity nothing is logged, and no log of this session is believed.
@@ -500,6 +515,10 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         bad: assembly.bad.clone(),
         configuration: assembly.configuration.clone(),
         unsynced: assembly.unsynced.clone(),
+        sums: assembly.unsummed.clone().map(|unsummed| {
+            let seed = Seed::new(&facts.uuid, parity::crc32c);
+            SumsSetup { seed, unsummed }
+        }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),
     }

@@ -44,10 +44,12 @@ pub(crate) mod shape;
 pub(crate) mod sighting;
 mod sync;
 mod together;
+pub(crate) mod told;
 
 pub use note::{Cause, Note};
 
 use sighting::{Reject, Sighting};
+use told::Told;
 
 /// A disk that may be a member.
 #[derive(Clone)]
@@ -81,6 +83,8 @@ pub struct Options {
     pub read_only: bool,
     /// How it shall stand against the write hole from now on; `None`: as before.
     pub consistency: Option<Consistency>,
+    /// Keep checksums of all blocks from now on, or do not; `None`: as before.
+    pub checksums: Option<bool>,
     /// Which layout a RAID 0 has whose superblock does not say.
     pub raid0_layout: Option<Raid0Layout>,
     /// A member that does not answer for so long is not there.
@@ -96,6 +100,7 @@ impl Default for Options {
             force_dirty_degraded: false,
             read_only: false,
             consistency: None,
+            checksums: None,
             raid0_layout: None,
             deadline: Bounds::default().deadline,
         }
@@ -135,6 +140,10 @@ pub struct Assembly {
     pub bad: RangeSet,
     /// Rows that the intent log tells of: they are made right when the array is started.
     pub(crate) cuts: Vec<Cut>,
+    /// What the intent log says of the checksums of blocks.
+    pub(crate) told: Told,
+    /// Array ranges whose checksums do not count yet; `None`: none are kept.
+    pub(crate) unsummed: Option<RangeSet>,
     /// Every member that takes part.
     pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
@@ -183,6 +192,7 @@ pub async fn assemble(
     let mut seated = seats::seat(&members, &geometry, options)?;
     let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
     let intents = intents::load(&reach, &members, &seated, &geometry).await;
+    let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     loaded.shorten_copies(&mut seated);
     let consistency = options.consistency.unwrap_or(intents.consistency);
@@ -191,7 +201,6 @@ pub async fn assemble(
     let latest = &members.latest().superblock;
     let format = members.latest().format;
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-    let facts = Facts::of(latest, format, &geometry, header, consistency);
     let (roles, events) = (latest.roles.clone(), latest.events);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
@@ -200,12 +209,21 @@ pub async fn assemble(
         loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
-    let private = private(&intents, consistency, settled, &random);
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let crashed = (!latest.is_clean() && !(settled && whole)).then_some(&dirty);
+    let crashed = crashed.filter(|_| !broken(Broken::DirtySumsBelieved));
+    let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
+    let mut private = private(&intents, consistency, settled, &random);
+    private.sums_from =
+        unsummed.as_ref().map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start));
+    private.kept |= unsummed.is_some();
+    let facts = Facts::of(latest, format, &geometry, header, &private);
     let bad = intents.bad.clone();
     let cuts = match (&seated.read_only_reason, &intents.cuts) {
         (None, Ok(cuts)) => cuts.clone(),
         _ => Vec::new(),
     };
+    let told = if unsummed.is_some() { intents.told.clone() } else { Told::default() };
     let mut notes = members.notes;
     notes.extend(seated.notes);
     notes.extend(loaded.notes);
@@ -230,6 +248,8 @@ pub async fn assemble(
         settled,
         bad,
         cuts,
+        told,
+        unsummed,
         members,
         clean,
         notes,
@@ -245,7 +265,7 @@ fn private(
     random: &Random,
 ) -> Private {
     let mut history_id = intents.history_id;
-    if next_consistency.has_log() && !intents.kept {
+    if !intents.kept {
         // They have told none.
         random(&mut history_id.0);
     }
@@ -257,6 +277,7 @@ fn private(
         log: intents.zones,
         next_log: Zones::default(),
         doubt: !settled,
+        sums_from: None,
     }
 }
 

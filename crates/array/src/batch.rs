@@ -151,6 +151,24 @@ impl Batch {
         op.base = 0;
     }
 
+    /// Adds a read of another place of a member's disk than its data.
+    pub(crate) fn read_elsewhere(
+        &mut self,
+        member: &Rc<Member>,
+        slot: Slot,
+        offset: u64,
+        buf: Buf,
+        tag: u32,
+    ) {
+        let len = buf.len() as u64;
+        let mut bufs = self.read_lists.pop().unwrap_or_default();
+        bufs.push(buf);
+        self.open(member, slot, offset, len, Work::Read(bufs), tag);
+        self.latest[slot.index()] = NONE;
+        let op = self.ops.last_mut().expect("opened just now");
+        op.base = 0;
+    }
+
     fn joinable(
         &mut self,
         member: &Rc<Member>,

@@ -5,7 +5,7 @@
 //! to the first readable copy; after a crash the others are made like it before anybody is
 //! answered, so that what was read once stays so, whoever is lost next.
 
-use io::Buf;
+use io::{Buf, SharedBuf};
 use layout::{Family, Place, Places, SlotSet};
 
 use crate::batch::Manner;
@@ -15,6 +15,7 @@ use crate::hedge::Attempt;
 use crate::read::Target;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
+use crate::sums::BLOCK;
 use crate::upkeep::{Report, Task, Upkeep};
 use crate::view::{Mode, View};
 use crate::write::Fresh;
@@ -66,9 +67,11 @@ impl Shard {
                 }
             }
         }
+        self.sum_outgoing(work);
         let result = self.send(work, manner, &inside, view).await;
         work.outgoing.clear();
-        result
+        result?;
+        self.renew_sums(work, &inside).await
     }
 
     fn copies_lost(&self, at: u64, places: &Places) -> Error {
@@ -165,6 +168,9 @@ impl Shard {
         if work.chosen.len() < self.stretches(offset, len).count() {
             return Attempt::Failed;
         }
+        if !self.want_read(work, view, (offset, len)).await {
+            return Attempt::Failed;
+        }
         let (batch, chosen) = (&mut work.batch, &work.chosen);
         let lens = self.stretches(offset, len).map(|(_, part, _)| part);
         Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
@@ -178,7 +184,7 @@ impl Shard {
         } else if !self.run_until_late(work, view, manner).await {
             return Attempt::Late;
         }
-        if self.gather(work, bufs, len) { Attempt::Whole } else { Attempt::Failed }
+        self.gathered(work, view, (offset, len), bufs)
     }
 
     /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites
@@ -192,21 +198,67 @@ impl Shard {
     ) -> Result<()> {
         let claim = self.locks.claim(self.rows_of(offset, len));
         (&claim).await;
+        self.read_any_copy_held(work, manner, (offset, len), bufs).await
+    }
+
+    /// As [`Shard::read_any_copy`], by one who holds the lock.
+    pub(crate) async fn read_any_copy_held(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
         let inside = self.gate.enter().await;
         let mut target = Target { offset, bufs };
         for (at, part, places) in self.stretches(offset, len) {
-            let (bytes, bad) =
-                self.read_stretch(work, manner, (at, part), &places, &inside).await?;
-            target.put(at, &bytes);
-            let bytes = bytes.freeze();
-            work.outgoing.clear();
-            for place in bad {
-                let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
-                work.outgoing.push(Outgoing { slot, at, bytes });
+            let stretch = self.restore_stretch(work, manner, (at, part), &places, &inside).await;
+            match stretch {
+                Ok(bytes) => target.put(at, &bytes),
+                // Each copy may have a block that is bad, and not the same one.
+                Err(error) if error.kind() == ErrorKind::DataLost && part > BLOCK => {
+                    let mut begin = at;
+                    while begin < at + part {
+                        let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
+                        let (places, len) = (self.setup.geometry.places(begin), end - begin);
+                        let block = (begin, len);
+                        let bytes =
+                            self.restore_stretch(work, manner, block, &places, &inside).await?;
+                        target.put(begin, &bytes);
+                        begin = end;
+                    }
+                }
+                Err(error) => return Err(error),
             }
-            self.rewrite(work, manner, &inside, self.view()).await?;
         }
         Ok(())
+    }
+
+    /// The bytes of a stretch from any copy; those copies that could not be read, or do not fit
+    /// their sums, are made like it.
+    async fn restore_stretch(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        stretch: (u64, u64),
+        places: &Places,
+        inside: &crate::gate::Inside<'_>,
+    ) -> Result<SharedBuf> {
+        let (bytes, bad) = self.read_stretch(work, manner, stretch, places, inside).await?;
+        let bytes = bytes.freeze();
+        work.outgoing.clear();
+        for place in bad {
+            let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
+            work.outgoing.push(Outgoing { slot, at, bytes });
+        }
+        let view = self.view();
+        if view.mode == Mode::ReadWrite {
+            // It may have been the entry that was wrong, and not the block.
+            self.sum_outgoing(work);
+            self.renew_sums(work, inside).await?;
+        }
+        self.rewrite(work, manner, inside, view).await?;
+        Ok(bytes)
     }
 
     /// The bytes of a stretch from any copy, and the copies that gave a medium error.
@@ -230,13 +282,23 @@ impl Shard {
                 return Err(self.copies_lost(at, places));
             };
             let member = view.member(place.slot).expect("what is readable has a member");
+            if !self.want_place(work, member, &place, part).await {
+                self.lose(inside, &view, &mut work.failures).await?;
+                continue;
+            }
             let buf = self.pool.take(part as usize);
             work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
             self.run(&mut work.batch, manner).await;
             let mut got = None;
             let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
             work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-            if let Some(buf) = got {
+            let fits = |buf: &Buf| match self.sums_of(at, part) {
+                Some(sums) => {
+                    sums.find_wrong(member, place.slot, place.member_offset, buf).is_none()
+                }
+                None => true,
+            };
+            if let Some(buf) = got.filter(fits) {
                 work.failures.clear();
                 return Ok((buf, bad));
             }

@@ -76,6 +76,8 @@ pub struct NewArray {
     pub size_bytes: Option<u64>,
     /// How it stands against the write hole, at levels with parity; `None` for the intent log.
     pub consistency: Option<Consistency>,
+    /// Keep checksums of all blocks; `None`: if the level can have them.
+    pub checksums: Option<bool>,
     /// What lies on the disks may be lost.
     pub overwrite: bool,
     /// A disk that does not answer for so long has failed.
@@ -95,6 +97,7 @@ impl NewArray {
             zeroed: false,
             size_bytes: None,
             consistency: None,
+            checksums: None,
             overwrite: false,
             deadline: Bounds::default().deadline,
         }
@@ -121,7 +124,7 @@ pub async fn create(
     let private = private(new, &plan, random);
 
     let work = records.iter().zip(&old).map(|(record, old)| async {
-        write_structures(&reach, record, old, bits.as_ref(), &private)
+        write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
             .await
             .map_err(|why| failed(record, why))
     });
@@ -137,7 +140,7 @@ pub async fn create(
     let superblock = &records[0].superblock;
     let header = bits.as_ref().map(Bits::header);
     let format = Format::of(superblock);
-    Ok(Facts::of(superblock, format, &plan.geometry, header, private.consistency))
+    Ok(Facts::of(superblock, format, &plan.geometry, header, &private))
 }
 
 fn failed(record: &Record, why: io::Error) -> Error {
@@ -182,7 +185,8 @@ async fn look_first(
     )))
 }
 
-/// What the headers of the private areas say. Only parity needs one.
+/// What the headers of the private areas say: at the levels with parity, and where checksums are
+/// kept.
 fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
     let parity = plan.geometry.family() == Family::Parity;
     let usual = match (parity, plan.bitmap_chunk) {
@@ -197,10 +201,12 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         consistency,
         next_consistency: consistency,
         history_id: Uuid(history_id),
-        kept: parity,
+        kept: parity || plan.checksums,
         log: Zones::default(),
         next_log: Zones::default(),
         doubt: false,
+        // What is synced is summed.
+        sums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
     }
 }
 
@@ -301,17 +307,18 @@ fn array_superblock(
 /// Writes everything but the superblock, durably.
 async fn write_structures(
     reach: &Reach,
-    record: &Record,
-    old: &[layout::md::Signature],
+    (record, old): (&Record, &[layout::md::Signature]),
     bits: Option<&Bits>,
     private: &Private,
+    zeroed: bool,
 ) -> io::Result<()> {
     wipe(reach, &*record.disk, old).await?;
     if let Some(bits) = bits {
         record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
     }
     record.write_bad_blocks(reach).await?;
-    zero_private(reach, &*record.disk, &record.map).await?;
+    let table = zeroed && private.sums_from.is_some();
+    zero_private(reach, &*record.disk, &record.map, table).await?;
     if private.kept {
         let slot = match record.superblock.own_role() {
             Role::Slot(slot) => Some(slot),
@@ -323,9 +330,14 @@ async fn write_structures(
     reach.flush(&*record.disk).await
 }
 
-/// Zeros the private area. The checksum table is large: only where the disk does it quickly; what
-/// the table holds counts for nothing until Parapet has made it.
-async fn zero_private(reach: &Reach, disk: &dyn Disk, map: &ByteMap) -> io::Result<()> {
+/// Zeros the private area. The checksum table is large: only where the disk does it quickly, or it
+/// counts from the beginning, since nothing is synced.
+async fn zero_private(
+    reach: &Reach,
+    disk: &dyn Disk,
+    map: &ByteMap,
+    table_counts: bool,
+) -> io::Result<()> {
     let Some(area) = map.private.clone() else { return Ok(()) };
     let checksums = map.private_parts().map(|parts| parts.checksums);
     let table = checksums.map_or(area.end, |checksums| checksums.start);
@@ -334,6 +346,7 @@ async fn zero_private(reach: &Reach, disk: &dyn Disk, map: &ByteMap) -> io::Resu
         Err(why) if why.kind() == io::ErrorKind::Timeout => return Err(why),
         Err(_) => {}
     }
+    let table = if table_counts { area.end } else { table };
     let headers_end = (area.start + HEADERS_BYTES).min(area.end);
     reach.zero(disk, area.start..table.max(headers_end), false).await
 }

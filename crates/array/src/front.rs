@@ -29,6 +29,7 @@ use crate::message::{Message, ToKeeper};
 use crate::post::Post;
 use crate::ranges::RangeSet;
 use crate::shard::{Setup, Shard};
+use crate::sums::SumsSetup;
 use crate::unit::{Action, Load, Origin, Unit};
 use crate::view::Configuration;
 
@@ -53,6 +54,8 @@ pub struct Blueprint {
     pub(crate) settling: bool,
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
+    /// Checksums, if the array keeps them.
+    pub(crate) sums: Option<SumsSetup>,
     pub(crate) members: Vec<Introduction>,
     /// One for each shard.
     pub(crate) loads: Arc<[Load]>,

@@ -152,7 +152,8 @@ impl Shard {
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> bool {
-        if self.must_settle_copies(range) {
+        // What is read ahead begins and ends with a block, but for the end of the array.
+        if self.must_settle_copies(range) || self.widened(range) != range {
             return false;
         }
         let inside = self.gate.enter().await;
@@ -291,11 +292,12 @@ impl Shard {
         second.failures.clear();
         second.parts.clear();
         second.pieces.clear();
+        second.pages.clear();
         self.hedges.spare.borrow_mut().push(second);
         work.batch.forsake();
         self.leave_behind(&mut work.batch);
         if first_wins != Some(false) {
-            let whole = self.gather(work, bufs, range.1);
+            let whole = self.gathered(work, view, range, bufs) == Attempt::Whole;
             return whole && first_wins.is_some();
         }
         work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);

@@ -29,6 +29,7 @@ use std::time::Duration;
 use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Epoch, Family, Geometry, Slot, SlotSet};
 
+use crate::assemble::told::Told;
 use crate::bounds::Bounds;
 use crate::broken::{Broken, broken};
 use crate::decisions::{Decisions, Undecided};
@@ -44,6 +45,7 @@ use crate::unit::Load;
 use crate::view::{Configuration, Mode};
 
 mod changes;
+mod claims;
 mod jobs;
 mod marks;
 mod pace;
@@ -77,6 +79,8 @@ pub(crate) struct Keeper {
     known: RefCell<BTreeMap<MemberId, Introduction>>,
     /// Array ranges whose parity or copies may disagree.
     unsynced: RefCell<RangeSet>,
+    /// Array ranges whose checksums mean nothing yet; empty without checksums.
+    unsummed: RefCell<RangeSet>,
     /// A crash may have cut writes there.
     doubt: bool,
     /// The intent log has told of all that a crash may have cut.
@@ -90,6 +94,8 @@ pub(crate) struct Keeper {
     pub(crate) replay: Cell<Option<Replay>>,
     /// Rows to be made right before anything else.
     cuts: RefCell<Vec<Cut>>,
+    /// What blocks may hold by the intent log, where checksums are kept.
+    told: RefCell<Told>,
     /// Read errors of each member, and since when they are counted.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     /// What arrived and was not acted upon.
@@ -160,6 +166,8 @@ pub(crate) struct Start {
     pub(crate) settled: bool,
     pub(crate) clean: bool,
     pub(crate) cuts: Vec<Cut>,
+    pub(crate) told: Told,
+    pub(crate) unsummed: RangeSet,
 }
 
 impl Keeper {
@@ -179,12 +187,14 @@ impl Keeper {
             configuration: RefCell::new(start.configuration),
             known: RefCell::new(start.known),
             unsynced: RefCell::new(start.unsynced),
+            unsummed: RefCell::new(start.unsummed),
             doubt: start.doubt,
             settled: start.settled,
             clean: Cell::new(start.clean),
             unrecorded: Cell::new(true),
             replay: Cell::new(None),
             cuts: RefCell::new(start.cuts),
+            told: RefCell::new(start.told),
             read_errors: RefCell::default(),
             lost: RefCell::default(),
             marking: RefCell::default(),
@@ -320,6 +330,11 @@ impl Keeper {
         self.unsynced.borrow().bytes()
     }
 
+    /// How many bytes of the array have no checksums that count yet.
+    pub(crate) fn unsummed_bytes(&self) -> u64 {
+        self.unsummed.borrow().bytes()
+    }
+
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
         // What is only compared after the log was replayed is right.
@@ -404,6 +419,8 @@ impl Keeper {
     fn decision(&self, configuration: Configuration) -> Decision {
         // What is compared after the log was replayed was right before: nothing is in doubt.
         self.ledger.set_doubt(!self.settled && !self.unsynced.borrow().is_empty());
+        let unsummed = self.unsummed.borrow().next(0);
+        self.ledger.set_sums_from(unsummed.map_or(u64::MAX, |range| range.start));
         let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);
         Decision { configuration, clean: self.clean.get(), resync_from }
     }

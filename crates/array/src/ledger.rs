@@ -120,6 +120,8 @@ pub struct Facts {
     pub created_s: u64,
     /// How it stands against the write hole: of use at the levels with parity.
     pub consistency: Consistency,
+    /// Checksums of its blocks are kept.
+    pub checksums: bool,
 }
 
 impl Facts {
@@ -129,7 +131,7 @@ impl Facts {
         format: Format,
         geometry: &Geometry,
         bitmap: Option<&Bitmap>,
-        consistency: Consistency,
+        private: &private::Private,
     ) -> Facts {
         Facts {
             uuid: superblock.set_uuid,
@@ -141,7 +143,8 @@ impl Facts {
             mark_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
             format,
             created_s: superblock.ctime.seconds(),
-            consistency,
+            consistency: private.next_consistency,
+            checksums: private.sums_from.is_some(),
         }
     }
 }

@@ -49,6 +49,7 @@ mod read;
 mod rows;
 mod shard;
 pub mod status;
+mod sums;
 mod sync;
 mod unit;
 mod upkeep;

@@ -39,6 +39,7 @@ pub(crate) mod solve;
 mod touched;
 mod writer;
 
+pub(crate) use record::pieces_of;
 use ring::Ring;
 use touched::Touched;
 
@@ -49,6 +50,8 @@ pub(crate) struct LogSetup {
     pub(crate) zone_bytes: u64,
     /// The new data is logged too.
     pub(crate) data: bool,
+    /// The array keeps checksums: new and old ones are logged with every row.
+    pub(crate) sums: bool,
 }
 
 /// Where a member's log lies on its disk, and the number that its batches carry.
@@ -85,6 +88,8 @@ pub(crate) struct Log {
     freed: Signal,
     /// Units that wait for room or for a row.
     waiting: Cell<u32>,
+    /// Of them, those that wait for room.
+    short: Cell<u32>,
     /// What pads a batch.
     zeros: SharedBuf,
 }
@@ -156,7 +161,7 @@ impl Log {
         };
         Log {
             setup,
-            ring: RefCell::new(Ring::new(setup.zone_bytes)),
+            ring: RefCell::new(Ring::new(setup.zone_bytes, setup.sums)),
             touched: RefCell::new(Touched::new()),
             next: RefCell::new(next),
             answers: Completions::new(),
@@ -164,6 +169,7 @@ impl Log {
             crowded: Signal::new(),
             freed: Signal::new(),
             waiting: Cell::new(0),
+            short: Cell::new(0),
             zeros: io::Pool::new(0).take_zeroed(BATCH_ALIGNMENT as usize).freeze(),
         }
     }
@@ -193,6 +199,17 @@ impl Log {
     /// This flush has succeeded.
     pub(crate) fn flushed(&self, number: u64) {
         self.ring.borrow_mut().flushed(number);
+        self.look_again();
+    }
+
+    /// The members are about to be given all sums that were changed so far; gives its number.
+    pub(crate) fn sums_begin(&self) -> u64 {
+        self.ring.borrow_mut().sums_begin()
+    }
+
+    /// They have them: what is flushed from now on covers them.
+    pub(crate) fn sums_written(&self, number: u64) {
+        self.ring.borrow_mut().sums_written(number);
         self.look_again();
     }
 
@@ -289,11 +306,14 @@ impl Shard {
             }
             self.check_writable(&self.view())?;
             let freed = log.freed.wait();
+            let short = u32::from(!conflict);
             log.waiting.set(log.waiting.get() + 1);
+            log.short.set(log.short.get() + short);
             log.crowded.raise();
             log.stirred.raise();
             freed.await;
             log.waiting.set(log.waiting.get() - 1);
+            log.short.set(log.short.get() - short);
         }
         Ok(Entry {
             log,
@@ -314,7 +334,9 @@ impl Shard {
                 (ring.is_filling(), ring.has_landed())
             };
             if landed && (crowded || log.waiting.get() > 0) {
-                if self.make_durable(&mut scratch).await.is_ok() {
+                let room = crowded || log.short.get() > 0;
+                let summed = !room || self.write_sums(&mut scratch).await.is_ok();
+                if self.make_durable(&mut scratch).await.is_ok() && summed {
                     log.freed.raise();
                     log.stirred.raise();
                     continue;

@@ -117,10 +117,15 @@ impl Marks {
         }
     }
 
+    /// True if nothing was written for `delay`, and the keeper does not know it.
+    pub(crate) fn may_settle(&self, now: Time, delay: Duration) -> bool {
+        let rests = self.writers.get() == 0 || broken(Broken::CleanWhileWriting);
+        self.awake.get() && rests && now - self.last_write.get() >= delay
+    }
+
     /// Tells the keeper if nothing was written for `delay`.
     pub(crate) fn settle(&self, now: Time, delay: Duration) {
-        let rests = self.writers.get() == 0 || broken(Broken::CleanWhileWriting);
-        if self.awake.get() && rests && now - self.last_write.get() >= delay {
+        if self.may_settle(now, delay) {
             self.awake.set(false);
             self.intent.quiet();
         }

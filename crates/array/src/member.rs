@@ -110,6 +110,8 @@ pub struct Introduction {
     pub bad: RangeSet,
     /// Where its intent log lies, if the array has one.
     pub log: Option<LogPlace>,
+    /// Where its table of checksums begins, in bytes from the start of its disk, if there is one.
+    pub table: Option<u64>,
     /// One for each shard.
     pub(crate) counters: Arc<[Counters]>,
 }
@@ -123,12 +125,12 @@ impl Introduction {
         shards: usize,
     ) -> Introduction {
         let counters = (0..shards).map(|_| Counters::default()).collect();
-        Introduction { id, name: name.into(), data_offset, bad, log: None, counters }
+        Introduction { id, name: name.into(), data_offset, bad, log: None, table: None, counters }
     }
 
-    /// The same member, with an intent log.
-    pub(crate) fn with_log(self, log: Option<LogPlace>) -> Introduction {
-        Introduction { log, ..self }
+    /// The same member, with an intent log and a table of checksums.
+    pub(crate) fn with_places(self, log: Option<LogPlace>, table: Option<u64>) -> Introduction {
+        Introduction { log, table, ..self }
     }
 }
 
@@ -153,6 +155,8 @@ pub(crate) struct Member {
     pub(crate) head: Cell<u64>,
     /// Where its intent log lies, if the array has one.
     pub(crate) log: Option<LogPlace>,
+    /// Where its table of checksums begins on the disk, if the array keeps them.
+    pub(crate) table: Option<u64>,
     /// The last batch that was logged on it; 0: none.
     pub(crate) logged: Cell<u64>,
     /// How long it takes to answer.
@@ -176,6 +180,7 @@ impl Member {
             busy: Cell::new(0),
             head: Cell::new(0),
             log: known.log,
+            table: known.table,
             logged: Cell::new(0),
             pulse: Pulse::default(),
         }

@@ -50,6 +50,24 @@ impl Shard {
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
+        if self.sums_of(range.0, range.1).is_some() && self.widened(range) != range {
+            let wide = self.widened(range);
+            let mut whole = vec![self.pool.take(wide.1 as usize)];
+            self.read_blocks(work, manner, wide, &mut whole).await?;
+            self.cut_out((wide.0, &whole), range, bufs);
+            return Ok(());
+        }
+        self.read_blocks(work, manner, range, bufs).await
+    }
+
+    /// As [`Shard::read`]: whole blocks where sums are kept.
+    async fn read_blocks(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
         if self.setup.geometry.family() != Family::Parity {
             if self.must_settle_copies(range) {
                 self.settle_copies(work, manner, range).await;
@@ -111,6 +129,9 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Attempt {
+        if !self.want_read(work, view, (offset, len)).await {
+            return Attempt::Failed;
+        }
         work.parts.clear();
         let (mut from, mut rest) = (bufs.drain(..), None);
         for (slot, at, part, _) in self.each_chunk(offset, len) {
@@ -129,7 +150,19 @@ impl Shard {
         if !self.run_until_late(work, view, manner).await {
             return Attempt::Late;
         }
-        if self.gather(work, bufs, len) { Attempt::Whole } else { Attempt::Failed }
+        self.gathered(work, view, (offset, len), bufs)
+    }
+
+    /// Takes what was read for clients back from the batch, and compares it with its sums.
+    pub(crate) fn gathered(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        let whole = self.gather(work, bufs, range.1) && self.check_read(work, view, range, bufs);
+        if whole { Attempt::Whole } else { Attempt::Failed }
     }
 
     /// Takes the parts of a read back from the batch. False if a read failed.
@@ -165,11 +198,22 @@ impl Shard {
         &self,
         work: &mut Scratch,
         manner: Manner,
+        range: (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(range.0, range.1));
+        (&claim).await;
+        self.read_rows_held(work, manner, range, bufs).await
+    }
+
+    /// As [`Shard::read_rows`], by one who holds the lock.
+    pub(crate) async fn read_rows_held(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
-        let claim = self.locks.claim(self.rows_of(offset, len));
-        (&claim).await;
         self.cut_rows(offset, len, &mut work.rows);
         let slots = self.setup.geometry.slots() as u64;
         let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
@@ -187,9 +231,8 @@ impl Shard {
                 corrected = true;
                 continue;
             }
-            if !work.failures.is_empty() {
-                self.lose(&inside, &view, &mut work.failures).await?;
-            }
+            let mut found = Report::default();
+            self.after_reading(work, manner, &inside, &view, &mut found).await?;
         };
         let mut target = Target { offset, bufs };
         for row in &work.rows {
@@ -204,6 +247,9 @@ impl Shard {
             let state = self.state_of(view, work);
             let plan = plan_read(&work.roles, &state, work.touched())
                 .map_err(|lost| self.data_lost(work, lost))?;
+            if !work.contradicted.intersection(work.touched()).is_empty() {
+                return Err(self.contradicted(work));
+            }
             let all = work.roles.data.union(work.roles.parity());
             let check = self.setup.check_reads && state.synced && all.is_subset(state.readable);
             let method = match plan.recover {

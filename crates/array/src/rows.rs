@@ -20,6 +20,10 @@ pub(crate) struct RowWork {
     pub(crate) roles: Roles,
     /// Slots of this row that turned out to be unreadable.
     pub(crate) bad: SlotSet,
+    /// Slots whose bytes do not fit their sums: to be looked at.
+    pub(crate) wrong: SlotSet,
+    /// Of those that are unreadable, slots that contradict their sums, and redundancy too.
+    pub(crate) contradicted: SlotSet,
     /// For writes.
     pub(crate) plan: Option<WritePlan>,
     /// Its pieces: `first..first + count` of the unit's.
@@ -45,7 +49,8 @@ pub(crate) struct Outgoing {
 impl RowWork {
     pub(crate) fn new(row: Row, map: StripeMap, slots: usize) -> RowWork {
         let roles = Roles::of(&map, slots);
-        RowWork { row, map, roles, bad: SlotSet::EMPTY, plan: None, first: 0, count: 0 }
+        let (bad, wrong, contradicted) = (SlotSet::EMPTY, SlotSet::EMPTY, SlotSet::EMPTY);
+        RowWork { row, map, roles, bad, wrong, contradicted, plan: None, first: 0, count: 0 }
     }
 
     /// Where the row begins on each member, from the start of its data.
@@ -131,6 +136,9 @@ impl Shard {
             let state = self.state_of(view, work);
             let plan = plan_write(&work.roles, &state, work.touched());
             let mut plan = plan.map_err(|lost| self.data_lost(work, lost))?;
+            if !work.contradicted.is_subset(work.touched().union(work.roles.parity())) {
+                return Err(self.contradicted(work));
+            }
             if broken(Broken::ParityStaleDegraded) && !view.is_whole() {
                 plan.write = plan.write.intersection(work.roles.data);
             }

@@ -40,6 +40,7 @@ use crate::member::{Member, MemberId};
 use crate::message::{ToKeeper, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
+use crate::sums::{self, Sums};
 use crate::unit::{Action, Ended, Gain, Queue, Requests, Unit};
 use crate::upkeep::Report;
 use crate::view::View;
@@ -88,6 +89,7 @@ pub(crate) struct Shard {
     pub(crate) requests: Requests,
     pub(crate) flushes: Flushes,
     pub(crate) log: Option<Log>,
+    pub(crate) sums: Option<Sums>,
     pub(crate) cache: Cache,
     pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
@@ -132,6 +134,10 @@ pub(crate) struct Scratch {
     pub(crate) outgoing: Vec<crate::rows::Outgoing>,
     pub(crate) parts: crate::read::Parts,
     pub(crate) chosen: Vec<layout::Place>,
+    /// Parts of members whose sums are needed, their pages, and sums to be.
+    pub(crate) wanted: Vec<sums::Wanted>,
+    pub(crate) pages: Vec<Rc<sums::Page>>,
+    pub(crate) news: Vec<sums::New>,
     /// What the cache held of a range when its read began, and room to sort it.
     pub(crate) held: Vec<writeback::held::Piece>,
     pub(crate) order: Vec<(u64, u64)>,
@@ -196,6 +202,7 @@ impl Shard {
             requests: Requests::new(index, Arc::clone(&blueprint.loads)),
             flushes: Flushes::default(),
             log: blueprint.log.map(|setup| Log::new(setup, blueprint.geometry.slots())),
+            sums: blueprint.sums.as_ref().map(|setup| Sums::new(setup, setup_bounds.sums_bytes)),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
             mends: Completions::new(),
@@ -239,6 +246,10 @@ impl Shard {
             tasks.spawn(async move { shard.write_log().await });
             let shard = Rc::clone(self);
             tasks.spawn(async move { shard.retire_logged().await });
+        }
+        if self.sums.is_some() {
+            let shard = Rc::clone(self);
+            tasks.spawn(async move { shard.tend_sums().await });
         }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
@@ -303,6 +314,7 @@ impl Shard {
 
     /// A member handle for configurations to come.
     pub(crate) fn introduce(&self, member: Rc<Member>) {
+        self.sums.as_ref().inspect(|sums| sums.forget(member.id));
         self.members.borrow_mut().insert(member.id, member);
     }
 
@@ -382,7 +394,10 @@ impl Shard {
                 None
             }
             Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
-            _ => Some(self.locks.claim(self.rows_of(unit.offset, unit.len))),
+            _ => {
+                let (offset, len) = self.widened((unit.offset, unit.len));
+                Some(self.locks.claim(self.rows_of(offset, len)))
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Status {
     pub redundancy_left: usize,
     /// Array bytes whose parity or copies may disagree.
     pub unsynced_bytes: u64,
+    /// Bytes of the array whose checksums do not count yet; `None` if it keeps none.
+    pub unsummed_bytes: Option<u64>,
     /// Array bytes that are lost though no member's block is bad: errors until they are written.
     pub bad_bytes: u64,
     /// The intent log has told of all that a crash may have cut there: it is only compared again,

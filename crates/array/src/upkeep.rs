@@ -18,6 +18,7 @@ mod copies;
 mod report;
 mod rows;
 
+pub(crate) use compare::grains;
 pub use report::{Finding, Report};
 
 /// No block of a disk is smaller.
@@ -43,6 +44,8 @@ pub(crate) enum Task {
     Check,
     /// Compare, and repair what can be repaired.
     Repair,
+    /// Compare, and make the checksums that do not count yet.
+    Sum,
 }
 
 impl Shard {
@@ -94,6 +97,16 @@ impl Shard {
         let alike = task == Task::Resync && self.setup.geometry.family() == Family::Mirror;
         if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
             self.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
+        }
+        if let Some(sums) = &self.sums {
+            let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
+            // With the members before any checkpoint says so.
+            if compares || !broken(Broken::RebuiltUnsummed) {
+                self.write_sums(work).await?;
+            }
+            if compares && (alike || whole) {
+                sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);
+            }
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
+use crate::upkeep::Report;
 use crate::view::{Mode, View};
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
@@ -54,6 +55,19 @@ impl<'a> Fresh<'a> {
             skip -= buf.len();
         }
         &[]
+    }
+
+    /// CRC-32C of an array range.
+    pub(crate) fn crc(self, array_offset: u64, len: u64) -> u32 {
+        let (mut at, mut crc, end) = (array_offset, 0, array_offset + len);
+        while at < end {
+            let part = self.from(at);
+            let run = part.len().min((end - at) as usize);
+            assert!(run > 0, "new bytes cover the row");
+            crc = parity::crc32c(crc, &part[..run]);
+            at += run as u64;
+        }
+        crc
     }
 
     /// The buffers of an array range, without a copy.
@@ -92,7 +106,22 @@ impl Shard {
                 *buf = buf.clone().stable(&self.pool);
             }
         }
-        let fresh = Fresh::new(range.0, bytes);
+        if self.widened(range) != range {
+            let wide = self.widened(range);
+            let bytes = self.fill_edges(work, manner, range, bytes).await?;
+            return self.write_blocks(work, manner, wide, Fresh::new(wide.0, &bytes)).await;
+        }
+        self.write_blocks(work, manner, range, Fresh::new(range.0, bytes)).await
+    }
+
+    /// As [`Shard::write`]: whole blocks where sums are kept.
+    async fn write_blocks(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        fresh: Fresh<'_>,
+    ) -> Result<()> {
         if self.setup.geometry.family() != Family::Parity {
             return self.write_copies(work, manner, range, fresh).await;
         }
@@ -143,6 +172,7 @@ impl Shard {
                 self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
             }
             work.pieces.clear();
+            self.sum_rows(work, fresh);
             match &entry {
                 Some(entry)
                     if !broken(Broken::LogAfterData)
@@ -162,6 +192,10 @@ impl Shard {
             self.lose(&inside, &view, &mut work.failures).await?;
         }
         work.outgoing.clear();
+        let result = match result {
+            Ok(()) => self.renew_sums(work, &inside).await,
+            failure => failure,
+        };
         if result.is_ok() {
             self.settle_rows(&work.rows);
             entry.inspect(|entry| entry.whole(self.is_volatile()));
@@ -203,9 +237,7 @@ impl Shard {
             if self.read_for_rows(work, manner, &view).await {
                 return Ok(view);
             }
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
+            self.after_reading(work, manner, inside, &view, &mut Report::default()).await?;
         }
     }
 
@@ -230,6 +262,12 @@ impl Shard {
         view: &View,
     ) -> bool {
         work.pieces.clear();
+        if self.sums.is_some() {
+            self.want_rows(work, view);
+            if !self.load_sums(work).await {
+                return false;
+            }
+        }
         for row in &mut work.rows {
             row.first = work.pieces.len();
             let plan = row.plan.expect("rows are planned before they are read");
@@ -246,7 +284,9 @@ impl Shard {
             return true;
         }
         self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
-        self.collect_pieces(work)
+        let whole = self.collect_pieces(work);
+        let Scratch { rows, pieces, .. } = work;
+        self.check_pieces(view, rows, pieces) && whole
     }
 
     /// Puts what the batch has read into the pieces. False if something failed: medium errors are

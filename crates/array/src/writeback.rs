@@ -380,7 +380,13 @@ impl Shard {
         }
         match cache.failure() {
             Some(error) => Err(error),
-            None => self.make_durable(work).await,
+            None => {
+                if self.is_quiescing() {
+                    // What was held is on the members now: the last that is written.
+                    self.write_sums(work).await?;
+                }
+                self.make_durable(work).await
+            }
         }
     }
 

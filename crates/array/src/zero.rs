@@ -12,6 +12,7 @@ use crate::broken::{Broken, broken};
 use crate::error::Result;
 use crate::gate::Inside;
 use crate::shard::{Scratch, Shard};
+use crate::sums::BLOCK;
 use crate::view::View;
 
 /// Zeros are written from one block of this size.
@@ -23,6 +24,15 @@ impl Shard {
         let stripe = self.setup.geometry.stripe_bytes();
         let first = offset.next_multiple_of(stripe).min(offset + len);
         first..((offset + len) / stripe * stripe).max(first)
+    }
+
+    /// The whole blocks within an array range; all of it where no sums are kept.
+    fn whole_blocks(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
+        if self.sums.is_none() {
+            return offset..offset + len;
+        }
+        let first = offset.next_multiple_of(BLOCK).min(offset + len);
+        first..((offset + len) / BLOCK * BLOCK).max(first)
     }
 
     /// True if zeroing this array range is quicker than writing zeros to it.
@@ -44,7 +54,12 @@ impl Shard {
         // Whether it is fast was decided when the request came in.
         let how = |len| Work::Zero { len, unmap, fast: false };
         if self.setup.geometry.family() != Family::Parity {
-            return self.on_copies(work, manner, (offset, len), how).await;
+            let whole = self.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                self.write_zeros(work, manner, start, end).await?;
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(work, manner, whole, how).await;
         }
         let whole = self.whole_stripes(offset, len);
         for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
@@ -102,7 +117,14 @@ impl Shard {
         }
         let how = |len| Work::Discard { len };
         if self.setup.geometry.family() != Family::Parity {
-            return self.on_copies(work, manner, (offset, len), how).await;
+            let whole = self.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                if self.setup.discard_zeroes {
+                    self.write_zeros(work, manner, start, end).await?;
+                }
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(work, manner, whole, how).await;
         }
         // The array promises zeros, as its members do: what is no whole stripe is written.
         let whole = self.whole_stripes(offset, len);
@@ -148,6 +170,9 @@ impl Shard {
             }
         };
         self.on_members(work, manner, &inside, each).await?;
+        let slots =
+            geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
+        self.sum_zeros(work, &inside, slots).await?;
         entry.inspect(|entry| entry.whole(self.is_volatile()));
         drop(inside);
         self.mend_bad(range).await;
@@ -174,7 +199,15 @@ impl Shard {
             }
         };
         let inside = self.gate.enter().await;
-        self.on_members(work, manner, &inside, each).await
+        self.on_members(work, manner, &inside, each).await?;
+        let all = self.stretches(offset, len);
+        let copies: Vec<(Slot, u64, u64)> = all
+            .flat_map(|(_, part, places)| {
+                let place = move |place: layout::Place| (place.slot, place.member_offset, part);
+                places.copies().map(place).collect::<Vec<_>>()
+            })
+            .collect();
+        self.sum_zeros(work, &inside, copies.into_iter()).await
     }
 
     /// Sends a batch of idempotent operations, and all of them again after a loss.

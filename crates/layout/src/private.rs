@@ -1,7 +1,7 @@
 //! Parapet's private area: bytes that md leaves unused between its own structures and the data.
 //!
 //! Owns the header of the area, how the area is divided, and the rule by which it is believed. What
-//! is logged there has a module of its own: [`log`].
+//! is logged there has a module of its own ([`log`]), and so has the table of checksums ([`sums`]).
 //!
 //! ```text
 //!   bounds.start                                                              bounds.end
@@ -39,6 +39,7 @@ use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
 pub mod log;
+pub mod sums;
 
 fields! { 256;
     MAGIC            "magic"            0   8
@@ -69,7 +70,9 @@ fields! { 256;
     BAD_COUNT        "bad_count"        196 4
     BAD_CRC          "bad_crc"          200 4
     LOG_RUN          "log_run"          204 8
-    PAD1             "pad1"             212 44
+    PAD1             "pad1"             212 4
+    SUMS_FROM        "sums_from"        216 8
+    PAD2             "pad2"             224 32
 }
 
 /// Bytes of one copy of the header.
@@ -98,6 +101,8 @@ const VERSION: u32 = 1;
 const UNWITNESSED: [i32; 2] = [-1, 0];
 /// Bit of `flags`: see [`PrivateHeader::doubt`].
 const FLAG_DOUBT: u64 = 1;
+/// Bit of `flags`: see [`PrivateHeader::sums_from`].
+const FLAG_SUMS: u64 = 2;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -276,6 +281,9 @@ pub struct PrivateHeader {
     pub doubt: bool,
     /// The list of the array's bad blocks that goes with this copy of the header.
     pub bad: BadList,
+    /// The array keeps checksums ([`sums`]), and from this array offset on they mean nothing yet;
+    /// `u64::MAX`: all of them count. `None`: it keeps none.
+    pub sums_from: Option<u64>,
 }
 
 /// Why a header that parses does not count for a superblock.
@@ -347,9 +355,10 @@ impl PrivateHeader {
             consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
             doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
             bad: BadList { count: at::BAD_COUNT.get_u32(bytes), crc: at::BAD_CRC.get_u32(bytes) },
+            sums_from: read_sums(bytes)?,
         };
         let flags = at::FLAGS.get(bytes);
-        if flags & !FLAG_DOUBT != 0 {
+        if flags & !(FLAG_DOUBT | FLAG_SUMS) != 0 {
             return Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused("has unknown bits")));
         }
         header.check_parts()?;
@@ -425,7 +434,9 @@ impl PrivateHeader {
         at::LOG_ZONE_BYTES.put(&mut bytes, self.log.zone_bytes);
         at::LOG_RUN.put(&mut bytes, self.log.run);
         at::CONSISTENCY.put(&mut bytes, self.consistency.number());
-        at::FLAGS.put(&mut bytes, if self.doubt { FLAG_DOUBT } else { 0 });
+        let sums = if self.sums_from.is_some() { FLAG_SUMS } else { 0 };
+        at::FLAGS.put(&mut bytes, sums | if self.doubt { FLAG_DOUBT } else { 0 });
+        at::SUMS_FROM.put(&mut bytes, self.sums_from.unwrap_or(0));
         at::BAD_COUNT.put(&mut bytes, self.bad.count.into());
         at::BAD_CRC.put(&mut bytes, self.bad.crc.into());
         let crc = checksum(&bytes, crc32c);
@@ -496,7 +507,7 @@ fn checksum(bytes: &[u8], crc32c: Crc32c) -> u32 {
 
 fn check_pads(bytes: &[u8]) -> Result<(), ParseError> {
     let rest = Field { name: "rest", offset: 256, size: HEADER_BYTES as usize - 256 };
-    for pad in [at::PAD0, at::PAD1, rest] {
+    for pad in [at::PAD0, at::PAD1, at::PAD2, rest] {
         let mut found = pad.bytes(bytes).iter().enumerate();
         if let Some((index, &byte)) = found.find(|&(_, &byte)| byte != 0) {
             let field = Field { offset: pad.offset + index, ..pad };
@@ -514,6 +525,17 @@ fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
             let fault = Fault::Above { most: u64::from(u16::MAX) };
             Err(at::SLOT.wrong(STRUCTURE, u64::from(number), fault))
         }
+    }
+}
+
+fn read_sums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
+    let from = at::SUMS_FROM.get(bytes);
+    match at::FLAGS.get(bytes) & FLAG_SUMS {
+        0 if from != 0 => {
+            Err(at::SUMS_FROM.wrong(STRUCTURE, from, Fault::Refused("of an array without sums")))
+        }
+        0 => Ok(None),
+        _ => Ok(Some(from)),
     }
 }
 

@@ -19,6 +19,7 @@ use layout::{Family, Geometry, Slot, Stripe};
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
+use super::told::Told;
 use crate::broken::{Broken, broken};
 use crate::ledger::private::Zones;
 use crate::ledger::reach::{Reach, all};
@@ -38,6 +39,10 @@ pub(crate) struct Intents {
     pub(crate) kept: bool,
     /// Rows that may be cut, if the log can be believed; else why not.
     pub(crate) cuts: Result<Vec<Cut>, String>,
+    /// What the log says of the sums of blocks.
+    pub(crate) told: Told,
+    /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
+    pub(crate) sums_from: Option<u64>,
     /// Before this session there was doubt already that a log cannot remove.
     pub(crate) doubt: bool,
     /// Array ranges that are lost though no member's block is bad.
@@ -90,16 +95,25 @@ pub(super) async fn load(
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
         cuts: Err("it has no intent log".to_string()),
+        told: Told::default(),
+        sums_from: latest.and_then(|header| header.sums_from),
         doubt: false,
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
         sessions: BTreeMap::new(),
     };
+    let configuration = &seated.configuration;
+    let counts = |(found, header): &(&Sighting, Header)| {
+        let id = MemberId(found.superblock.dev_number);
+        header.valid.is_some() || configuration.seat_of(id).is_none()
+    };
+    if !headers.iter().all(counts) && !broken(Broken::ForeignSums) {
+        intents.sums_from = intents.sums_from.map(|_| 0);
+    }
     let wanted = geometry.family() == Family::Parity && intents.consistency.has_log();
     if !wanted || superblock.is_clean() {
         return intents;
     }
-    let configuration = &seated.configuration;
     let mut logs = Vec::new();
     for (found, header) in &headers {
         let id = MemberId(found.superblock.dev_number);
@@ -128,7 +142,11 @@ pub(super) async fn load(
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
-    intents.cuts = read_logs(reach, logs, configuration, geometry).await;
+    let read = read_logs(reach, logs, configuration, geometry).await;
+    (intents.cuts, intents.told) = match read {
+        Ok((cuts, told)) => (Ok(cuts), told),
+        Err(why) => (Err(why), Told::default()),
+    };
     intents
 }
 
@@ -206,13 +224,13 @@ async fn read_logs(
     members: Vec<(&Sighting, Slot, &PrivateHeader)>,
     configuration: &Configuration,
     geometry: &Geometry,
-) -> Result<Vec<Cut>, String> {
+) -> Result<(Vec<Cut>, Told), String> {
     let shape = members.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     let zone = |header: &PrivateHeader| (header.log.zones, header.log.zone_bytes);
     if members.iter().any(|(_, _, header)| zone(header) != (shape.zones, shape.zone_bytes)) {
         return Err("its members' logs are divided differently".to_string());
     }
-    let mut cuts = Vec::new();
+    let (mut cuts, mut told) = (Vec::new(), Told::default());
     for zone in 0..shape.zones {
         let reads = members.iter().map(|&(found, slot, header)| async move {
             let start = header.parts.log.start + u64::from(zone) * shape.zone_bytes;
@@ -221,9 +239,11 @@ async fn read_logs(
             Ok::<_, String>(MemberLog { slot, shape: header.log, bytes })
         });
         let logs = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        cuts.extend(zone_cuts(&logs, zone, configuration, geometry)?);
+        let (found, says) = zone_cuts(&logs, zone, configuration, geometry)?;
+        cuts.extend(found);
+        told.absorb(says);
     }
-    Ok(cuts)
+    Ok((cuts, told))
 }
 
 /// Where a batch has its sum.
@@ -302,7 +322,7 @@ fn zone_cuts(
     zone: u32,
     configuration: &Configuration,
     geometry: &Geometry,
-) -> Result<Vec<Cut>, String> {
+) -> Result<(Vec<Cut>, Told), String> {
     let each = logs.iter().map(|log| Ok((log, batches(log, zone)?)));
     let each = each.collect::<Result<Vec<_>, String>>()?;
     let tails = each.iter().filter_map(|(_, found)| found.last_key_value());
@@ -312,13 +332,14 @@ fn zone_cuts(
     sequences.sort_unstable();
     sequences.dedup();
     let mut covered: BTreeMap<u64, RangeSet> = BTreeMap::new();
-    let mut cuts = Vec::new();
+    let (mut cuts, mut told) = (Vec::new(), Told::default());
     for sequence in sequences.into_iter().rev().take_while(|&sequence| sequence >= tail) {
         let mut rows: BTreeMap<(u64, u64), Both<'_>> = BTreeMap::new();
         for (log, found) in &each {
             let Some((batch, at)) = found.get(&sequence) else { continue };
             for entry in &batch.entries {
                 check(&entry.record, geometry)?;
+                told.add(entry, geometry);
                 let both = rows.entry((entry.record.stripe, entry.record.start)).or_default();
                 both.members += 1;
                 match entry.record.syndrome {
@@ -331,7 +352,7 @@ fn zone_cuts(
             add_cuts(both, &mut covered, &mut cuts);
         }
     }
-    Ok(cuts)
+    Ok((cuts, told))
 }
 
 /// The record lies within the array.

@@ -12,13 +12,16 @@ use layout::md::Features;
 use layout::private::Consistency;
 use layout::{Family, Geometry};
 
-use super::refuse;
+use super::intents::Intents;
 use super::seats::Seated;
 use super::sync::{Loaded, new_bitmap};
 use super::together::Members;
+use super::{Options, refuse};
 use crate::bitmap::{Bits, Pages};
 use crate::error::{Error, Result};
 use crate::log::least_zone;
+use crate::ranges::RangeSet;
+use crate::sums;
 
 /// Makes the records those of an array that keeps to `wanted`.
 ///
@@ -81,6 +84,48 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
         }
     }
     Ok(())
+}
+
+/// The array ranges whose checksums do not count, `crashed` among them; `None` if none are kept from
+/// now on.
+///
+/// # Errors
+/// Refused where they are asked for and cannot be kept.
+pub(super) fn sums(
+    loaded: &Loaded,
+    seated: &Seated,
+    geometry: &Geometry,
+    (intents, options): (&Intents, &Options),
+    crashed: Option<&RangeSet>,
+) -> Result<Option<RangeSet>> {
+    let kept = intents.sums_from;
+    let wanted = match (options.checksums, &seated.read_only_reason) {
+        (Some(wanted), Some(why)) if wanted != kept.is_some() => {
+            return refuse(format!("whether it keeps checksums stays as it is: {why}"));
+        }
+        (wanted, _) => wanted.unwrap_or(kept.is_some()),
+    };
+    if !wanted {
+        return Ok(None);
+    }
+    if !sums::possible(geometry) {
+        return refuse(
+            "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
+             4096 bytes",
+        );
+    }
+    if let Some(record) = loaded.records.values().find(|record| !record.has_table()) {
+        return refuse(format!(
+            "{} has no room for checksums before its data: 8 bytes for each 4 KiB. Members that \
+             Parapet has made have it",
+            record.name
+        ));
+    }
+    let end = geometry.capacity();
+    let from = kept.unwrap_or(0).min(end);
+    let mut unsummed: RangeSet = std::iter::once(from..end).filter(|r| !r.is_empty()).collect();
+    crashed.into_iter().flat_map(RangeSet::iter).for_each(|range| unsummed.insert(range));
+    Ok(Some(unsummed))
 }
 
 fn drop_bitmap(loaded: &mut Loaded) {

@@ -9,6 +9,7 @@ use layout::{Family, Geometry, Layout, Level};
 use super::{BitmapChunk, NewArray};
 use crate::error::{Error, Result};
 use crate::ledger::MOST_BLOCK_BYTES;
+use crate::sums;
 use crate::sync::sync_bytes;
 
 /// RAID 1 uses whole blocks of this size, as mdadm does.
@@ -17,6 +18,9 @@ const MIRROR_UNIT_BYTES: u64 = 64 << 10;
 const MDADM_MOST_OFFSET_BYTES: u64 = 264_192 * SECTOR;
 /// The smallest piece a bit of the bitmap may stand for.
 const LEAST_BITMAP_CHUNK: u32 = 4096;
+
+/// Whether new arrays keep checksums if nobody says.
+const CHECKSUMS_BY_DEFAULT: bool = false;
 
 /// A new array, before it is written. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +39,8 @@ pub struct Plan {
     pub unused_bytes: Vec<u64>,
     /// Bytes of sync space per bit of the bitmap.
     pub bitmap_chunk: Option<u32>,
+    /// Checksums of all blocks will be kept.
+    pub checksums: bool,
     /// What the user should know before saying yes.
     pub warnings: Vec<String>,
 }
@@ -84,6 +90,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
         false => map.data_bytes() - used_bytes,
     });
     let unused_bytes: Vec<u64> = unused.collect();
+    let checksums = checksums(new, &geometry, &maps)?;
     let warnings = warnings(new, disks, &maps, &unused_bytes);
     Ok(Plan {
         capacity: geometry.capacity(),
@@ -93,8 +100,25 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
         used_bytes,
         unused_bytes,
         bitmap_chunk,
+        checksums,
         warnings,
     })
+}
+
+/// Whether checksums are kept: by the user's word, or by default.
+fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bool> {
+    let room = |map: &ByteMap| map.private_parts().is_some_and(|parts| !parts.checksums.is_empty());
+    let (possible, room) = (sums::possible(geometry), maps.iter().all(room));
+    match new.checksums {
+        Some(true) if !possible => Err(Error::refused(
+            "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
+             4096 bytes",
+        )),
+        Some(true) if !room => {
+            Err(Error::refused("a disk is too small: its table of checksums has no room"))
+        }
+        wanted => Ok(wanted.unwrap_or(CHECKSUMS_BY_DEFAULT) && possible && room),
+    }
 }
 
 /// What holds of each disk and of the request by itself.

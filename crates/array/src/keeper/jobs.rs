@@ -36,6 +36,8 @@ pub enum JobKind {
     Check,
     /// Comparing and repairing.
     Repair,
+    /// Making checksums where there are none that count.
+    Sum,
 }
 
 /// The job under way.
@@ -121,6 +123,10 @@ impl Keeper {
         if !self.unsynced.borrow().is_empty() && self.can_resync(&now) {
             return Some((JobKind::Resync, Task::Resync));
         }
+        let whole = Keeper::unwell(&now).is_empty();
+        if whole && self.scrub.borrow().is_none() && !self.unsummed.borrow().is_empty() {
+            return Some((JobKind::Sum, Task::Sum));
+        }
         let scrub = self.scrub.borrow_mut().take()?;
         let kind = if scrub == Task::Repair { JobKind::Repair } else { JobKind::Check };
         Some((kind, scrub))
@@ -132,6 +138,11 @@ impl Keeper {
     fn can_resync(&self, now: &Configuration) -> bool {
         let alone = self.geometry.family() == Family::Mirror && !broken(Broken::DegradedUnsynced);
         alone || Keeper::unwell(now).is_empty()
+    }
+
+    /// True if the task makes copies alike that are there, whoever is missing.
+    fn alone(&self, task: Task) -> bool {
+        task == Task::Resync && self.geometry.family() == Family::Mirror
     }
 
     /// What a task has to walk over.
@@ -155,6 +166,7 @@ impl Keeper {
                 RangeSet::from(copied..end)
             }
             Task::Resync => self.unsynced.borrow().clone(),
+            Task::Sum => self.unsummed.borrow().clone(),
             Task::Check | Task::Repair => RangeSet::from(0..end),
         }
     }
@@ -235,7 +247,7 @@ impl Keeper {
                     self.replaced(slot, id).await;
                 }
             }
-            Task::Resync if self.configuration.borrow().mode == Mode::ReadWrite => {
+            Task::Resync | Task::Sum if self.configuration.borrow().mode == Mode::ReadWrite => {
                 // A failure to record is a loss, and is dealt with as one.
                 let recorded = self.record().await.is_ok();
                 if recorded && finished {
@@ -285,7 +297,7 @@ impl Keeper {
             self.progress(task, ranges, flight.start, done, report);
             if position - recorded >= self.checkpoint_bytes() && self.goes_on(task) {
                 recorded = position;
-                if matches!(task, Task::Rebuild(_) | Task::Copy(_) | Task::Resync) {
+                if !matches!(task, Task::Check | Task::Repair) {
                     let _ = self.record().await;
                 }
             }
@@ -316,6 +328,7 @@ impl Keeper {
             }
             Task::Copy(slot) => now.seats[slot.index()].twin.is_some(),
             Task::Resync => self.can_resync(&now),
+            Task::Sum => Keeper::unwell(&now).is_empty() && self.scrub.borrow().is_none(),
             // Nothing is compared with what is lost, and a spare must not wait for the end.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
@@ -375,7 +388,11 @@ impl Keeper {
                 Task::Repair if Keeper::unwell(&now).is_empty() => {
                     self.unsynced.borrow_mut().remove(start..end);
                 }
-                Task::Resync | Task::Repair | Task::Check => {}
+                Task::Resync | Task::Repair | Task::Check | Task::Sum => {}
+            }
+            let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
+            if compares && (Keeper::unwell(&now).is_empty() || self.alone(task)) {
+                self.unsummed.borrow_mut().remove(start..end);
             }
             for (slot, twin) in tell {
                 self.home.post.to_all(|| ToShard::Recovered { slot, twin, below });
@@ -421,5 +438,6 @@ pub(crate) fn describe(kind: JobKind) -> String {
         JobKind::Resync => "resync".into(),
         JobKind::Check => "check".into(),
         JobKind::Repair => "repair".into(),
+        JobKind::Sum => "making of checksums".into(),
     }
 }

@@ -15,7 +15,9 @@ use layout::plan::Roles;
 use layout::{Epoch, Slot, Stripe, StripeMap};
 
 use super::Keeper;
+use super::claims::Tables;
 use crate::assemble::intents::is_readable;
+use crate::assemble::told::Told;
 use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::ledger::reach::all;
@@ -30,9 +32,9 @@ use crate::view::Configuration;
 const AT_ONCE: usize = 16;
 
 /// What is to be written to make a row right: bytes for slots, at this place on each.
-struct Mending {
-    at: u64,
-    writes: Vec<(Slot, Vec<u8>)>,
+pub(super) struct Mending {
+    pub(super) at: u64,
+    pub(super) writes: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
 }
@@ -42,13 +44,19 @@ impl Keeper {
     pub(super) async fn settle(&self, cuts: Vec<Cut>) {
         let mut configuration = self.configuration();
         let (rows, mut later) = (cuts.len(), Vec::new());
+        let (tables, told) = (Tables::default(), self.told.take());
+        let logged = (&tables, &told);
+        let mut mended: Vec<Mending> = Vec::new();
         for group in cuts.chunks(AT_ONCE) {
-            let work = group.iter().map(|cut| self.solve_row(&configuration, cut));
+            let work = group.iter().map(|cut| self.solve_row(&configuration, cut, logged));
             let solved = all(work).await.into_iter();
             let early = broken(Broken::CutLossForgotten);
             let (whole, lost): (Vec<_>, _) =
                 solved.partition(|row: &Mending| row.lost.is_empty() || early);
             self.mend(&configuration, &whole).await;
+            if self.home.sums.is_some() {
+                mended.extend(whole);
+            }
             later.extend(lost);
         }
         let lost: Vec<&Range<u64>> = later.iter().flat_map(|row| &row.lost).collect();
@@ -61,6 +69,9 @@ impl Keeper {
                 self.mend(&configuration, group).await;
             }
         }
+        mended.extend(later);
+        let failures = self.settle_sums(&configuration, logged, &mended).await;
+        self.report(failures);
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
         let failures = self.ledger.flush(&seated).await;
         self.report(failures);
@@ -112,17 +123,41 @@ impl Keeper {
     }
 
     /// Finds out what a row must be.
-    async fn solve_row(&self, configuration: &Configuration, cut: &Cut) -> Mending {
+    async fn solve_row(
+        &self,
+        configuration: &Configuration,
+        cut: &Cut,
+        logged: (&Tables, &Told),
+    ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
         let mut held = self.read_row(configuration, &map, cut, at).await;
-        let unsolved = solve(self.home.setup.kernel, &map, cut, &mut held);
+        let mut wrong = Vec::new();
+        for index in 0..map.data_count() {
+            let Some(bytes) = &held.data[index] else { continue };
+            if self.is_wrong(logged, configuration, map.data(index), at, bytes).await {
+                wrong.push(index);
+            }
+        }
+        let kernel = self.home.setup.kernel;
+        let (mut unsolved, asked) = (Vec::new(), held.clone());
+        wrong.iter().for_each(|&index| held.data[index] = None);
+        let lost = held.data.iter().filter(|data| data.is_none()).count();
+        if lost <= self.geometry.redundancy() || wrong.is_empty() {
+            unsolved = solve(kernel, &map, cut, &mut held);
+        }
+        if !wrong.is_empty() && (lost > self.geometry.redundancy() || !unsolved.is_empty()) {
+            // Nothing says what they held: they stay, and contradict their sums.
+            (held, wrong) = (asked, Vec::new());
+            unsolved = solve(kernel, &map, cut, &mut held);
+        }
         let (p, q) = self.parity_of(&map, cut, &held);
         let mut writes: Vec<(Slot, Vec<u8>)> = Vec::new();
         for (index, bytes) in held.data.into_iter().enumerate() {
             let logged = cut.logged.iter().any(|&(logged, _)| logged == index);
             let twin = configuration.seats[map.data(index).index()].twin.is_some();
-            if let Some(bytes) = bytes.filter(|_| logged || twin) {
+            let known = logged || twin || wrong.contains(&index);
+            if let Some(bytes) = bytes.filter(|_| known) {
                 writes.push((map.data(index), bytes));
             }
         }
@@ -189,7 +224,7 @@ impl crate::ledger::Ledger {
     }
 
     /// Reads bytes of a member's data; its bad blocks are errors.
-    async fn read_data(&self, id: MemberId, range: Range<u64>) -> io::Result<Vec<u8>> {
+    pub(super) async fn read_data(&self, id: MemberId, range: Range<u64>) -> io::Result<Vec<u8>> {
         let record = self.record_of(id)?;
         if record.bad_ranges().overlaps(range.clone()) {
             let kind = io::ErrorKind::Medium { offset: range.start, len: range.end - range.start };

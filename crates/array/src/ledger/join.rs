@@ -106,6 +106,9 @@ impl Ledger {
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));
         }
+        if !self.has_room_for_sums(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's checksums")));
+        }
         let mut state = self.state.borrow_mut();
         if let Some(role) = state.roles.get_mut(id.0 as usize) {
             *role = Role::Spare;
@@ -216,6 +219,9 @@ impl Ledger {
         let record = Record { session, next_session: session, ..found.into_record() };
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));
+        }
+        if !self.has_room_for_sums(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's checksums")));
         }
         let id = MemberId(record.superblock.dev_number);
         let data_offset = record.map.data.start;

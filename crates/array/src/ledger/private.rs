@@ -44,6 +44,8 @@ pub(crate) struct Private {
     pub(crate) next_log: Zones,
     /// There is parity that a crash may have cut.
     pub(crate) doubt: bool,
+    /// See [`PrivateHeader::sums_from`].
+    pub(crate) sums_from: Option<u64>,
 }
 
 impl Ledger {
@@ -70,7 +72,8 @@ impl Ledger {
         if broken(Broken::RecordBeforeSettled) {
             self.begin_session();
         }
-        Some(LogSetup { zone_bytes, data: private.next_consistency == Consistency::Journal })
+        let data = private.next_consistency == Consistency::Journal;
+        Some(LogSetup { zone_bytes, data, sums: private.sums_from.is_some() })
     }
 
     /// The session begins: what the log said before is settled.
@@ -108,6 +111,26 @@ impl Ledger {
     /// the next commit on.
     pub(crate) fn set_doubt(&self, doubt: bool) {
         self.private.set(Private { doubt, ..self.private.get() });
+    }
+
+    /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
+    /// them. Nothing where none are kept.
+    pub(crate) fn set_sums_from(&self, offset: u64) {
+        let private = self.private.get();
+        let sums_from = private.sums_from.map(|_| offset);
+        self.private.set(Private { sums_from, ..private });
+    }
+
+    /// Where a member's table of checksums begins, if the array keeps them.
+    pub(crate) fn table_place(&self, id: MemberId) -> Option<u64> {
+        self.private.get().sums_from?;
+        let state = self.state.borrow();
+        Some(state.records.get(&id)?.map.private_parts()?.checksums.start)
+    }
+
+    /// True if a member with this record has room for the array's checksums, if it keeps any.
+    pub(super) fn has_room_for_sums(&self, record: &Record) -> bool {
+        self.private.get().sums_from.is_none() || record.has_table()
     }
 
     /// Lists an array range as bad, or as good again, from the next commit on. False if the list
@@ -185,6 +208,11 @@ impl Ledger {
 }
 
 impl Record {
+    /// True if there is room for a table of checksums of all its data.
+    pub(crate) fn has_table(&self) -> bool {
+        self.map.private_parts().is_some_and(|parts| !parts.checksums.is_empty())
+    }
+
     /// Writes the header that goes with `superblock`. Nothing where there is no private area.
     pub(crate) async fn write_header(
         &self,
@@ -216,6 +244,7 @@ impl Record {
             consistency: private.consistency,
             doubt: private.doubt,
             bad,
+            sums_from: private.sums_from,
         };
         reach.write(&*self.disk, at, &header.print(parity::crc32c), false).await
     }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use io::SharedBuf;
 use layout::plan::Method;
 use layout::private::log::{self as form, BATCH_ALIGNMENT, Record, Syndrome};
+use layout::private::sums::Sum;
 use layout::{Slot, SlotSet};
 
 use super::{Entry, Gathering, Lane, Log, LogSetup};
@@ -20,19 +21,21 @@ use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::{Scratch, Shard};
+use crate::sums::New;
 use crate::view::View;
 use crate::write::Fresh;
 
 /// The most that one member may have to log for these rows while these slots are `present`, the
 /// batch around them included.
 pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
+    let words = if setup.sums { 3 } else { 1 };
     let each = rows.iter().map(|work| {
         let count = work.row.count as u64;
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
         let missing = || work.touched().difference(present).count() as u64;
         let data = if setup.data { count } else { missing() };
         let partial = u64::from(work.touched() != work.roles.data);
-        64 + 4 * blocks * count + work.row.len() * (partial + data)
+        64 + words * 4 * blocks * count + work.row.len() * (partial + data)
     });
     (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
@@ -48,12 +51,14 @@ impl Shard {
         view: &View,
     ) -> bool {
         let log = entry.log;
-        let mut outgoing = &work.outgoing[..];
+        let (mut outgoing, mut news) = (&work.outgoing[..], &work.news[..]);
         let mut any = false;
         for row in &work.rows {
             let (own, rest) = outgoing.split_at(pieces_of(row, outgoing));
             outgoing = rest;
-            any |= self.gather_row(log, row, own, fresh, view);
+            let (summed, rest) = news.split_at(self.news_of(row).min(news.len()));
+            news = rest;
+            any |= self.gather_row(log, row, (own, summed), fresh, view);
         }
         if !any {
             return true;
@@ -82,6 +87,7 @@ impl Shard {
             paired: false,
             partial: false,
             checked: false,
+            summed: false,
             logged: 0,
             zeros: true,
         };
@@ -100,7 +106,7 @@ impl Shard {
         &self,
         log: &Log,
         row: &RowWork,
-        own: &[Outgoing],
+        (own, news): (&[Outgoing], &[New]),
         fresh: Fresh<'_>,
         view: &View,
     ) -> bool {
@@ -111,7 +117,8 @@ impl Shard {
         }
         let count = row.row.count;
         let all = plan.method == Method::Full;
-        let checked = count > 1 || view.in_sync.count() < self.setup.geometry.slots();
+        let summed = log.setup.sums;
+        let checked = summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots();
         // What has no member has no other place than parity: it is logged itself.
         let index_logged =
             |&index: &usize| log.setup.data || !view.present.contains(row.map.data(index));
@@ -132,11 +139,14 @@ impl Shard {
                 paired: parity.count() == 2,
                 partial: !all,
                 checked,
+                summed,
                 logged,
                 zeros: false,
             };
             next.lanes[slot.index()].records.push(record);
-            if checked {
+            if summed && next.checks.is_empty() {
+                self.put_sums(&news[..record.checks()], view, &mut next.checks);
+            } else if checked {
                 self.check_new(row, &record, fresh, &mut next.checks);
             }
             let Gathering { lanes, checks, .. } = &mut *next;
@@ -161,7 +171,7 @@ impl Shard {
     }
 
     /// The array offset that data index 0 of a row would have.
-    fn base_of(&self, row: &RowWork) -> u64 {
+    pub(crate) fn base_of(&self, row: &RowWork) -> u64 {
         self.stripe_offset(row.row.stripe) + row.row.start
     }
 
@@ -214,6 +224,22 @@ impl Shard {
         }
     }
 
+    /// The new sums of the data of a row, and after them the entries of old.
+    fn put_sums(&self, news: &[New], view: &View, checks: &mut Vec<u32>) {
+        checks.extend(news.iter().map(|new| new.crc));
+        for new in news {
+            let Sum { sum, generation } = self.old_sum(view, new.slot, new.block);
+            checks.extend([sum, generation]);
+        }
+    }
+
+    /// How many sums a row has, of its data and its parity.
+    fn news_of(&self, row: &RowWork) -> usize {
+        let plan = row.plan.expect("rows are planned before they are logged");
+        let parity = row.roles.parity().intersection(plan.write).count();
+        row.row.len().div_ceil(form::CHECK_BYTES) as usize * (row.row.count + parity)
+    }
+
     /// Waits until what was gathered for a unit is durable.
     async fn hand_over(&self, work: &mut Scratch, entry: &Entry<'_>) -> bool {
         let log = entry.log;
@@ -242,7 +268,7 @@ impl Shard {
 }
 
 /// How many of the outgoing pieces belong to a row: they lie row by row.
-fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
+pub(crate) fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
     let range = row.at()..row.at() + row.row.len();
     outgoing.iter().take_while(|out| range.contains(&out.at)).count()
 }

@@ -7,6 +7,8 @@
 //!   reserved ─▶ written ─▶ landed ─────────▶ retired ─────────▶ recorded
 //!   by units    durable    its units have    a flush of all     a later batch, durable, says that
 //!                          written rows      members since      older ones do not matter: its tail
+//!
+//! Where blocks have checksums, these are written to the members before that flush.
 //! ```
 //!
 //! The last step matters because a batch that is written over an old one may be torn by a crash:
@@ -29,8 +31,15 @@ struct Live {
     bytes: u64,
     /// Units whose rows are not all written.
     users: u32,
-    /// How many flushes had begun when the last of its units had written its rows.
-    landed: Option<u64>,
+    /// How many flushes, and how many writings of sums, had begun when the last of its units had
+    /// written its rows.
+    landed: Option<(u64, u64)>,
+    /// Its rows are durable.
+    durable: bool,
+    /// How many flushes had begun when the sums of its blocks had been written to the members.
+    summed: Option<u64>,
+    /// Nothing need be flushed.
+    settled: bool,
     retired: bool,
 }
 
@@ -54,6 +63,10 @@ pub(crate) struct Ring {
     durable: u64,
     /// Flushes that have begun.
     flushes: u64,
+    /// The blocks have sums, which must be durable too.
+    sums: bool,
+    /// Writings of sums that have begun.
+    writings: u64,
 }
 
 /// Where a batch goes, and what it says.
@@ -66,7 +79,7 @@ pub(crate) struct Placed {
 }
 
 impl Ring {
-    pub(crate) fn new(zone_bytes: u64) -> Ring {
+    pub(crate) fn new(zone_bytes: u64, sums: bool) -> Ring {
         Ring {
             zone_bytes,
             head: 0,
@@ -77,6 +90,8 @@ impl Ring {
             recording: 0,
             durable: 0,
             flushes: 0,
+            sums,
+            writings: 0,
         }
     }
 
@@ -132,8 +147,19 @@ impl Ring {
         assert!(oldest.is_none_or(apart), "a batch would overwrite one that matters");
         self.used = self.used - reserved + bytes;
         let (sequence, tail) = (self.next, self.next - self.live.len() as u64);
-        let landed = (users == 0).then_some(self.flushes);
-        self.live.push_back(Live { start, bytes, users, landed, retired: users == 0 });
+        let empty = users == 0;
+        let landed = empty.then_some((self.flushes, self.writings));
+        let (durable, summed, settled, retired) = (empty, None, empty, empty);
+        self.live.push_back(Live {
+            start,
+            bytes,
+            users,
+            landed,
+            durable,
+            summed,
+            settled,
+            retired,
+        });
         self.head = start + bytes;
         self.next += 1;
         self.recording = self.retired;
@@ -152,20 +178,40 @@ impl Ring {
     /// A member failed to take the batch that was placed last: nothing is written under it.
     pub(crate) fn abandon(&mut self, sequence: u64) {
         let batch = self.batch(sequence).expect("it was placed last");
-        (batch.users, batch.retired) = (0, true);
+        (batch.users, batch.durable, batch.retired) = (0, true, true);
     }
 
     /// A unit of this batch has written all its rows. If nothing has to be flushed, they are
     /// durable.
     pub(crate) fn landed(&mut self, sequence: u64, volatile: bool) {
-        let flushes = self.flushes;
+        let (now, sums) = ((self.flushes, self.writings), self.sums);
         let batch = self.batch(sequence).expect("a batch is kept while it has users");
         batch.users -= 1;
+        batch.settled = !volatile;
         if batch.users == 0 {
-            batch.landed = Some(flushes);
-            batch.retired = !volatile || broken(Broken::LogRecycledUnflushed);
+            batch.landed = Some(now);
+            batch.durable = !volatile || broken(Broken::LogRecycledUnflushed);
+            batch.retired = batch.durable && (!sums || broken(Broken::LogRecycledUnsummed));
             self.pop();
         }
+    }
+
+    /// The sums of all that has landed are about to be written to the members; gives its number.
+    pub(crate) fn sums_begin(&mut self) -> u64 {
+        self.writings += 1;
+        self.writings - 1
+    }
+
+    /// They have been written.
+    pub(crate) fn sums_written(&mut self, number: u64) {
+        let flushes = self.flushes;
+        for batch in &mut self.live {
+            if batch.summed.is_none() && batch.landed.is_some_and(|(_, landed)| landed <= number) {
+                batch.summed = Some(flushes);
+                batch.retired |= batch.settled;
+            }
+        }
+        self.pop();
     }
 
     /// A flush of all members begins; gives its number.
@@ -176,8 +222,11 @@ impl Ring {
 
     /// A flush has succeeded: what had landed before it began is durable.
     pub(crate) fn flushed(&mut self, number: u64) {
+        let sums = self.sums && !broken(Broken::LogRecycledUnsummed);
         for batch in &mut self.live {
-            batch.retired |= batch.landed.is_some_and(|landed| landed <= number);
+            batch.durable |= batch.landed.is_some_and(|(landed, _)| landed <= number);
+            let summed = !sums || batch.summed.is_some_and(|summed| summed <= number);
+            batch.retired |= batch.durable && summed;
         }
         self.pop();
     }
@@ -186,7 +235,7 @@ impl Ring {
     pub(crate) fn is_live(&self, sequence: u64) -> bool {
         let age = self.next - sequence;
         let index = (self.live.len() as u64).checked_sub(age);
-        index.is_some_and(|index| !self.live[index as usize].retired)
+        index.is_some_and(|index| !self.live[index as usize].durable)
     }
 
     fn batch(&mut self, sequence: u64) -> Option<&mut Live> {
@@ -233,7 +282,7 @@ mod tests {
 
     #[test]
     fn space_comes_back_when_rows_are_durable_and_a_batch_says_so() {
-        let mut ring = Ring::new(64 * KIB);
+        let mut ring = Ring::new(64 * KIB, false);
         assert_eq!(ring.capacity(), 24 * KIB);
         let first = write(&mut ring, 12 * KIB);
         assert_eq!((first.start, first.sequence, first.tail), (0, 1, 1));
@@ -255,7 +304,7 @@ mod tests {
 
     #[test]
     fn there_is_always_room_for_the_most() {
-        let mut ring = Ring::new(64 * KIB);
+        let mut ring = Ring::new(64 * KIB, false);
         let placed = write(&mut ring, 12 * KIB);
         ring.landed(placed.sequence, false);
         assert!(!ring.reserve(ring.most()) && ring.has_retired());
@@ -266,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_not_cut_at_the_end_of_the_zone() {
-        let mut ring = Ring::new(64 * KIB);
+        let mut ring = Ring::new(64 * KIB, false);
         let mut places = Vec::new();
         for _ in 0..5 {
             let placed = write(&mut ring, 20 * KIB);
@@ -279,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_failed_does_not_matter() {
-        let mut ring = Ring::new(64 * KIB);
+        let mut ring = Ring::new(64 * KIB, false);
         assert!(ring.reserve(24 * KIB));
         let placed = ring.place(24 * KIB, 24 * KIB, 1);
         ring.abandon(placed.sequence);
@@ -291,7 +340,7 @@ mod tests {
 
     #[test]
     fn whatever_is_reserved_never_meets_what_matters() {
-        let mut ring = Ring::new(64 * KIB);
+        let mut ring = Ring::new(64 * KIB, false);
         let mut state = 7_u64;
         let mut open = VecDeque::new();
         for _ in 0..10_000 {

@@ -50,6 +50,7 @@ pub(crate) struct Cut {
 }
 
 /// What the members hold of a cut.
+#[derive(Clone)]
 pub(crate) struct Held {
     /// Each data index; `None` where it is lost.
     pub(crate) data: Vec<Option<Vec<u8>>>,

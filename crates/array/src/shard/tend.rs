@@ -6,7 +6,9 @@ use io::Ticket;
 
 use super::{Scratch, Shard};
 use crate::broken::{Broken, broken};
+use crate::error::Result;
 use crate::message::{Message, ToKeeper, ToShard};
+use crate::sums::Sums;
 use crate::view::View;
 
 impl Shard {
@@ -60,6 +62,9 @@ impl Shard {
             ToShard::Forget(known) => {
                 // The same member may have been introduced anew meanwhile.
                 self.members.borrow_mut().retain(|_, member| !member.is(&known));
+                if self.member(known.id).is_none() {
+                    self.sums.as_ref().inspect(|sums| sums.forget(known.id));
+                }
             }
             ToShard::Quiesce => {
                 self.quiescing.set(true);
@@ -113,14 +118,27 @@ impl Shard {
                 // start.
                 continue;
             }
+            if self.sums.as_ref().is_some_and(Sums::is_dirty)
+                && self.marks.may_settle(clock.now(), bounds.clean_delay)
+                && !broken(Broken::CleanUnsummed)
+                && self.write_sums(&mut scratch).await.is_err()
+            {
+                continue;
+            }
             let now = clock.now();
             self.marks.settle(now, bounds.clean_delay);
             let idle = self.marks.idle(now, bounds.region_linger);
             let skips = broken(Broken::BitClearedUnflushed);
-            if !idle.is_empty() && (skips || self.make_durable(&mut scratch).await.is_ok()) {
+            if !idle.is_empty() && (skips || self.put_away(&mut scratch).await.is_ok()) {
                 self.marks.release(idle, now);
             }
         }
+    }
+
+    /// Makes everything durable that was written so far, and its sums.
+    async fn put_away(&self, scratch: &mut Scratch) -> Result<()> {
+        self.write_sums(scratch).await?;
+        self.make_durable(scratch).await
     }
 
     /// Tells the keeper each time the shard has come to a stand behind a closed gate.
@@ -141,6 +159,8 @@ impl Shard {
         while !self.quiescing.get() || !self.requests.is_empty() {
             self.emptied.wait().await;
         }
+        // A member that does not take them is lost before the others are said to be clean.
+        while self.write_sums(&mut Scratch::default()).await.is_err() {}
         self.post.to_keeper(ToKeeper::Quiesced { shard: self.index });
     }
 
@@ -169,6 +189,7 @@ impl Shard {
         self.late.wake();
         self.cache.look_again();
         self.log.as_ref().inspect(|log| log.end());
+        self.sums.as_ref().inspect(|sums| sums.crowded.raise());
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }

@@ -48,7 +48,7 @@ impl Shard {
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        for row in self.compare_together(work, manner, rows, report).await {
+        for row in self.compare_together(work, manner, inside, rows, report).await? {
             let mut todo = vec![row];
             while let Some(row) = todo.pop() {
                 match self.compare(work, manner, inside, row, task, report).await? {
@@ -65,29 +65,33 @@ impl Shard {
         &self,
         work: &mut Scratch,
         manner: Manner,
+        inside: &Inside<'_>,
         rows: &[RowWork],
         report: &mut Report,
-    ) -> Vec<RowWork> {
+    ) -> Result<Vec<RowWork>> {
         let view = self.view();
         work.rows.clear();
         for &row in rows {
             let all = row.roles.all();
             if !all.is_subset(self.state_of(&view, &row).readable) {
-                return rows.to_vec();
+                return Ok(rows.to_vec());
             }
             let plan = WritePlan { method: Method::DataOnly, read: all, write: SlotSet::EMPTY };
             work.rows.push(RowWork { plan: Some(plan), ..row });
         }
         if !self.read_for_rows(work, manner, &view).await {
             work.failures.clear();
-            return rows.to_vec();
+            return Ok(rows.to_vec());
         }
-        let (good, bad): (Vec<&RowWork>, Vec<&RowWork>) =
+        let (good, bad): (Vec<RowWork>, Vec<RowWork>) =
             work.rows.iter().partition(|row| self.row_agrees(row, &work.pieces));
-        for row in good {
+        work.outgoing.clear();
+        for row in &good {
             self.count_compared(row, row.roles.all(), report);
+            self.sum_pieces(work, &view, row);
         }
-        bad.into_iter().map(|row| RowWork { plan: None, ..*row }).collect()
+        self.renew_sums(work, inside).await?;
+        Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
     }
 
     /// Counts a row that was read and compared.
@@ -115,6 +119,10 @@ impl Shard {
             if torn && now.row.len() > GRAIN {
                 return Ok(Compared::Torn);
             }
+            if !now.contradicted.is_empty() {
+                report.lose(self.stripe_offset(now.row.stripe) + now.row.start, now.row.len());
+                return Ok(Compared::Done);
+            }
             if torn {
                 // What cannot be read is restored from the rest, by a check too: any reader would
                 // do that, and nothing that can be read is changed.
@@ -127,9 +135,7 @@ impl Shard {
             if self.read_for_rows(work, manner, &view).await {
                 break view;
             }
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
+            self.after_reading(work, manner, inside, &view, report).await?;
         };
         let row = work.rows[0];
         let read = row.plan.map_or(SlotSet::EMPTY, |plan| plan.read);
@@ -140,8 +146,14 @@ impl Shard {
         } else {
             self.compare_rest(&view, &row, &work.pieces, report);
         }
-        if task == Task::Check {
+        let disputed = !work.outgoing.is_empty();
+        if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
+        }
+        if disputed && work.outgoing.is_empty() {
+            self.distrust_sums(work, &row);
+        } else {
+            self.sum_pieces(work, &view, &row);
         }
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
@@ -150,6 +162,7 @@ impl Shard {
             Manner { fua: task == Task::Repair && !broken(Broken::RepairVolatile), ..manner };
         self.send(work, manner, inside, view).await?;
         work.outgoing.clear();
+        self.renew_sums(work, inside).await?;
         Ok(Compared::Done)
     }
 
@@ -194,7 +207,7 @@ impl Shard {
     }
 
     /// A finding in a run of blocks of a row.
-    fn finding(
+    pub(crate) fn finding(
         &self,
         view: &View,
         row: &RowWork,
@@ -230,8 +243,14 @@ impl Shard {
         work.rows.clear();
         work.rows.push(RowWork { bad, ..row });
         let view = self.view();
-        let planned = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
-        if !planned || !self.read_for_rows(work, manner, &view).await {
+        let mut whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
+        if whole && !self.read_for_rows(work, manner, &view).await {
+            // What does not fit its sum is made right, and may be read then.
+            self.after_reading(work, manner, inside, &view, report).await?;
+            whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
+                && self.read_for_rows(work, manner, &view).await;
+        }
+        if !whole {
             report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
             self.distrust(&row);
             if !work.failures.is_empty() {
@@ -374,12 +393,13 @@ impl Shard {
 }
 
 /// A row taken apart, the last grain first: as a stack wants them.
-pub(super) fn grains(work: RowWork) -> impl Iterator<Item = RowWork> {
+pub(crate) fn grains(work: RowWork) -> impl Iterator<Item = RowWork> {
     let Row { start, end, .. } = work.row;
     let count = (end - start).div_ceil(GRAIN);
     (0..count).rev().map(move |index| {
         let at = start + index * GRAIN;
         let part = Row { start: at, end: (at + GRAIN).min(end), ..work.row };
-        RowWork { row: part, bad: SlotSet::EMPTY, plan: None, ..work }
+        let (bad, wrong) = (SlotSet::EMPTY, SlotSet::EMPTY);
+        RowWork { row: part, bad, wrong, contradicted: wrong, plan: None, ..work }
     })
 }

@@ -28,8 +28,9 @@ use crate::member::Member;
 use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
+use crate::sums::Wanted;
 use crate::upkeep::{Finding, Report, Task};
-use crate::view::Mode;
+use crate::view::{Mode, View};
 
 impl Shard {
     /// Does one task to an array range.
@@ -53,7 +54,7 @@ impl Shard {
                     self.restore_copies(work, manner, &inside, stretch, &places, task, report)
                         .await?;
                 }
-                Task::Resync | Task::Check | Task::Repair => {
+                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
                     let stretch = (at, part);
                     self.compare_copies(work, manner, &inside, stretch, &places, task, report)
                         .await?;
@@ -137,12 +138,14 @@ impl Shard {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
             work.outgoing.push(Outgoing { slot, at, bytes });
         }
+        self.sum_outgoing(work);
         let result = match task {
             Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
             _ => self.send(work, manner, inside, view).await,
         };
         work.outgoing.clear();
-        result
+        result?;
+        self.renew_sums(work, inside).await
     }
 
     #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
@@ -167,23 +170,30 @@ impl Shard {
         if copies.len() < 2 {
             return Ok(());
         }
-        self.fill_copies(work, manner, &mut copies, part).await;
+        self.want_copies(work, &copies, part);
+        if self.load_sums(work).await {
+            self.fill_copies(work, manner, &mut copies, part).await;
+        }
         if !work.failures.is_empty() {
             return self.lose(inside, &view, &mut work.failures).await;
         }
+        self.find_wrong_copies(&mut copies, (at, part), report);
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
         let settled =
             (settled || broken(Broken::ResyncByMajority)) && !broken(Broken::ScrubTrustsData);
         let block = self.block_bytes(&view).min(part);
         let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
-        if task == Task::Check {
+        let disputed = mends.iter().any(|mend| !mend.unreadable || mend.guessed);
+        if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
         }
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
+        let leave = disputed && matches!(task, Task::Check | Task::Sum);
+        self.sum_copies(work, &view, (&copies, &mends), (at, part), leave);
         // What was outvoted is written; what could not be read is written and read once more.
         for unreadable in [false, true] {
             work.outgoing.clear();
@@ -203,7 +213,70 @@ impl Shard {
             }
         }
         work.outgoing.clear();
-        Ok(())
+        self.renew_sums(work, inside).await
+    }
+
+    /// Wants the sums of these copies.
+    fn want_copies(&self, work: &mut Scratch, copies: &[Copy], part: u64) {
+        work.wanted.clear();
+        work.wanted.extend(copies.iter().map(|copy| {
+            let start = copy.place.member_offset;
+            let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
+            Wanted { member, slot, range: start..start + part }
+        }));
+    }
+
+    /// Blocks that do not fit their sums count as unreadable.
+    fn find_wrong_copies(&self, copies: &mut [Copy], (at, part): (u64, u64), report: &mut Report) {
+        let Some(sums) = self.sums_of(at, part) else { return };
+        for copy in copies {
+            let (slot, start) = (copy.place.slot, copy.place.member_offset);
+            for begin in (0..part).step_by(GRAIN as usize) {
+                let range = begin..(begin + GRAIN).min(part);
+                let bytes = &copy.bytes[range.start as usize..range.end as usize];
+                let wrong = sums.find_wrong(&copy.member, slot, start + begin, bytes).is_some();
+                if wrong && !copy.holes.overlaps(range.clone()) {
+                    report.find(copy.finding(at, &range, Some(slot)));
+                    copy.holes.insert(range);
+                }
+            }
+        }
+    }
+
+    /// Sums copies as they are, or will be when they are mended, where that is not known; where
+    /// they disagree and are left so, nothing is said about who is right.
+    fn sum_copies(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        (copies, mends): (&[Copy], &[Mend]),
+        stretch: (u64, u64),
+        leave: bool,
+    ) {
+        work.news.clear();
+        let Some(sums) = &self.sums else { return };
+        let counts = sums.counts(stretch.0, stretch.1);
+        if leave {
+            if !counts {
+                self.forget_sums(work);
+            }
+            return;
+        }
+        for (index, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let own = || mends.iter().filter(|mend| mend.copy == index);
+            let holes = copy.holes.iter().any(|hole| !own().any(|mend| mend.covers(&hole)));
+            let known = sums.know(view, slot, member_offset, stretch.1);
+            if holes || (counts && known && own().next().is_none()) {
+                continue;
+            }
+            let mut bytes = copy.bytes.to_vec();
+            for mend in own() {
+                let range = mend.range.start as usize..mend.range.end as usize;
+                bytes[range.clone()].copy_from_slice(&copies[mend.source].bytes[range]);
+            }
+            self.sum_bytes(work, slot, member_offset, &bytes);
+        }
     }
 
     /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
@@ -306,6 +379,10 @@ struct Mend {
 impl Mend {
     fn len(&self) -> u64 {
         self.range.end - self.range.start
+    }
+
+    fn covers(&self, range: &Range<u64>) -> bool {
+        self.range.start <= range.start && range.end <= self.range.end
     }
 }
 

@@ -61,7 +61,7 @@ impl Finding {
 
 impl Report {
     /// Members contradict each other.
-    pub(super) fn find(&mut self, finding: Finding) {
+    pub(crate) fn find(&mut self, finding: Finding) {
         if self.findings.iter_mut().rev().take(GROWING).any(|last| last.join(&finding)) {
             return;
         }

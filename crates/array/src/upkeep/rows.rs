@@ -47,7 +47,7 @@ impl Shard {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     self.restore_rows(work, manner, &inside, rows, task, report).await?;
                 }
-                Task::Resync | Task::Check | Task::Repair => {
+                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
                     self.compare_rows(work, manner, &inside, rows, task, report).await?;
                 }
             }
@@ -160,9 +160,7 @@ impl Shard {
             if self.read_for_rows(work, manner, &view).await {
                 break (view, targets);
             }
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
+            self.after_reading(work, manner, inside, &view, report).await?;
         };
         work.outgoing.clear();
         for row in &work.rows {
@@ -173,12 +171,14 @@ impl Shard {
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
             }
         }
+        self.sum_outgoing(work);
         let result = match task {
             Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
             _ => self.send(work, manner, inside, view).await,
         };
         work.outgoing.clear();
-        result
+        result?;
+        self.renew_sums(work, inside).await
     }
 
     /// Plans the reads from which all `targets` of a row can be computed.
@@ -205,7 +205,7 @@ impl Shard {
     }
 
     /// What a slot should hold in a row, from what was read.
-    pub(super) fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> Buf {
+    pub(crate) fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> Buf {
         if let Some(bytes) = row.have(pieces, slot) {
             return self.pool.copy_of(bytes);
         }

@@ -20,7 +20,9 @@
 //! writes arrived; then parity is computed anew. md's partial parity log does the same with P
 //! alone (`drivers/md/raid5-ppl.c`); with Q as well it holds for RAID 6. Where several blocks of a
 //! row change, or a member is missing, the record also holds CRCs of the new blocks: a lost one
-//! that was being written is recovered only if it comes out as it was to be. What is written to a
+//! that was being written is recovered only if it comes out as it was to be. Where the array keeps
+//! checksums, each check comes with the block's old entry of the table: after a crash the block has
+//! one of the two, and the table, which is written later, whichever it has. What is written to a
 //! slot that has no member is logged itself: it has no other place than parity.
 //!
 //! # Form
@@ -29,7 +31,7 @@
 //!   zone   | batch 7 | batch 8 | … free … | batch 5 | batch 6 |      a ring, one for each shard
 //!
 //!   batch  | header | records | checks | syndromes, data … |         from a multiple of 4096 on
-//!            64 B     40 B each  4 B each  as the records say
+//!            64 B     40 B each  4 or 12 B  as the records say
 //! ```
 //!
 //! A batch is one write on each member that has a part in it. It names the batch before it on the
@@ -40,6 +42,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::sums::Sum;
 use crate::md::Crc32c;
 use crate::md::field::{Fault, ParseError, fields};
 
@@ -133,6 +136,9 @@ pub struct Record {
     pub partial: bool,
     /// A CRC-32C of each [`CHECK_BYTES`] of the new data follows.
     pub checked: bool,
+    /// After these checks, for each the two words of the entry that the checksum table has had for
+    /// the block so far ([`super::sums::Sum`]).
+    pub summed: bool,
     /// Data indices, one bit each, whose new data follows.
     pub logged: u64,
     /// The new data is zeros.
@@ -144,7 +150,8 @@ const FLAG_PARTIAL: u32 = 2;
 const FLAG_CHECKED: u32 = 4;
 const FLAG_ZEROS: u32 = 8;
 const FLAG_PAIRED: u32 = 16;
-const FLAGS: u32 = FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED;
+const FLAG_SUMMED: u32 = 32;
+const FLAGS: u32 = FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED | FLAG_SUMMED;
 
 impl Record {
     /// The ranges of a chunk that have a check each, as offsets from the start of the row.
@@ -169,6 +176,11 @@ impl Record {
         blocks as usize * usize::from(self.count)
     }
 
+    /// How many words follow: checks, and entries of the checksum table.
+    pub fn words(&self) -> usize {
+        self.checks() * if self.summed { 3 } else { 1 }
+    }
+
     /// Bytes of syndrome and data that follow.
     pub fn payload_bytes(&self) -> u64 {
         self.len * (u64::from(self.partial) + u64::from(self.logged.count_ones()))
@@ -181,6 +193,7 @@ impl Record {
             | flag(self.checked, FLAG_CHECKED)
             | flag(self.zeros, FLAG_ZEROS)
             | flag(self.paired, FLAG_PAIRED)
+            | flag(self.summed, FLAG_SUMMED)
     }
 
     fn put(&self, bytes: &mut [u8]) {
@@ -209,6 +222,7 @@ impl Record {
             paired: has(FLAG_PAIRED),
             partial: has(FLAG_PARTIAL),
             checked: has(FLAG_CHECKED),
+            summed: has(FLAG_SUMMED),
             logged: record::LOGGED.get(bytes),
             zeros: has(FLAG_ZEROS),
         };
@@ -230,6 +244,9 @@ impl Record {
         if past > u64::BITS || found.logged >> found.first >> (found.count - 1) > 1 {
             return wrong(record::LOGGED, found.logged, "not of what is written");
         }
+        if found.summed && !found.checked {
+            return wrong(record::FLAGS, flags.into(), "has sums and no checks");
+        }
         let several = found.stripes > 1;
         if several && (!found.zeros || found.payload_bytes() > 0 || found.checked) {
             return wrong(record::STRIPES, found.stripes.into(), "only zeros span stripes");
@@ -249,8 +266,8 @@ pub fn put_record(head: &mut [u8], index: usize, record: &Record) {
     record.put(&mut head[at..at + RECORD_BYTES]);
 }
 
-/// Puts check `index` (counted over all records of the batch) into the head of a batch of so many
-/// records.
+/// Puts check `index`, or another word (counted over all records of the batch), into the head of a
+/// batch of so many records.
 pub fn put_check(head: &mut [u8], records: usize, index: usize, check: u32) {
     let at = HEADER_BYTES + records * RECORD_BYTES + index * CHECK_SIZE;
     head[at..at + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
@@ -298,6 +315,8 @@ pub struct Entry {
     pub record: Record,
     /// Checks of the new data, index by index, block by block; empty where there are none.
     pub checks: Vec<u32>,
+    /// For each check, what the checksum table had for the block; empty without checksums.
+    pub olds: Vec<Sum>,
     /// The partial syndrome; empty where it is zero.
     pub syndrome: Range<usize>,
     /// The new data, index by index; empty where none is logged.
@@ -361,23 +380,25 @@ impl Batch {
 fn entries(whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseError> {
     let rows = whole[HEADER_BYTES..HEADER_BYTES + count * RECORD_BYTES].chunks(RECORD_BYTES);
     let records = rows.map(Record::get).collect::<Result<Vec<Record>, _>>()?;
-    let checks = records.iter().map(Record::checks).try_fold(0_usize, |sum, n| sum.checked_add(n));
+    let words = records.iter().map(Record::words).try_fold(0_usize, |sum, n| sum.checked_add(n));
     let payload = records.iter().map(Record::payload_bytes).try_fold(0_u64, u64::checked_add);
     let used = whole.len() as u64;
     let conflict = Fault::Conflict("not what the records say");
     let wrong = || at::BYTES.wrong(STRUCTURE, used, conflict);
-    let checks = checks.filter(|&checks| checks <= whole.len()).ok_or_else(wrong)?;
-    let mut at = head_bytes(count, checks);
+    let words = words.filter(|&words| words <= whole.len()).ok_or_else(wrong)?;
+    let mut at = head_bytes(count, words);
     if payload.and_then(|payload| payload.checked_add(at as u64)) != Some(used) {
         return Err(wrong());
     }
     let table = HEADER_BYTES + count * RECORD_BYTES;
     let mut table = whole[table..].chunks_exact(CHECK_SIZE);
     let entry = |record: Record| {
-        let checks = table.by_ref().take(record.checks());
-        let checks =
-            checks.map(|check| u32::from_le_bytes([check[0], check[1], check[2], check[3]]));
-        let checks = checks.collect();
+        let words = table.by_ref().take(record.words());
+        let words = words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        let mut checks: Vec<u32> = words.collect();
+        let olds = checks.split_off(record.checks());
+        let olds = olds.chunks_exact(2).map(|old| Sum { sum: old[0], generation: old[1] });
+        let olds = olds.collect();
         let mut next = |bytes: u64| {
             let range = at..at + bytes as usize;
             at = range.end;
@@ -385,7 +406,7 @@ fn entries(whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseError> {
         };
         let syndrome = next(if record.partial { record.len } else { 0 });
         let data = next(record.len * u64::from(record.logged.count_ones()));
-        Entry { record, checks, syndrome, data }
+        Entry { record, checks, olds, syndrome, data }
     };
     Ok(records.into_iter().map(entry).collect())
 }

@@ -45,6 +45,7 @@ fn header() -> PrivateHeader {
         consistency: Consistency::Intent,
         doubt: true,
         bad: BadList { count: 3, crc: 7 },
+        sums_from: Some(1 << 20),
     }
 }
 

@@ -20,16 +20,18 @@ fn record(start: u64, len: u64) -> Record {
         paired: true,
         partial: true,
         checked: true,
+        summed: false,
         logged: 0,
         zeros: false,
     }
 }
 
-/// A batch of two records: one with a syndrome and checks, one with data as well.
+/// A batch of two records: one with a syndrome and checks, one with data and a sum as well.
 fn sample() -> Vec<u8> {
-    let records = [record(3584, 1024), Record { logged: 2, count: 1, ..record(0, 512) }];
-    let checks: usize = records.iter().map(Record::checks).sum();
-    assert_eq!(checks, 4 + 1);
+    let second = Record { logged: 2, count: 1, summed: true, ..record(0, 512) };
+    let records = [record(3584, 1024), second];
+    let checks: usize = records.iter().map(Record::words).sum();
+    assert_eq!(checks, 4 + 3);
     let mut head = vec![0; head_bytes(records.len(), checks)];
     for (index, record) in records.iter().enumerate() {
         put_record(&mut head, index, record);
@@ -60,7 +62,8 @@ fn what_is_sealed_is_parsed_again() {
     assert_eq!(first.record, record(3584, 1024));
     assert_eq!(first.checks, [100, 101, 102, 103]);
     assert_eq!((first.syndrome.clone(), first.data.len()), (512..1536, 0));
-    assert_eq!(second.checks, [104]);
+    assert_eq!((&first.olds[..], &second.checks[..]), (&[][..], &[104][..]));
+    assert_eq!(second.olds, [Sum { sum: 105, generation: 106 }]);
     assert_eq!((second.syndrome.clone(), second.data.clone()), (1536..2048, 2048..2560));
     assert_eq!(bytes[second.data.start], 3);
 }
@@ -91,7 +94,7 @@ fn a_flipped_or_missing_byte_is_an_error() {
 #[test]
 fn whatever_has_a_right_crc_is_parsed_or_refused() {
     let bytes = sample();
-    for index in (0..head_bytes(2, 5)).filter(|index| !(60..64).contains(index)) {
+    for index in (0..head_bytes(2, 7)).filter(|index| !(60..64).contains(index)) {
         for value in [0, 1, 0x7f, 0xff] {
             let mut other = bytes.clone();
             other[index] = value;

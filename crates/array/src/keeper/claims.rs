@@ -1,0 +1,175 @@
+//! The checksums of blocks that were being written when the array crashed.
+//!
+//! ```text
+//!   the table's entry ─┐
+//!   the log: new sum  ─┼─▶ which of them does the block fit? ─▶ the table says so from now on
+//!   the log: old entry ┘                  └─ none ─▶ it is wrong, and recovered like one that is lost
+//! ```
+//!
+//! The table on the members may be older than the blocks, or newer: it is written without regard to
+//! them. Whatever it has, the log has what makes it good, for every block whose write may not have
+//! been durable with its entry.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use layout::Slot;
+use layout::private::sums::{PAGE_BYTES, Sum, blocks, place};
+
+use super::Keeper;
+use super::settle::Mending;
+use crate::assemble::told::{Claim, Told};
+use crate::broken::{Broken, broken};
+use crate::ledger::Failures;
+use crate::member::MemberId;
+use crate::sums::{BLOCK, Sums};
+use crate::view::Configuration;
+
+/// Pages of the members' tables, as they were found.
+#[derive(Default)]
+pub(super) struct Tables {
+    pages: RefCell<BTreeMap<(MemberId, u64), Vec<u8>>>,
+}
+
+impl Keeper {
+    /// Brings the pages with the entries of a part of a member into memory. What cannot be read
+    /// knows nothing.
+    async fn read_tables(&self, tables: &Tables, id: MemberId, range: Range<u64>) {
+        let (first, last) = (place(range.start / BLOCK).0, place((range.end - 1) / BLOCK).0);
+        for number in first..=last {
+            if tables.pages.borrow().contains_key(&(id, number)) {
+                continue;
+            }
+            let page = self.ledger.read_table(id, number).await;
+            let page = page.unwrap_or_else(|_| vec![0; PAGE_BYTES as usize]);
+            tables.pages.borrow_mut().entry((id, number)).or_insert(page);
+        }
+    }
+
+    /// True if some block of what was read of a slot fits neither its entry nor what the log says.
+    pub(super) async fn is_wrong(
+        &self,
+        (tables, told): (&Tables, &Told),
+        configuration: &Configuration,
+        slot: Slot,
+        at: u64,
+        bytes: &[u8],
+    ) -> bool {
+        let Some(sums) = &self.home.sums else { return false };
+        let Some(id) = configuration.seats[slot.index()].member else { return false };
+        self.read_tables(tables, id, at..at + bytes.len() as u64).await;
+        blocks(at..at + bytes.len() as u64).any(|(block, range)| {
+            let whole = range.end - range.start == BLOCK;
+            let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..][..BLOCK as usize]);
+            whole
+                && !tables.entry(id, block).is_known_as(sums, (slot, block), crc)
+                && !claimed(sums, told, (slot, block), crc)
+        })
+    }
+
+    /// Makes the tables say what the members hold, where rows were mended or the log has claims.
+    pub(super) async fn settle_sums(
+        &self,
+        configuration: &Configuration,
+        (tables, told): (&Tables, &Told),
+        mended: &[Mending],
+    ) -> Failures {
+        let Some(sums) = &self.home.sums else { return Failures::new() };
+        let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
+        for row in mended {
+            for (slot, bytes) in &row.writes {
+                for (block, range) in blocks(row.at..row.at + bytes.len() as u64) {
+                    let part = (range.start - row.at) as usize..(range.end - row.at) as usize;
+                    known.insert((*slot, block), parity::crc32c(0, &bytes[part]));
+                }
+            }
+        }
+        let mut todo: Vec<(Slot, u64)> = known.keys().copied().chain(told.each()).collect();
+        todo.sort_unstable();
+        todo.dedup();
+        let mut changed: BTreeMap<(MemberId, u64), ()> = BTreeMap::new();
+        for (slot, block) in todo {
+            let seat = &configuration.seats[slot.index()];
+            for id in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
+                self.read_tables(tables, id, block * BLOCK..(block + 1) * BLOCK).await;
+                let own = known.get(&(slot, block)).copied();
+                let crc = match own {
+                    Some(crc) => crc,
+                    None => {
+                        match self.ledger.read_data(id, block * BLOCK..(block + 1) * BLOCK).await {
+                            Ok(bytes) => parity::crc32c(0, &bytes),
+                            Err(_) => continue,
+                        }
+                    }
+                };
+                let entry = tables.entry(id, block);
+                let right = own.is_some() || claimed(sums, told, (slot, block), crc);
+                if right && !entry.is_known_as(sums, (slot, block), crc) {
+                    tables.put(id, block, entry.next(sums.sum(slot, block, crc)));
+                    changed.insert((id, place(block).0), ());
+                }
+            }
+        }
+        let mut failures = Failures::new();
+        for (id, number) in changed.into_keys() {
+            let page = tables.pages.borrow()[&(id, number)].clone();
+            if let Err(why) = self.ledger.write_table(id, number, &page).await {
+                failures.push((id, why));
+            }
+        }
+        failures
+    }
+}
+
+impl Tables {
+    fn entry(&self, id: MemberId, block: u64) -> Sum {
+        let (number, index) = place(block);
+        self.pages.borrow().get(&(id, number)).map_or(Sum::default(), |page| Sum::get(page, index))
+    }
+
+    fn put(&self, id: MemberId, block: u64, sum: Sum) {
+        let (number, index) = place(block);
+        let mut pages = self.pages.borrow_mut();
+        sum.put(pages.get_mut(&(id, number)).expect("read before"), index);
+    }
+}
+
+trait Fits {
+    fn is_known_as(&self, sums: &Sums, place: (Slot, u64), crc: u32) -> bool;
+}
+
+impl Fits for Sum {
+    /// The block with this CRC has this entry.
+    fn is_known_as(&self, sums: &Sums, (slot, block): (Slot, u64), crc: u32) -> bool {
+        self.is_known() && self.sum == sums.sum(slot, block, crc)
+    }
+}
+
+/// True if the log says that a block may hold bytes with this CRC.
+fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bool {
+    told.of(slot, block).iter().any(|claim| match *claim {
+        Claim::New(new) => new == crc,
+        Claim::Old(old) => !old.is_known() || old.sum == sums.sum(slot, block, crc),
+    }) && !broken(Broken::ClaimsIgnored)
+}
+
+impl crate::ledger::Ledger {
+    /// Reads a page of a member's table of checksums.
+    async fn read_table(&self, id: MemberId, number: u64) -> io::Result<Vec<u8>> {
+        let (record, start) = self.table(id, number)?;
+        self.reach().read(&*record.disk, start..start + PAGE_BYTES).await
+    }
+
+    /// Writes a page of a member's table of checksums.
+    async fn write_table(&self, id: MemberId, number: u64, page: &[u8]) -> io::Result<()> {
+        let (record, start) = self.table(id, number)?;
+        self.reach().write(&*record.disk, start, page, false).await
+    }
+
+    fn table(&self, id: MemberId, number: u64) -> io::Result<(crate::ledger::record::Record, u64)> {
+        let none = || io::Error::new(io::ErrorKind::Gone, "a member without a table of checksums");
+        let (record, start) = self.record(id).zip(self.table_place(id)).ok_or_else(none)?;
+        Ok((record, start + number * PAGE_BYTES))
+    }
+}

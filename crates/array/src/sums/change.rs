@@ -1,0 +1,322 @@
+//! What a write does to the sums of the blocks that it changes.
+//!
+//! ```text
+//!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
+//! ```
+
+use std::rc::Rc;
+
+use layout::Slot;
+use layout::private::sums::{Sum, blocks};
+
+use super::{BLOCK, Sums, Wanted};
+use crate::broken::{Broken, broken};
+use crate::error::Result;
+use crate::gate::Inside;
+use crate::read::Target;
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::{Scratch, Shard};
+use crate::view::View;
+use crate::write::Fresh;
+
+/// What a block of a slot will hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New {
+    pub(crate) slot: Slot,
+    pub(crate) block: u64,
+    /// CRC-32C of its bytes.
+    pub(crate) crc: u32,
+}
+
+impl Sums {
+    /// True if every block of this part of a slot has an entry, on all its members.
+    pub(crate) fn know(&self, view: &View, slot: Slot, at: u64, len: u64) -> bool {
+        let known = |member: &Rc<crate::member::Member>| {
+            blocks(at..at + len).all(|(block, _)| self.entry(member.id, block).is_known())
+        };
+        view.targets(slot).all(known)
+    }
+
+    /// Says what a block holds now on this member, if its page is in memory.
+    fn renew(&self, member: crate::member::MemberId, new: New) -> bool {
+        let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
+        self.set(member, new.block, old.next(sum))
+    }
+}
+
+impl Shard {
+    /// Sums the new data and parity of the rows in `work`, row by row: first the data that is
+    /// written, index by index and block by block, as the log has it, then parity.
+    pub(crate) fn sum_rows(&self, work: &mut Scratch, fresh: Fresh<'_>) {
+        work.news.clear();
+        if self.sums.is_none() {
+            return;
+        }
+        let mut outgoing = &work.outgoing[..];
+        for row in &work.rows {
+            let (own, rest) = outgoing.split_at(crate::log::pieces_of(row, outgoing));
+            outgoing = rest;
+            let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+            for index in row.row.first..row.row.first + row.row.count {
+                let slot = row.map.data(index);
+                let start = base + index as u64 * chunk;
+                for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
+                    let crc = fresh.crc(start + range.start - row.at(), range.end - range.start);
+                    work.news.push(New { slot, block, crc });
+                }
+            }
+            for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
+                push_sums(&mut work.news, out.slot, out.at, &out.bytes);
+            }
+            let summed = row.roles.parity().count() + row.row.count;
+            self.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
+        }
+    }
+
+    /// Sums bytes that are on their way to slots, all in whole blocks.
+    pub(crate) fn sum_outgoing(&self, work: &mut Scratch) {
+        work.news.clear();
+        if self.sums.is_none() {
+            return;
+        }
+        // Pieces of a block that lie in different buffers follow each other.
+        let (mut crc, mut left) = (0, 0);
+        for Outgoing { slot, at, bytes } in &work.outgoing {
+            for (block, range) in blocks(*at..at + bytes.len() as u64) {
+                let part = &bytes[(range.start - at) as usize..(range.end - at) as usize];
+                if left == 0 {
+                    (crc, left) = (0, BLOCK);
+                }
+                crc = parity::crc32c(crc, part);
+                left -= part.len() as u64;
+                if left == 0 {
+                    work.news.push(New { slot: *slot, block, crc });
+                }
+            }
+            self.setup.clock.charge(io::Cost::Checksum, bytes.len() as u64);
+        }
+    }
+
+    /// Brings the pages of what is in `work.news` into memory, for every member that is to get it
+    /// now. False if a member failed.
+    pub(crate) async fn want_news(&self, work: &mut Scratch, view: &View) -> bool {
+        work.wanted.clear();
+        for new in &work.news {
+            let range = new.block * BLOCK..(new.block + 1) * BLOCK;
+            for member in view.targets(new.slot) {
+                let last = work.wanted.last_mut();
+                match last.filter(|last| {
+                    Rc::ptr_eq(&last.member, member) && last.range.end == range.start
+                }) {
+                    Some(last) => last.range.end = range.end,
+                    None => work.wanted.push(Wanted {
+                        member: Rc::clone(member),
+                        slot: new.slot,
+                        range: range.clone(),
+                    }),
+                }
+            }
+        }
+        self.load_sums(work).await
+    }
+
+    /// What is in `work.news` has been written: says so in the table, for every member that has it.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn renew_sums(&self, work: &mut Scratch, inside: &Inside<'_>) -> Result<()> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        loop {
+            let view = self.view();
+            let whole = work.news.iter().all(|new| {
+                let member = |m: &Rc<crate::member::Member>| sums.is_there(m.id, new.block);
+                view.targets(new.slot).all(member)
+            });
+            if whole || self.want_news(work, &view).await {
+                for &new in &work.news {
+                    for member in view.targets(new.slot) {
+                        if !broken(Broken::SumStaleAfterWrite) || new.block % 8 != 3 {
+                            assert!(sums.renew(member.id, new), "its page was brought in");
+                        }
+                    }
+                }
+                work.news.clear();
+                break;
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        if sums.is_crowded() {
+            sums.crowded.raise();
+        }
+        Ok(())
+    }
+
+    /// The entry that the log keeps of a block: what the table has for it so far.
+    pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
+        let member = view.member(slot).zip(self.sums.as_ref());
+        let old = member.map_or(Sum::default(), |(member, sums)| sums.entry(member.id, block));
+        if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
+    }
+
+    /// Sums what was read of a row that agrees, with what is about to be mended in it, where that is
+    /// not known already.
+    pub(crate) fn sum_pieces(&self, work: &mut Scratch, view: &View, row: &RowWork) {
+        let Some(sums) = &self.sums else { return };
+        let Scratch { pieces, outgoing, news, .. } = work;
+        let stripe = self.stripe_offset(row.row.stripe);
+        let counts = sums.counts(stripe, self.setup.geometry.stripe_bytes());
+        for piece in &mut pieces[row.first..row.first + row.count] {
+            let Piece { slot, buf: Some(buf), .. } = piece else { continue };
+            let mended = outgoing.iter().any(|out| out.slot == *slot);
+            if counts && !mended && sums.know(view, *slot, row.at(), buf.len() as u64) {
+                continue;
+            }
+            let end = row.at() + buf.len() as u64;
+            for out in outgoing.iter().filter(|out| out.slot == *slot) {
+                if out.at >= row.at() && out.at + out.bytes.len() as u64 <= end {
+                    let start = (out.at - row.at()) as usize;
+                    buf[start..start + out.bytes.len()].copy_from_slice(&out.bytes);
+                }
+            }
+            push_sums(news, *slot, row.at(), buf);
+        }
+    }
+
+    /// Where a row disagrees and is left so, nothing is said about who is right.
+    pub(crate) fn distrust_sums(&self, work: &Scratch, row: &RowWork) {
+        let stripe = self.stripe_offset(row.row.stripe);
+        let Some(sums) = &self.sums else { return };
+        if !sums.counts(stripe, self.setup.geometry.stripe_bytes()) {
+            self.forget_sums(work);
+        }
+    }
+
+    /// What is in `work.wanted` has no sums any more.
+    pub(crate) fn forget_sums(&self, work: &Scratch) {
+        let Some(sums) = &self.sums else { return };
+        for wanted in &work.wanted {
+            for (block, _) in blocks(wanted.range.clone()) {
+                sums.set(wanted.member.id, block, Sum::default());
+            }
+        }
+    }
+
+    /// These parts of slots (slot, member offset, bytes) have become zeros. Where there is an intent
+    /// log it does not say block by block what they were: they have no sums then, until somebody
+    /// looks at them.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn sum_zeros(
+        &self,
+        work: &mut Scratch,
+        inside: &Inside<'_>,
+        parts: impl Iterator<Item = (Slot, u64, u64)>,
+    ) -> Result<()> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        let (logged, zeros) = (self.log.is_some(), parity::crc32c(0, &[0; BLOCK as usize]));
+        let parts: Vec<(Slot, u64, u64)> = parts.collect();
+        loop {
+            let view = self.view();
+            work.wanted.clear();
+            for &(slot, at, len) in &parts {
+                let members = view.targets(slot).map(Rc::clone);
+                let range = at..at + len;
+                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
+                work.wanted.extend(wanted);
+            }
+            if self.load_sums(work).await {
+                break;
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        if logged {
+            self.forget_sums(work);
+            return Ok(());
+        }
+        for Wanted { member, slot, range } in &work.wanted {
+            for (block, _) in blocks(range.clone()) {
+                sums.renew(member.id, New { slot: *slot, block, crc: zeros });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole blocks around a write: what the client has not given of its first and last block is
+    /// read first. Under the lock of these blocks.
+    pub(crate) async fn fill_edges(
+        &self,
+        work: &mut Scratch,
+        manner: crate::batch::Manner,
+        (offset, len): (u64, u64),
+        bytes: &[io::SharedBuf],
+    ) -> Result<Vec<io::SharedBuf>> {
+        let (start, wide) = self.widened((offset, len));
+        let (end, wide_end) = (offset + len, start + wide);
+        let mut all = Vec::new();
+        let head = offset - start;
+        if head > 0 {
+            let block = self.read_held(work, manner, start).await?;
+            all.push(block.slice(0..head as usize));
+        }
+        all.extend(bytes.iter().cloned());
+        if end < wide_end {
+            let last = end / BLOCK * BLOCK;
+            let block = self.read_held(work, manner, last).await?;
+            all.push(block.slice((end - last) as usize..(wide_end - last) as usize));
+        }
+        Ok(all)
+    }
+
+    /// The block at an array offset, under its lock.
+    async fn read_held(
+        &self,
+        work: &mut Scratch,
+        manner: crate::batch::Manner,
+        offset: u64,
+    ) -> Result<io::SharedBuf> {
+        let len = BLOCK.min(self.setup.geometry.capacity() - offset);
+        let mut bufs = [self.pool.take(len as usize)];
+        let manner = crate::batch::Manner { fua: false, ..manner };
+        if self.setup.geometry.family() == layout::Family::Parity {
+            self.read_rows_held(work, manner, (offset, len), &mut bufs).await?;
+        } else {
+            self.read_any_copy_held(work, manner, (offset, len), &mut bufs).await?;
+        }
+        let [buf] = bufs;
+        Ok(buf.freeze())
+    }
+
+    /// Reads whole blocks around a range, and gives the client his part.
+    pub(crate) fn cut_out(
+        &self,
+        (start, wide): (u64, &[io::Buf]),
+        (offset, len): (u64, u64),
+        bufs: &mut [io::Buf],
+    ) {
+        let mut target = Target { offset, bufs };
+        let (mut at, end) = (start, offset + len);
+        for buf in wide {
+            let next = at + buf.len() as u64;
+            let (from, to) = (at.max(offset), next.min(end));
+            if from < to {
+                target.put(from, &buf[(from - at) as usize..(to - at) as usize]);
+            }
+            at = next;
+        }
+        self.setup.clock.charge(io::Cost::Copy, len);
+    }
+
+    /// Sums bytes of a slot.
+    pub(crate) fn sum_bytes(&self, work: &mut Scratch, slot: Slot, at: u64, bytes: &[u8]) {
+        push_sums(&mut work.news, slot, at, bytes);
+    }
+}
+
+/// Sums whole blocks of a slot, from `at` on.
+fn push_sums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
+    for (block, range) in blocks(at..at + bytes.len() as u64) {
+        let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);
+        news.push(New { slot, block, crc });
+    }
+}

@@ -1,0 +1,209 @@
+//! Comparing what was read with its sums.
+//!
+//! A read of a healthy range takes no lock: a write under way may have changed the block and not yet
+//! its entry. So what does not fit here is looked at once more, under the lock of its row, before
+//! anybody is blamed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Buf;
+use layout::private::sums::blocks;
+use layout::{Family, Place, Slot};
+
+use super::{BLOCK, Sums, Wanted};
+use crate::broken::{Broken, broken};
+use crate::member::Member;
+use crate::rows::{Piece, RowWork};
+use crate::shard::{Scratch, Shard};
+use crate::view::View;
+
+/// What a block's sum says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Right,
+    /// Nobody knows: it was never summed.
+    Unknown,
+    Wrong,
+}
+
+impl Sums {
+    /// Judges a block with this CRC.
+    pub(super) fn judge(&self, member: &Member, slot: Slot, block: u64, crc: u32) -> Verdict {
+        let entry = self.entry(member.id, block);
+        match entry.is_known() {
+            false => Verdict::Unknown,
+            true if entry.sum == self.sum(slot, block, crc) => Verdict::Right,
+            true => Verdict::Wrong,
+        }
+    }
+
+    /// The first block that is wrong among whole blocks of a slot from `at` on.
+    pub(crate) fn find_wrong(
+        &self,
+        member: &Member,
+        slot: Slot,
+        at: u64,
+        bytes: &[u8],
+    ) -> Option<Range<u64>> {
+        blocks(at..at + bytes.len() as u64).find_map(|(block, range)| {
+            let bytes = &bytes[(range.start - at) as usize..(range.end - at) as usize];
+            let crc = parity::crc32c(0, bytes);
+            let wrong = self.judge(member, slot, block, crc) == Verdict::Wrong;
+            wrong.then_some(range)
+        })
+    }
+}
+
+impl Shard {
+    /// The sums, if those of this array range count.
+    pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&Sums> {
+        self.sums.as_ref().filter(|sums| sums.counts(offset, len))
+    }
+
+    /// An array range made of whole blocks around this one; itself where there are no checksums.
+    pub(crate) fn widened(&self, (offset, len): (u64, u64)) -> (u64, u64) {
+        if self.sums.is_none() {
+            return (offset, len);
+        }
+        let start = offset / BLOCK * BLOCK;
+        let end = (offset + len).next_multiple_of(BLOCK).min(self.setup.geometry.capacity());
+        (start, end - start)
+    }
+
+    /// Wants the sums of the pieces that the rows in `work` read and write.
+    pub(crate) fn want_rows(&self, work: &mut Scratch, view: &View) {
+        work.wanted.clear();
+        for row in &work.rows {
+            let Some(plan) = row.plan else { continue };
+            for slot in plan.read.union(plan.write).iter() {
+                let range = row.at()..row.at() + row.row.len();
+                let members = view.targets(slot).map(Rc::clone);
+                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
+                work.wanted.extend(wanted);
+            }
+        }
+    }
+
+    /// Marks the slots of rows that were read and do not fit their sums. False if there are any.
+    pub(crate) fn check_pieces(&self, view: &View, rows: &mut [RowWork], pieces: &[Piece]) -> bool {
+        let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
+        for row in rows {
+            let Some(sums) = self.sums_of(self.stripe_offset(row.row.stripe), stripe_bytes) else {
+                continue;
+            };
+            for piece in &pieces[row.first..row.first + row.count] {
+                let (Some(buf), Some(member)) = (&piece.buf, view.member(piece.slot)) else {
+                    continue;
+                };
+                if piece.failed || broken(Broken::SumsUnchecked) {
+                    continue;
+                }
+                self.setup.clock.charge(io::Cost::Checksum, buf.len() as u64);
+                if sums.find_wrong(member, piece.slot, row.at(), buf).is_some() {
+                    row.wrong.insert(piece.slot);
+                    right = false;
+                }
+            }
+        }
+        right
+    }
+
+    /// Brings the pages into memory that a read of this array range will need. False if a member
+    /// failed.
+    pub(crate) async fn want_read(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        (offset, len): (u64, u64),
+    ) -> bool {
+        if self.sums_of(offset, len).is_none() {
+            return true;
+        }
+        work.wanted.clear();
+        let mut want = |slot: Slot, at: u64, len: u64| {
+            let members = view.member(slot).into_iter().map(Rc::clone);
+            let wanted = members.map(|member| Wanted { member, slot, range: at..at + len });
+            work.wanted.extend(wanted);
+        };
+        if self.setup.geometry.family() == Family::Parity {
+            for (slot, at, part, _) in self.each_chunk(offset, len) {
+                want(slot, at, part);
+            }
+        } else {
+            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
+            for (place, part) in work.chosen.iter().zip(stretches) {
+                want(place.slot, place.member_offset, part);
+            }
+        }
+        self.load_sums(work).await
+    }
+
+    /// Brings the pages of one copy of a stretch into memory. False if the member failed.
+    pub(crate) async fn want_place(
+        &self,
+        work: &mut Scratch,
+        member: &Rc<Member>,
+        place: &Place,
+        len: u64,
+    ) -> bool {
+        if self.sums.is_none() {
+            return true;
+        }
+        let (start, member) = (place.member_offset, Rc::clone(member));
+        work.wanted.clear();
+        work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
+        self.load_sums(work).await
+    }
+
+    /// True if what was read for clients, of whole blocks, fits its sums.
+    pub(crate) fn check_read(
+        &self,
+        work: &Scratch,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &[Buf],
+    ) -> bool {
+        let Some(sums) = self.sums_of(offset, len) else { return true };
+        self.setup.clock.charge(io::Cost::Checksum, len);
+        let mut rest = Rest { bufs, skip: 0 };
+        let mut fits = |slot: Slot, at: u64, len: u64| {
+            let Some(member) = view.member(slot) else { return false };
+            blocks(at..at + len).all(|(block, range)| {
+                let crc = rest.crc((range.end - range.start) as usize);
+                sums.judge(member, slot, block, crc) != Verdict::Wrong
+            })
+        };
+        let right = if self.setup.geometry.family() == Family::Parity {
+            self.each_chunk(offset, len).all(|(slot, at, part, _)| fits(slot, at, part))
+        } else {
+            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
+            let mut places = work.chosen.iter().zip(stretches);
+            places.all(|(place, part)| fits(place.slot, place.member_offset, part))
+        };
+        right || broken(Broken::SumsUnchecked)
+    }
+}
+
+/// Bytes that lie in several buffers.
+struct Rest<'a> {
+    bufs: &'a [Buf],
+    skip: usize,
+}
+
+impl Rest<'_> {
+    /// The CRC of the next `len` bytes.
+    fn crc(&mut self, len: usize) -> u32 {
+        let (mut left, mut crc) = (len, 0);
+        while let Some(buf) = self.bufs.first().filter(|_| left > 0) {
+            let part = &buf[self.skip..buf.len().min(self.skip + left)];
+            crc = parity::crc32c(crc, part);
+            left -= part.len();
+            self.skip += part.len();
+            if self.skip == buf.len() {
+                (self.bufs, self.skip) = (&self.bufs[1..], 0);
+            }
+        }
+        crc
+    }
+}

@@ -1,0 +1,170 @@
+//! The checksum table: what each block of a member's data should hold.
+//!
+//! Owns the form of its entries and pages. Never reads a block, never decides what follows from one
+//! that is wrong.
+//!
+//! # Why
+//!
+//! Parity tells that a row is wrong, not who: and only if somebody reads all of it. A disk that
+//! gives back other bytes than it was given, without an error, is believed by every reader, and a
+//! read-modify-write folds its lie into parity. A checksum kept apart from the block shows at each
+//! read what is wrong, and then the block is no worse than one that cannot be read:
+//!
+//! ```text
+//!                     block    its entry    what is seen
+//!   bit rot           changed  as it was    the sum differs
+//!   write lost        old      new          the sum differs
+//!   write misplaced   old      new          the sum differs, and at the victim's place too
+//!   table damaged     as is    changed      the sum differs; redundancy agrees with the block
+//! ```
+//!
+//! # Form
+//!
+//! ```text
+//!   table | page 0 | page 1 | …      512 entries of 8 bytes: 2 MiB of data
+//!   entry | sum (4) | generation (4) |
+//! ```
+//!
+//! The sum is the CRC-32C of the block, and of its place: array, slot, number of the block; so a
+//! page that was written elsewhere fits nowhere else. The *generation* of a block grows with each
+//! write of it; 0: nobody has summed it, whatever the sum is. Source of the idea: T10 protection
+//! information and NetApp's block checksums, with the place outside the block as in 'Parity Lost and
+//! Parity Regained' (FAST'08).
+
+use core::ops::Range;
+
+use super::{CHECKSUM_BLOCK_BYTES, CHECKSUM_ENTRY_BYTES};
+use crate::md::{Crc32c, Uuid};
+use crate::units::Slot;
+
+/// Bytes of a page of the table: it is read and written in whole pages.
+pub const PAGE_BYTES: u64 = 4096;
+/// Entries of a page.
+pub const PAGE_ENTRIES: u64 = PAGE_BYTES / CHECKSUM_ENTRY_BYTES;
+/// Bytes of a member's data that a page stands for.
+pub const PAGE_COVERS: u64 = PAGE_ENTRIES * CHECKSUM_BLOCK_BYTES;
+
+/// An entry of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sum {
+    /// [`Seed::sum`] of the block.
+    pub sum: u32,
+    /// Grows with each write; 0: not summed.
+    pub generation: u32,
+}
+
+impl Sum {
+    /// False if nobody knows what the block should hold.
+    pub const fn is_known(self) -> bool {
+        self.generation != 0
+    }
+
+    /// The entry after a write of bytes with this sum.
+    pub const fn next(self, sum: u32) -> Sum {
+        let next = self.generation.wrapping_add(1);
+        Sum { sum, generation: if next == 0 { 1 } else { next } }
+    }
+
+    /// Entry `index` of a page.
+    ///
+    /// # Panics
+    /// If the page has no such entry.
+    pub fn get(page: &[u8], index: usize) -> Sum {
+        let at = index * CHECKSUM_ENTRY_BYTES as usize;
+        let word =
+            |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
+        Sum { sum: word(at), generation: word(at + 4) }
+    }
+
+    /// Puts it into a page.
+    ///
+    /// # Panics
+    /// If the page has no such entry.
+    pub fn put(self, page: &mut [u8], index: usize) {
+        let at = index * CHECKSUM_ENTRY_BYTES as usize;
+        page[at..at + 4].copy_from_slice(&self.sum.to_le_bytes());
+        page[at + 4..at + 8].copy_from_slice(&self.generation.to_le_bytes());
+    }
+}
+
+/// What the sums of an array begin with.
+#[derive(Clone, Copy, Debug)]
+pub struct Seed {
+    array: u32,
+    crc32c: Crc32c,
+}
+
+impl Seed {
+    /// That of this array.
+    pub fn new(set_uuid: &Uuid, crc32c: Crc32c) -> Seed {
+        Seed { array: crc32c(0, &set_uuid.0), crc32c }
+    }
+
+    /// The sum of a block of a slot's data, given the CRC-32C of its bytes.
+    pub fn sum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
+        let mut place = [0; 12];
+        place[..4].copy_from_slice(&u32::from(slot.0).to_le_bytes());
+        place[4..].copy_from_slice(&block.to_le_bytes());
+        (self.crc32c)(self.array, &place) ^ crc
+    }
+}
+
+/// The page with the entry of a block, and which one it is there.
+pub const fn place(block: u64) -> (u64, usize) {
+    (block / PAGE_ENTRIES, (block % PAGE_ENTRIES) as usize)
+}
+
+/// The blocks that a range of a member's data touches, each as the part of the range in it.
+pub fn blocks(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
+    let (mut at, end) = (range.start, range.end);
+    core::iter::from_fn(move || {
+        let (block, start) = (at / CHECKSUM_BLOCK_BYTES, at);
+        at = ((block + 1) * CHECKSUM_BLOCK_BYTES).min(end);
+        (start < end).then_some((block, start..at))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::md::tests::crc32c;
+
+    #[test]
+    fn entries_are_where_they_were_put() {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        let sum = Sum { sum: 0x1234_5678, generation: 9 };
+        sum.put(&mut page, 511);
+        assert_eq!(page[4088..], [0x78, 0x56, 0x34, 0x12, 9, 0, 0, 0]);
+        assert_eq!((Sum::get(&page, 511), Sum::get(&page, 510)), (sum, Sum::default()));
+        assert!(sum.is_known() && !Sum::default().is_known());
+    }
+
+    #[test]
+    fn a_generation_is_never_unknown_again() {
+        let last = Sum { sum: 1, generation: u32::MAX };
+        assert_eq!(last.next(7), Sum { sum: 7, generation: 1 });
+    }
+
+    #[test]
+    fn the_same_bytes_have_other_sums_elsewhere() {
+        let seed = Seed::new(&Uuid([7; 16]), crc32c);
+        let other = Seed::new(&Uuid([8; 16]), crc32c);
+        let crc = crc32c(0, &[1; 4096]);
+        let sum = seed.sum(Slot::new(0), 5, crc);
+        assert_eq!(sum, seed.sum(Slot::new(0), 5, crc));
+        assert_ne!(sum, seed.sum(Slot::new(1), 5, crc));
+        assert_ne!(sum, seed.sum(Slot::new(0), 6, crc));
+        assert_ne!(sum, other.sum(Slot::new(0), 5, crc));
+    }
+
+    #[test]
+    fn ranges_are_cut_at_blocks() {
+        let all: Vec<_> = blocks(4000..12_000).collect();
+        assert_eq!(all, [(0, 4000..4096), (1, 4096..8192), (2, 8192..12_000)]);
+        assert_eq!(blocks(5..5).count(), 0);
+        assert_eq!((place(511), place(512)), ((0, 511), (1, 0)));
+    }
+}
