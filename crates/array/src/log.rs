@@ -329,12 +329,13 @@ impl Shard {
         let Some(log) = &self.log else { return };
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
-            let (crowded, landed) = {
+            let (room, due) = {
                 let ring = log.ring.borrow();
-                (ring.is_filling(), ring.has_landed())
+                let room = ring.is_filling() || log.short.get() > 0;
+                let waited = log.waiting.get() > 0 && ring.has_volatile();
+                (room, waited || (room && ring.has_landed()))
             };
-            if landed && (crowded || log.waiting.get() > 0) {
-                let room = crowded || log.short.get() > 0;
+            if due {
                 let summed = !room || self.write_sums(&mut scratch).await.is_ok();
                 if self.make_durable(&mut scratch).await.is_ok() && summed {
                     log.freed.raise();

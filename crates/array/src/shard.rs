@@ -461,6 +461,9 @@ impl Shard {
             self.stirred.raise();
         }
         drop(claim);
+        // A worker that rests holds no member.
+        work.wanted.clear();
+        work.pages.clear();
         let result = match result {
             Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
                 self.make_durable(work).await

@@ -102,6 +102,7 @@ pub(crate) struct Sums {
     changed: Signal,
     /// Raised when pages should be written, and at the end.
     pub(crate) crowded: Signal,
+    list: RefCell<Vec<Rc<Page>>>,
 }
 
 /// A page of a member's table.
@@ -140,6 +141,7 @@ impl Sums {
             running: Cell::new(false),
             changed: Signal::new(),
             crowded: Signal::new(),
+            list: RefCell::default(),
         }
     }
 
@@ -379,10 +381,9 @@ impl Shard {
 
     /// Writes all pages that are dirty now. False if a member failed.
     async fn write_pages(&self, work: &mut Scratch, sums: &Sums) -> bool {
-        let dirty: Vec<Rc<Page>> = {
-            let pages = sums.pages.borrow();
-            pages.values().filter(|page| page.dirty.get()).map(Rc::clone).collect()
-        };
+        // One writes out at a time: the list is his, and used again.
+        let mut dirty = sums.list.take();
+        dirty.extend(sums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone));
         let mut whole = true;
         for group in dirty.chunks(self.setup.bounds.units) {
             for page in group.iter().filter(|page| page.dirty.replace(false)) {
@@ -404,6 +405,8 @@ impl Shard {
                 self.lose_late(&failure.member, failure.error);
             }
         }
+        dirty.clear();
+        *sums.list.borrow_mut() = dirty;
         whole
     }
 }

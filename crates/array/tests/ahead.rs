@@ -23,7 +23,11 @@ fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, A
     edit(&mut world);
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level, members);
-    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        ..NewArray::new("tank", layout, chunk)
+    });
     let array = world.start();
     for at in (0..BYTES).step_by(1 << 20) {
         world.write(&array, at, &pattern(at, 1 << 20, 1)).expect("healthy");

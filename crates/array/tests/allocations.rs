@@ -71,8 +71,11 @@ fn count(
     ALLOCATIONS.with(Cell::get) - before
 }
 
-fn reading(bytes: u64, range: u64) -> impl FnMut(u64, Work) -> Op {
-    move |round, work| Op::new(round * 7919 * 512 % (range - bytes) / 512 * 512, work)
+/// What offsets are multiples of: sectors without checksums, blocks with them.
+const UNITS: [u64; 2] = [512, 4096];
+
+fn reading(bytes: u64, range: u64, unit: u64) -> impl FnMut(u64, Work) -> Op {
+    move |round, work| Op::new(round * 7919 * unit % (range - bytes) / unit * unit, work)
 }
 
 fn buffers(world: &World, len: usize) -> (Work, Work) {
@@ -81,13 +84,14 @@ fn buffers(world: &World, len: usize) -> (Work, Work) {
     (Work::Read(read), Work::Write(write))
 }
 
-fn started(level: Level, members: usize) -> (World, Array) {
+fn started(level: Level, members: usize, checksums: bool) -> (World, Array) {
     let mut world = World::new(members, 8 << 20);
     // Disks in memory grow by what is written first: the log must have gone round.
     world.host.bounds.log_bytes = 256 << 10;
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     let layout = Layout::default_for(level, members);
-    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+    let checksums = Some(checksums && level != Level::Raid0);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, chunk) });
     let array = world.start();
     // Marks are durable from here on: time stands still, so they stay.
     for at in (0..array.limits().bytes).step_by(64 << 10) {
@@ -99,14 +103,18 @@ fn started(level: Level, members: usize) -> (World, Array) {
 
 #[test]
 fn healthy_requests_allocate_nothing() {
-    for (level, members) in
-        [(Level::Raid0, 3), (Level::Raid1, 2), (Level::Raid5, 5), (Level::Raid6, 6)]
-    {
-        let (world, array) = started(level, members);
+    let levels = [(Level::Raid0, 3), (Level::Raid1, 2), (Level::Raid5, 5), (Level::Raid6, 6)];
+    // Parts of blocks that have checksums need memory for the rest of them.
+    for ((level, members), unit) in levels.into_iter().flat_map(|level| UNITS.map(|u| (level, u))) {
+        let (world, array) = started(level, members, unit == 4096);
         let range = array.limits().bytes;
         let (read, write) = buffers(&world, 4096);
-        assert_eq!(count(&array, &[], reading(4096, range), read), 0, "{level}: read");
-        assert_eq!(count(&array, &[], reading(4096, range), write), 0, "{level}: small write");
+        assert_eq!(count(&array, &[], reading(4096, range, unit), read), 0, "{level}: read");
+        assert_eq!(
+            count(&array, &[], reading(4096, range, unit), write),
+            0,
+            "{level}: small write"
+        );
         let stripe = array.geometry().stripe_bytes().max(32 << 10);
         let (read, write) = buffers(&world, stripe as usize);
         let at = |round: u64, work| Op::new(round % (range / stripe) * stripe, work);
@@ -117,20 +125,29 @@ fn healthy_requests_allocate_nothing() {
 
 #[test]
 fn degraded_requests_allocate_nothing() {
-    for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 5), (Level::Raid6, 6)] {
-        let (world, array) = started(level, members);
+    let levels = [(Level::Raid1, 3), (Level::Raid5, 5), (Level::Raid6, 6)];
+    for ((level, members), unit) in levels.into_iter().flat_map(|level| UNITS.map(|u| (level, u))) {
+        let (world, array) = started(level, members, unit == 4096);
         world.run(&array, array.fail(MemberId(1))).expect("one may go");
         let range = array.limits().bytes;
         let (read, write) = buffers(&world, 8192);
-        assert_eq!(count(&array, &[], reading(8192, range), read), 0, "{level}: degraded read");
-        assert_eq!(count(&array, &[], reading(8192, range), write), 0, "{level}: degraded write");
+        assert_eq!(
+            count(&array, &[], reading(8192, range, unit), read),
+            0,
+            "{level}: degraded read"
+        );
+        assert_eq!(
+            count(&array, &[], reading(8192, range, unit), write),
+            0,
+            "{level}: degraded write"
+        );
     }
 }
 
 #[test]
 fn nested_requests_allocate_nothing() {
-    let (left_world, left) = started(Level::Raid5, 3);
-    let (right_world, right) = started(Level::Raid5, 3);
+    let (left_world, left) = started(Level::Raid5, 3, false);
+    let (right_world, right) = started(Level::Raid5, 3, false);
     let mut world = World::new(0, 0);
     world.clock = Rc::clone(&left_world.clock);
     world.host.clock = Rc::clone(&left_world.clock) as Rc<dyn Clock>;
@@ -153,8 +170,8 @@ fn nested_requests_allocate_nothing() {
     let range = outer.limits().bytes;
     let (read, write) = buffers(&right_world, 4096);
     let others = [&left, &right];
-    assert_eq!(count(&outer, &others, reading(4096, range), read), 0, "nested read");
-    assert_eq!(count(&outer, &others, reading(4096, range), write), 0, "nested write");
+    assert_eq!(count(&outer, &others, reading(4096, range, 512), read), 0, "nested read");
+    assert_eq!(count(&outer, &others, reading(4096, range, 512), write), 0, "nested write");
 }
 
 /// Runs several arrays until the future completes.

@@ -22,7 +22,8 @@ fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, A
     edit(&mut world);
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     let layout = Layout::default_for(level, members);
-    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+    let checksums = Some(false);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, chunk) });
     let array = world.start();
     (world, array)
 }

@@ -26,7 +26,14 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     let layout = Layout::default_for(level, members);
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     let bitmap = (level != Level::Raid0).then_some(BitmapChunk::Bytes(64 << 10));
-    let new = NewArray { zeroed: true, spares, bitmap, ..NewArray::new("tank", layout, chunk) };
+    let checksums = Some(false);
+    let new = NewArray {
+        zeroed: true,
+        spares,
+        bitmap,
+        checksums,
+        ..NewArray::new("tank", layout, chunk)
+    };
     world.create(&new);
     world.host.bounds.checkpoint_bytes = 256 << 10;
     world

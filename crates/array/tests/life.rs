@@ -21,7 +21,8 @@ fn new_array(level: Level, members: usize, spares: usize) -> NewArray {
         _ => 16 << 10,
     };
     let layout = Layout::default_for(level, members);
-    NewArray { zeroed: true, spares, ..NewArray::new("tank", layout, chunk) }
+    let checksums = Some(false);
+    NewArray { zeroed: true, spares, checksums, ..NewArray::new("tank", layout, chunk) }
 }
 
 fn world(level: Level, members: usize, spares: usize) -> World {

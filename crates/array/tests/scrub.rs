@@ -26,7 +26,12 @@ fn world(layout: Layout, members: usize, spares: usize) -> World {
         Level::Raid35 => 1024,
         _ => 16 << 10,
     };
-    world.create(&NewArray { zeroed: true, spares, ..NewArray::new("tank", layout, chunk) });
+    world.create(&NewArray {
+        zeroed: true,
+        spares,
+        checksums: Some(false),
+        ..NewArray::new("tank", layout, chunk)
+    });
     world
 }
 

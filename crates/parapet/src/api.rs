@@ -260,6 +260,8 @@ pub(crate) enum JobKind {
     Check,
     /// Everything is read and compared, and what disagrees is repaired.
     Repair,
+    /// What has no checksums that count is read, compared and summed.
+    Sum,
 }
 
 /// How a rebuild went.

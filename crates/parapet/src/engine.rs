@@ -36,6 +36,9 @@ pub(crate) struct AssemblyFlags {
     /// How it shall stand against the write hole from now on; as before if left out
     #[arg(long, value_name = "POLICY", conflicts_with = "read_only")]
     pub(crate) consistency: Option<Consistency>,
+    /// Keep checksums of all blocks from now on, or do not; as before if left out
+    #[arg(long, value_name = "ON|OFF", value_parser = crate::flags::on_or_off, conflicts_with = "read_only")]
+    pub(crate) checksums: Option<bool>,
     /// Write nothing to the members, and refuse all writes
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -64,6 +67,7 @@ impl AssemblyFlags {
             force_dirty_degraded: self.force_dirty_degraded,
             read_only: self.read_only,
             consistency: self.consistency.map(Into::into),
+            checksums: self.checksums,
             raid0_layout: self.raid0_layout,
             deadline: run.deadline(),
         }

@@ -185,3 +185,12 @@ mod tests {
         }
     }
 }
+
+/// `on` or `off`.
+pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off".into()),
+    }
+}

@@ -20,7 +20,7 @@ const MDADM_MOST_OFFSET_BYTES: u64 = 264_192 * SECTOR;
 const LEAST_BITMAP_CHUNK: u32 = 4096;
 
 /// Whether new arrays keep checksums if nobody says.
-const CHECKSUMS_BY_DEFAULT: bool = false;
+const CHECKSUMS_BY_DEFAULT: bool = true;
 
 /// A new array, before it is written. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -129,7 +129,12 @@ impl Ring {
         self.retired > self.recording + BATCH_ALIGNMENT
     }
 
-    /// True if a flush would retire something.
+    /// True if a flush would make something durable.
+    pub(crate) fn has_volatile(&self) -> bool {
+        self.live.iter().any(|batch| batch.landed.is_some() && !batch.durable)
+    }
+
+    /// True if something may be retired.
     pub(crate) fn has_landed(&self) -> bool {
         self.live.iter().any(|batch| batch.landed.is_some() && !batch.retired)
     }

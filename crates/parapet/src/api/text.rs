@@ -274,6 +274,7 @@ impl JobKind {
             JobKind::Resync => "resync",
             JobKind::Check => "check",
             JobKind::Repair => "repair",
+            JobKind::Sum => "making of checksums",
         }
     }
 }

@@ -383,6 +383,7 @@ fn refuse_busy(served: &Served) -> Result<()> {
         JobKind::Check | JobKind::Repair => {
             ("scrub", format!("parapet wait {name} --for scrub; or parapet scrub {name} stop"))
         }
+        JobKind::Sum => ("making of checksums", format!("parapet wait {name} --for idle")),
         JobKind::Resync => ("resync", format!("parapet wait {name} --for resync")),
         JobKind::Rebuild(_) => ("rebuild", format!("parapet wait {name} --for whole")),
         JobKind::Replace(_) => ("replacement", format!("parapet wait {name} --for rebuild")),

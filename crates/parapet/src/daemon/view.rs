@@ -369,6 +369,7 @@ impl Served {
                 array::JobKind::Resync => JobKind::Resync,
                 array::JobKind::Check => JobKind::Check,
                 array::JobKind::Repair => JobKind::Repair,
+                array::JobKind::Sum => JobKind::Sum,
             },
             done_bytes: job.done_bytes,
             total_bytes: job.total_bytes,

@@ -58,6 +58,7 @@ impl Story {
             paired: parities == 2,
             partial: count < data,
             checked,
+            summed: false,
             logged: 0,
             zeros: false,
         };

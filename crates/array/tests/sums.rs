@@ -1,0 +1,345 @@
+//! Checksums: whatever a member gives back is what it was given, or is made good, or is an error.
+
+mod world;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::assemble::Options;
+use array::create::NewArray;
+use array::status::SlotState;
+use array::{Array, Status};
+use io::{Clock, Disk, Op};
+use layout::md::{ByteMap, Superblock, Timestamp};
+use layout::{Layout, Level, Slot, Stripe};
+use world::{Fault, FaultyDisk, World, pattern};
+
+const CHUNK: u64 = 16 << 10;
+const SUPERBLOCK: u64 = 4096;
+const BLOCK: u64 = 4096;
+const LEN: usize = 768 << 10;
+
+/// Every level that can have checksums, with this many members.
+const LEVELS: [(Level, usize); 6] = [
+    (Level::Raid1, 3),
+    (Level::Raid10, 4),
+    (Level::Raid4, 4),
+    (Level::Raid5, 4),
+    (Level::Raid6, 5),
+    (Level::Raid35, 3),
+];
+
+fn world(level: Level, members: usize, zeroed: bool) -> World {
+    let world = World::new(members, 8 << 20);
+    let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+    let layout = Layout::default_for(level, members);
+    let checksums = Some(true);
+    world.create(&NewArray { zeroed, checksums, ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+/// An array full of a pattern that is durable, and put away.
+fn filled(level: Level, members: usize) -> (World, Array) {
+    let world = world(level, members, true);
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    (world, array)
+}
+
+fn map_of(disk: &FaultyDisk) -> ByteMap {
+    let mut bytes = vec![0; 4096];
+    disk.disk.peek(SUPERBLOCK, &mut bytes);
+    let superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member");
+    ByteMap::of(&superblock, disk.limits().bytes).expect("ours")
+}
+
+/// Changes a byte of a disk.
+fn spoil(disk: &FaultyDisk, at: u64) {
+    let mut byte = [0];
+    disk.disk.peek(at, &mut byte);
+    disk.disk.poke(at, &[byte[0] ^ 0x40]);
+}
+
+fn data_byte(disk: &FaultyDisk, at: u64) -> u8 {
+    let mut byte = [0];
+    disk.disk.peek(map_of(disk).data.start + at, &mut byte);
+    byte[0]
+}
+
+fn pause(world: &World, array: &Array) {
+    let until = world.clock.now() + Duration::from_secs(60);
+    world.run(array, world.clock.sleep_until(until));
+}
+
+fn summed(status: &Status) -> bool {
+    status.unsummed_bytes == Some(0) && status.unsynced_bytes == 0 && status.job.is_none()
+}
+
+/// A check finds nothing.
+fn is_sound(world: &World, array: &Array) -> bool {
+    array.scrub(false).expect("nothing else is under way");
+    // The one before has left a result too.
+    pause(world, array);
+    world.until(array, |status| status.last_scrub.is_some() && status.job.is_none());
+    let report = array.status().last_scrub.expect("just waited for").report;
+    report.mismatches == 0 && report.lost_bytes == 0
+}
+
+#[test]
+fn rot_on_any_member_is_never_read_and_is_made_good() {
+    for (level, members) in LEVELS {
+        for slot in 0..members {
+            let (world, array) = filled(level, members);
+            let disk = &world.disks[slot];
+            let start = map_of(disk).data.start;
+            let places = [100, 5 * BLOCK, CHUNK + 4095, 3 * CHUNK + 77];
+            let before: Vec<u8> = places.iter().map(|&at| data_byte(disk, at)).collect();
+            places.iter().for_each(|&at| spoil(disk, start + at));
+            // Mirrors may read another copy.
+            for _ in 0..members {
+                let found = world.read(&array, 0, LEN).expect("redundancy has it");
+                assert!(found == pattern(0, LEN, 1), "{level} slot {slot}");
+            }
+            world.run(&array, array.stop()).expect("healthy");
+            let array = world.start();
+            if !is_sound(&world, &array) {
+                assert!(is_sound(&world, &array), "{level}: repaired by the first check");
+            }
+            let after: Vec<u8> = places.iter().map(|&at| data_byte(disk, at)).collect();
+            assert_eq!(before, after, "{level} slot {slot}");
+            assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_table_costs_nothing_but_its_repair() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        world.run(&array, array.stop()).expect("healthy");
+        let table = map_of(&world.disks[0]).private_parts().expect("room").checksums.start;
+        for entry in [0, 1, 9, 20] {
+            spoil(&world.disks[0], table + entry * 8);
+        }
+        let array = world.start();
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN).expect("the data is sound");
+            assert!(found == pattern(0, LEN, 1), "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
+    let (world, array) = filled(Level::Raid5, 4);
+    let map = array.geometry().stripe(Stripe(0));
+    let (rotten, gone) = (map.data(0).index(), map.data(1));
+    spoil(&world.disks[rotten], map_of(&world.disks[rotten]).data.start + BLOCK + 5);
+    let id = array.status().slots[gone.index()].member.as_ref().expect("whole").id;
+    world.run(&array, array.fail(id)).expect("one may go");
+    assert!(world.read(&array, BLOCK, BLOCK as usize).is_err(), "it is known to be wrong");
+    // What the missing member had there cannot be computed without it either.
+    assert!(world.read(&array, CHUNK + BLOCK, BLOCK as usize).is_err());
+    for at in [0, 2 * BLOCK, CHUNK, CHUNK + 2 * BLOCK, 2 * CHUNK + BLOCK] {
+        let found = world.read(&array, at, BLOCK as usize).expect("not touched by it");
+        assert!(found == pattern(at, BLOCK as usize, 1), "{at}");
+    }
+    world.write(&array, BLOCK, &pattern(BLOCK, BLOCK as usize, 2)).expect_err("a row of two lost");
+}
+
+#[test]
+fn a_write_beside_rot_does_not_fold_it_into_parity() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 6), (Level::Raid6, 8)] {
+        for index in 0..2 {
+            let (world, array) = filled(level, members);
+            let map = array.geometry().stripe(Stripe(0));
+            let rotten = map.data(index);
+            let disk = &world.disks[rotten.index()];
+            spoil(disk, map_of(disk).data.start + 9);
+            // A read-modify-write of the block itself, or of another of its row.
+            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+            let id = array.status().slots[map.data(2).index()].member.as_ref().expect("whole").id;
+            world.run(&array, array.fail(id)).expect("one may go");
+            let mut right = pattern(0, LEN, 1);
+            right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
+            // The rot is beyond RAID 5 now, if the write did not cover it.
+            let from = if index == 1 && level != Level::Raid6 { 3 * CHUNK } else { 0 };
+            let found = world.read(&array, from, LEN - from as usize).expect("parity is right");
+            assert!(found == right[from as usize..], "{level} {index}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        let holder = match level {
+            Level::Raid1 | Level::Raid10 => array.geometry().places(0).copy(0).slot,
+            _ => array.geometry().stripe(Stripe(0)).data(0),
+        };
+        let disk = &world.disks[holder.index()];
+        let start = map_of(disk).data.start;
+        let mut old = vec![0; BLOCK as usize];
+        disk.disk.peek(start, &mut old);
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+        world.run(&array, array.stop()).expect("healthy");
+        // The disk has it elsewhere, and here what it had.
+        let mut new = vec![0; BLOCK as usize];
+        disk.disk.peek(start, &mut new);
+        disk.disk.poke(start, &old);
+        disk.disk.poke(start + 3 * BLOCK, &new);
+        let array = world.start();
+        let mut right = pattern(0, LEN, 1);
+        right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
+        for _ in 0..members {
+            assert!(world.read(&array, 0, LEN).expect("redundancy has it") == right, "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn what_was_cut_by_a_crash_is_old_or_new_and_has_its_sum() {
+    for (level, members) in LEVELS {
+        for hung in 0..members {
+            let (world, array) = filled(level, members);
+            let (offset, len) = (2 * BLOCK, 3 * CHUNK as usize);
+            world.disks[hung].break_with(Fault::HungFrom(map_of(&world.disks[hung]).data.start));
+            let bytes = world.pool.copy_of(&pattern(offset, len, 2)).freeze();
+            let write = array.submit(Op::write(offset, bytes));
+            let until = world.clock.now() + Duration::from_millis(5);
+            world.run(&array, world.clock.sleep_until(until));
+            drop((write, array));
+            world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+            let array = world.start();
+            let found = world.read(&array, 0, LEN).expect("all members are there");
+            for (number, block) in found.chunks(BLOCK as usize).enumerate() {
+                let at = number as u64 * BLOCK;
+                let of = |salt| pattern(at, BLOCK as usize, salt);
+                let touched = (offset..offset + len as u64).contains(&at);
+                assert!(block == of(1) || (touched && block == of(2)), "{level} {hung} {at}");
+            }
+            world.until(&array, summed);
+            // From here on it is checked like any other.
+            for slot in 0..members {
+                spoil(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
+                let again = world.read(&array, 0, LEN).expect("redundancy has it");
+                assert!(again == found, "{level} {hung} rot in {slot}");
+                let _ = is_sound(&world, &array);
+            }
+            assert!(is_sound(&world, &array), "{level} {hung}");
+        }
+    }
+}
+
+/// As if somebody else had run the array since: no tag in the time.
+fn run_by_another(disk: &FaultyDisk) {
+    let mut bytes = vec![0; 4096];
+    disk.disk.peek(SUPERBLOCK, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("ours");
+    superblock.utime = Timestamp::new(superblock.utime.seconds() + 9, 0);
+    disk.disk.poke(SUPERBLOCK, &superblock.print());
+}
+
+#[test]
+fn what_somebody_else_has_written_is_read_and_summed_anew() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
+        let (world, array) = filled(level, members);
+        let map = (level == Level::Raid5).then(|| array.geometry().stripe(Stripe(0)));
+        world.run(&array, array.stop()).expect("healthy");
+        // A byte of data and its parity, or both its copies, as md would have written them.
+        let changed = match map {
+            Some(map) => [map.data(0), map.p()],
+            None => [Slot(0), Slot(1)],
+        };
+        for slot in changed {
+            let disk = &world.disks[slot.index()];
+            spoil(disk, map_of(disk).data.start);
+        }
+        world.disks.iter().for_each(|disk| run_by_another(disk));
+        let array = world.start();
+        let mut right = pattern(0, LEN, 1);
+        right[0] ^= 0x40;
+        assert!(array.status().unsummed_bytes > Some(0));
+        assert!(world.read(&array, 0, LEN).expect("as it is") == right, "{level}");
+        world.until(&array, summed);
+        spoil(&world.disks[changed[0].index()], map_of(&world.disks[0]).data.start + 7);
+        for _ in 0..members {
+            assert!(world.read(&array, 0, LEN).expect("made good") == right, "{level}");
+        }
+    }
+}
+
+#[test]
+fn a_new_array_is_summed_as_it_is_synced_and_a_spare_as_it_is_filled() {
+    for (level, members) in LEVELS {
+        let mut world = world(level, members, false);
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.until(&array, summed);
+        let id = array.status().slots[1].member.as_ref().expect("whole").id;
+        world.run(&array, array.fail(id)).expect("one may go");
+        let spare = FaultyDisk::new(8 << 20);
+        spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
+        world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+        world.until(&array, |status| {
+            status.slots.iter().all(|slot| slot.state == SlotState::InSync)
+        });
+        world.disks[1] = spare;
+        pause(&world, &array);
+        let start = map_of(&world.disks[1]).data.start;
+        spoil(&world.disks[1], start + 3);
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN).expect("made good");
+            assert!(found == pattern(0, LEN, 1), "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn they_are_given_up_and_taken_up_by_the_user_s_word() {
+    let (world, array) = filled(Level::Raid6, 5);
+    world.run(&array, array.stop()).expect("healthy");
+    let start = |checksums| {
+        let assembly = world.assemble(0..5, &Options { checksums, ..Options::default() });
+        Array::start(assembly.expect("all are there"), &world.host)
+    };
+    let array = start(Some(false));
+    assert_eq!(array.status().unsummed_bytes, None);
+    world.write(&array, 0, &pattern(0, 8192, 2)).expect("healthy");
+    world.run(&array, array.stop()).expect("healthy");
+    let array = start(Some(true));
+    let mut right = pattern(0, LEN, 1);
+    right[..8192].copy_from_slice(&pattern(0, 8192, 2));
+    assert!(world.read(&array, 0, LEN).expect("healthy") == right);
+    world.until(&array, summed);
+    world.run(&array, array.stop()).expect("healthy");
+    let array = start(None);
+    assert_eq!(array.status().unsummed_bytes, Some(0));
+    spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 1);
+    assert!(world.read(&array, 0, LEN).expect("made good") == right);
+}
+
+#[test]
+fn writes_of_parts_of_blocks_keep_the_rest() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        let mut right = pattern(0, LEN, 1);
+        for (offset, len) in [(512, 512), (3584, 1024), (8192 + 512, 8192), (CHUNK - 512, 1024)] {
+            let bytes = pattern(offset, len, 3);
+            world.write(&array, offset, &bytes).expect("healthy");
+            right[offset as usize..offset as usize + len].copy_from_slice(&bytes);
+            let found = world.read(&array, offset, len).expect("healthy");
+            assert!(found == bytes, "{level} {offset}");
+        }
+        assert!(world.read(&array, 0, LEN).expect("healthy") == right, "{level}");
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
