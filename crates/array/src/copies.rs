@@ -125,8 +125,9 @@ impl Shard {
         &self,
         work: &mut Scratch,
         manner: Manner,
-        (offset, len): (u64, u64),
+        range: (u64, u64),
     ) {
+        let (offset, len) = self.widened(range);
         let claim = self.locks.claim(self.rows_of(offset, len));
         (&claim).await;
         let manner = Manner { fua: true, ..manner };

@@ -50,8 +50,10 @@ impl Shard {
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        if self.sums_of(range.0, range.1).is_some() && self.widened(range) != range {
-            let wide = self.widened(range);
+        let wide = self.widened(range);
+        // What is lost beside it is an error for who asks for it.
+        let sound = !self.bad.borrow().overlaps(wide.0..wide.0 + wide.1);
+        if wide != range && sound && self.sums_of(range.0, range.1).is_some() {
             let mut whole = vec![self.pool.take(wide.1 as usize)];
             self.read_blocks(work, manner, wide, &mut whole).await?;
             self.cut_out((wide.0, &whole), range, bufs);

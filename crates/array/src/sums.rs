@@ -163,7 +163,7 @@ impl Sums {
         let (number, index) = place(block);
         let pages = self.pages.borrow();
         let page = pages.get(&(member, number)).filter(|page| page.ready.get());
-        page.map_or(Sum::default(), |page| Sum::get(&page.bytes.borrow(), index))
+        page.map_or(Sum::UNKNOWN, |page| Sum::get(&page.bytes.borrow(), index))
     }
 
     /// Changes an entry whose page is in memory. False if it is not.
@@ -323,7 +323,7 @@ impl Shard {
             }
             for page in fetch.pages.iter().filter(|page| !page.ready.get()) {
                 if Rc::ptr_eq(&page.member, &failure.member) {
-                    *page.bytes.borrow_mut() = vec![0; PAGE_BYTES as usize];
+                    *page.bytes.borrow_mut() = Sum::unknown_page();
                     page.ready.set(true);
                 }
             }

@@ -106,12 +106,23 @@ impl Shard {
                 *buf = buf.clone().stable(&self.pool);
             }
         }
-        if self.widened(range) != range {
-            let wide = self.widened(range);
-            let bytes = self.fill_edges(work, manner, range, bytes).await?;
-            return self.write_blocks(work, manner, wide, Fresh::new(wide.0, &bytes)).await;
-        }
-        self.write_blocks(work, manner, range, Fresh::new(range.0, bytes)).await
+        let wide = self.widened(range);
+        let whole = match wide == range {
+            true => None,
+            false => match self.fill_edges(work, manner, range, bytes).await {
+                Ok(whole) => Some(whole),
+                // What is beside it is lost, and stays so: the block has no sum then.
+                Err(error) if error.kind() == ErrorKind::DataLost => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let (at, bytes) = match &whole {
+            Some(whole) => (wide, &whole[..]),
+            None => (range, &*bytes),
+        };
+        self.write_blocks(work, manner, at, Fresh::new(at.0, bytes)).await?;
+        self.mend_bad(range).await;
+        Ok(())
     }
 
     /// As [`Shard::write`]: whole blocks where sums are kept.
@@ -140,7 +151,6 @@ impl Shard {
                 break;
             }
         }
-        self.mend_bad(range).await;
         Ok(())
     }
 

@@ -6,7 +6,8 @@
 //! - every byte of data lies where the map says, on each of its copies;
 //! - P is the XOR of a stripe's data, Q the sum of g^exponent · data in GF(2⁸) mod x⁸+x⁴+x³+x²+1;
 //! - each superblock can be read, names its slot, says clean, and all have the same event count;
-//! - no bit of a bitmap is set.
+//! - no bit of a bitmap is set;
+//! - every block fits its checksum, if the array keeps them.
 
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use layout::md::{Bitmap, ByteMap, SECTOR};
 use layout::{Geometry, Owner, Slot, Stripe};
 
 use crate::disk::SimDisk;
+use crate::summed;
 
 /// A member at rest.
 pub struct Member {
@@ -123,6 +125,9 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
     for (slot, member) in seats.iter().enumerate() {
         let Some(member) = member else { return Err(format!("nobody holds slot {slot}")) };
         walk(geometry, member, Slot::new(slot), content)?;
+        let (seat, bytes) = (Slot::new(slot), geometry.member_bytes(Slot::new(slot)));
+        let is_used = |at| !matches!(geometry.owner(seat, at), Owner::Unused { .. });
+        summed::fits(member, slot as u32, bytes, is_used)?;
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ pub mod shrink;
 pub mod silent;
 pub mod split;
 pub mod stand;
+pub mod summed;
 pub mod sweep;
 pub mod trace;
 pub mod workload;

@@ -142,6 +142,8 @@ marks! {
     F8_BITMAP = "F8: rot in a bitmap";
     /// F8 in the private area.
     F8_PRIVATE = "F8: rot in the private area";
+    /// F8 in the table of checksums.
+    F8_TABLE = "F8: rot in the table of checksums";
     /// F10, one member by itself.
     F10_ALONE = "F10: one member loses its power";
     /// F11.

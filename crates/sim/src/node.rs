@@ -135,6 +135,7 @@ impl Node {
             bitmap: chunk,
             spares: candidates.len() - shape.members,
             consistency: Some(shape.consistency),
+            checksums: Some(shape.checksums),
             zeroed,
             // Noise may look like anything.
             overwrite: true,

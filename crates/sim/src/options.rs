@@ -32,6 +32,8 @@ pub struct Shape {
     pub bitmap_chunk: Option<u32>,
     /// How it stands against the write hole, on levels with parity.
     pub consistency: Consistency,
+    /// Checksums are kept.
+    pub checksums: bool,
     /// Shards.
     pub shards: usize,
     /// Parity is compared on each read.
@@ -194,6 +196,11 @@ impl Options {
         if let Some(inner) = &mut inner {
             draw_log(&mut log, inner);
         }
+        let mut sums = Rng::stream(seed, "sums", 0);
+        draw_sums(&mut sums, &mut outer);
+        if let Some(inner) = &mut inner {
+            draw_sums(&mut sums, inner);
+        }
         let mut hedges = Rng::stream(seed, "hedges", 0);
         draw_hedges(&mut hedges, &mut outer.bounds);
         if let Some(inner) = &mut inner {
@@ -262,6 +269,7 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
         version: rng.weighted(&[(8, Version::V1_2), (1, Version::V1_1), (1, Version::V1_0)]),
         bitmap_chunk: bitmap.then_some(4096 << rng.below(6)),
         consistency: Consistency::Intent,
+        checksums: false,
         shards: if rng.percent(60) { 1 } else { 3 },
         check_reads: rng.percent(15),
         cache: CacheMode::None,
@@ -321,6 +329,14 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
     if shape.members > 16 {
         shape.bounds.log_bytes = 64 << 20;
     }
+}
+
+/// Checksums, from a stream of their own; often with less memory than they need.
+fn draw_sums(rng: &mut Rng, shape: &mut Shape) {
+    let plain = matches!(shape.layout.level(), Level::Linear | Level::Raid0);
+    let whole = shape.chunk_bytes.is_multiple_of(4096);
+    shape.checksums = rng.percent(60) && !plain && whole;
+    shape.bounds.sums_bytes = rng.pick(&[4096, 16 << 10, 64 << 20]);
 }
 
 /// When reads are done again, from a stream of its own.
@@ -384,6 +400,9 @@ impl fmt::Display for Shape {
         let (consistency, log_bytes) = (self.consistency.name(), self.bounds.log_bytes);
         write!(f, ", consistency {consistency}, log {log_bytes}")?;
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
+        if self.checksums {
+            write!(f, ", checksums in {}", self.bounds.sums_bytes)?;
+        }
         let Bounds { cache_bytes, cache_linger, ahead_bytes, ahead_streams, .. } = self.bounds;
         write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;
         match self.cache {

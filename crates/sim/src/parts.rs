@@ -54,6 +54,14 @@ impl Parts {
         }
     }
 
+    /// Where the table of checksums lies, as far as the member's data needs it.
+    pub fn table(&self) -> Option<Range<u64>> {
+        let (geometry, slot) = self.seat.as_ref()?;
+        let table = self.map.as_ref()?.private_parts()?.checksums;
+        let entries = geometry.member_bytes(*slot) / 4096;
+        (!table.is_empty()).then(|| table.start..table.start + entries * 8)
+    }
+
     /// Where a part lies that lies in one piece.
     pub fn range(&self, part: Part) -> Option<Range<u64>> {
         let map = self.map.as_ref()?;

@@ -1,9 +1,9 @@
 //! Damage that no error tells of: rot, lost writes, misdirected writes.
 //!
 //! Owns the incidents that spoil bytes behind the back of the array, each only where something can
-//! tell today: superblocks have sums, bitmaps have copies, and of data with two redundancies (RAID
-//! 6, three copies) a scrub finds the culprit. Clients hold back meanwhile: what they would read
-//! before the scrub is not promised yet.
+//! tell: superblocks have sums, bitmaps have copies, and where checksums are kept all is read at
+//! once, and right. Without them a scrub finds the culprit of data with two redundancies (RAID 6,
+//! three copies), and clients hold back until it has.
 //!
 //! ```text
 //!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: nothing more to find
@@ -38,10 +38,13 @@ pub enum Rot {
     Bitmap,
     /// The private area.
     Private,
+    /// The table of checksums.
+    Table,
 }
 
 /// Every kind of rot.
-pub const ROTS: [Rot; 4] = [Rot::Data, Rot::Superblock, Rot::Bitmap, Rot::Private];
+pub const ROTS: [Rot; 7] =
+    [Rot::Data, Rot::Data, Rot::Superblock, Rot::Bitmap, Rot::Private, Rot::Table, Rot::Table];
 
 impl Director {
     /// Something rots on the member in this slot.
@@ -58,10 +61,11 @@ impl Director {
             match rot {
                 Rot::Data if locates(node) => self.rot_data(node, slot, &disk, &mut rng).await,
                 Rot::Data => {}
-                Rot::Superblock | Rot::Private => {
+                Rot::Table if !node.shape.checksums => {}
+                Rot::Superblock | Rot::Private | Rot::Table => {
                     let redundant = node.geometry().redundancy() > 0;
-                    if redundant && (rot == Rot::Private || node.can_lose(slot)) {
-                        self.rot_at_rest(node, &disk, rot, &mut rng).await;
+                    if redundant && (rot != Rot::Superblock || node.can_lose(slot)) {
+                        self.rot_at_rest(node, (slot, &disk), rot, &mut rng).await;
                     }
                 }
                 Rot::Bitmap => self.rot_bitmap(node, &disk, &mut rng).await,
@@ -99,6 +103,7 @@ impl Director {
                 }
             }
             disk.stop_straying();
+            self.read_all(node).await;
             self.find_and_repair(node, slot).await;
         }
         self.stage.go_on();
@@ -110,8 +115,9 @@ impl Director {
         self.stage.perform((99, 0), flush).await;
         for _ in 0..40 {
             let status = node.status();
-            if !node.forced.get() && node.endangered().is_empty() && node.is_whole() && status.clean
-            {
+            let summed = status.unsummed_bytes.unwrap_or(0) == 0;
+            let quiet = node.endangered().is_empty() && node.is_whole() && status.clean;
+            if !node.forced.get() && quiet && summed {
                 return true;
             }
             self.stage.world.pause(2000).await;
@@ -131,6 +137,7 @@ impl Director {
             spoil(disk, at, SECTOR, rng);
         }
         self.mark(mark::F8_DATA);
+        self.read_all(node).await;
         self.find_and_repair(node, slot).await;
     }
 
@@ -141,6 +148,7 @@ impl Director {
             assert_eq!(report.guessed_bytes, 0, "{}: it can be told who is wrong", node.name);
             for finding in &report.findings {
                 assert!(repair, "{}: repaired, and still there: {finding:?}", node.name);
+                // A checksum that rotted names the block that it belongs to.
                 assert_eq!(finding.culprit, Some(slot), "{}: {finding:?}", node.name);
                 self.mark(mark::SCRUBBED);
             }
@@ -163,9 +171,20 @@ impl Director {
 
     /// While the array is stopped, the superblock of one member rots, or what lies in its private
     /// area.
-    async fn rot_at_rest(&self, node: &Rc<Node>, disk: &Rc<SimDisk>, rot: Rot, rng: &mut Rng) {
-        let part = if rot == Rot::Superblock { Part::Superblock } else { Part::Private };
-        let Some(range) = Parts::of(disk, None).range(part) else { return };
+    async fn rot_at_rest(
+        &self,
+        node: &Rc<Node>,
+        (slot, disk): (Slot, &Rc<SimDisk>),
+        rot: Rot,
+        rng: &mut Rng,
+    ) {
+        let parts = Parts::of(disk, Some((node.geometry(), slot)));
+        let range = match rot {
+            Rot::Superblock => parts.range(Part::Superblock),
+            Rot::Table => parts.table(),
+            _ => parts.range(Part::Private),
+        };
+        let Some(range) = range else { return };
         node.stop().await.expect("a calm array stops");
         self.stage.oracle.borrow_mut().keep_all();
         if rot == Rot::Superblock {
@@ -173,12 +192,26 @@ impl Director {
             // A byte that the sum covers.
             spoil(disk, range.start + rng.below(250), 1, rng);
         } else {
-            self.mark(mark::F8_PRIVATE);
+            self.mark(if rot == Rot::Table { mark::F8_TABLE } else { mark::F8_PRIVATE });
             for _ in 0..rng.skewed(8) {
                 spoil(disk, range.start + rng.below(range.end - range.start), 1, rng);
             }
         }
         self.assemble(node).await;
+        self.read_all(node).await;
+    }
+
+    /// Reads everything: it must be right, whatever has rotted, where checksums tell.
+    async fn read_all(&self, node: &Rc<Node>) {
+        if !node.shape.checksums {
+            return;
+        }
+        let sectors = node.geometry().capacity() / SECTOR;
+        for first in (0..sectors).step_by(64) {
+            let count = 64.min(sectors - first);
+            let read = Request { kind: Kind::Read(1), sector: first, count, fua: false, pause: 0 };
+            self.stage.perform((98, first as usize), read).await;
+        }
     }
 
     /// The host dies, and one copy of the bitmap rots.
@@ -222,6 +255,9 @@ impl Director {
 /// True if a scrub can tell who is wrong.
 pub fn locates(node: &Node) -> bool {
     let Some(geometry) = node.last_geometry() else { return false };
+    if node.shape.checksums {
+        return true;
+    }
     match geometry.family() {
         Family::Plain => false,
         Family::Mirror => geometry.places(0).count() >= 3,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::log::Entry;
 use layout::private::sums::{Sum, blocks};
 use layout::{Geometry, Slot, Stripe};
@@ -20,12 +21,25 @@ pub(crate) enum Claim {
     New(u32),
     /// What the table had.
     Old(Sum),
+    /// The log does not say what: zeros or what was there before them, or a part of a block.
+    Any,
 }
 
 impl Told {
     /// Takes in what a record says.
     pub(super) fn add(&mut self, entry: &Entry, geometry: &Geometry) {
         let record = &entry.record;
+        if record.zeros {
+            for stripe in record.stripe..record.stripe + u64::from(record.stripes) {
+                let map = geometry.stripe(Stripe(stripe));
+                let at = map.member_offset() + record.start;
+                for slot in geometry.all_slots().iter() {
+                    for (block, _) in blocks(at..at + record.len) {
+                        self.0.entry((slot, block)).or_default().push(Claim::Any);
+                    }
+                }
+            }
+        }
         if !record.summed {
             return;
         }
@@ -34,9 +48,12 @@ impl Told {
         let mut words = entry.checks.iter().zip(&entry.olds);
         for index in 0..usize::from(record.count) {
             let slot = map.data(usize::from(record.first) + index);
-            for (block, _) in blocks(at..at + record.len) {
+            for (block, range) in blocks(at..at + record.len) {
                 let Some((&new, &old)) = words.next() else { return };
-                self.0.entry((slot, block)).or_default().extend([Claim::New(new), Claim::Old(old)]);
+                let whole = range.end - range.start == CHECKSUM_BLOCK_BYTES;
+                let claims =
+                    if whole { [Claim::New(new), Claim::Old(old)] } else { [Claim::Any; 2] };
+                self.0.entry((slot, block)).or_default().extend(claims);
             }
         }
     }

@@ -42,7 +42,7 @@ impl Keeper {
                 continue;
             }
             let page = self.ledger.read_table(id, number).await;
-            let page = page.unwrap_or_else(|_| vec![0; PAGE_BYTES as usize]);
+            let page = page.unwrap_or_else(|_| Sum::unknown_page());
             tables.pages.borrow_mut().entry((id, number)).or_insert(page);
         }
     }
@@ -125,7 +125,7 @@ impl Keeper {
 impl Tables {
     fn entry(&self, id: MemberId, block: u64) -> Sum {
         let (number, index) = place(block);
-        self.pages.borrow().get(&(id, number)).map_or(Sum::default(), |page| Sum::get(page, index))
+        self.pages.borrow().get(&(id, number)).map_or(Sum::UNKNOWN, |page| Sum::get(page, index))
     }
 
     fn put(&self, id: MemberId, block: u64, sum: Sum) {
@@ -142,7 +142,7 @@ trait Fits {
 impl Fits for Sum {
     /// The block with this CRC has this entry.
     fn is_known_as(&self, sums: &Sums, (slot, block): (Slot, u64), crc: u32) -> bool {
-        self.is_known() && self.sum == sums.sum(slot, block, crc)
+        self.fits(crc, sums.sum(slot, block, crc))
     }
 }
 
@@ -150,7 +150,8 @@ impl Fits for Sum {
 fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bool {
     told.of(slot, block).iter().any(|claim| match *claim {
         Claim::New(new) => new == crc,
-        Claim::Old(old) => !old.is_known() || old.sum == sums.sum(slot, block, crc),
+        Claim::Old(old) => !old.is_known() || old.fits(crc, sums.sum(slot, block, crc)),
+        Claim::Any => true,
     }) && !broken(Broken::ClaimsIgnored)
 }
 

@@ -4,6 +4,7 @@
 //!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
 //! ```
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use layout::Slot;
@@ -24,8 +25,12 @@ use crate::write::Fresh;
 pub(crate) struct New {
     pub(crate) slot: Slot,
     pub(crate) block: u64,
-    /// CRC-32C of its bytes.
+    /// CRC-32C of what is written.
     pub(crate) crc: u32,
+    /// It begins where the block does.
+    pub(crate) begins: bool,
+    /// It is all of the block: else nobody knows what it holds.
+    pub(crate) whole: bool,
 }
 
 impl Sums {
@@ -37,10 +42,15 @@ impl Sums {
         view.targets(slot).all(known)
     }
 
+    /// Nothing is known of a block any more, if its page is in memory.
+    pub(crate) fn forget_block(&self, member: &crate::member::Member, block: u64) {
+        self.set(member.id, block, Sum::UNKNOWN);
+    }
+
     /// Says what a block holds now on this member, if its page is in memory.
     fn renew(&self, member: crate::member::MemberId, new: New) -> bool {
         let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
-        self.set(member, new.block, old.next(sum))
+        self.set(member, new.block, if new.whole { old.next(sum) } else { Sum::UNKNOWN })
     }
 }
 
@@ -61,8 +71,9 @@ impl Shard {
                 let slot = row.map.data(index);
                 let start = base + index as u64 * chunk;
                 for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
-                    let crc = fresh.crc(start + range.start - row.at(), range.end - range.start);
-                    work.news.push(New { slot, block, crc });
+                    let len = range.end - range.start;
+                    let crc = fresh.crc(start + range.start - row.at(), len);
+                    work.news.push(New { slot, block, crc, begins: true, whole: len == BLOCK });
                 }
             }
             for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
@@ -79,18 +90,21 @@ impl Shard {
         if self.sums.is_none() {
             return;
         }
-        // Pieces of a block that lie in different buffers follow each other.
-        let (mut crc, mut left) = (0, 0);
         for Outgoing { slot, at, bytes } in &work.outgoing {
             for (block, range) in blocks(*at..at + bytes.len() as u64) {
                 let part = &bytes[(range.start - at) as usize..(range.end - at) as usize];
-                if left == 0 {
-                    (crc, left) = (0, BLOCK);
-                }
-                crc = parity::crc32c(crc, part);
-                left -= part.len() as u64;
-                if left == 0 {
-                    work.news.push(New { slot: *slot, block, crc });
+                // Pieces of a block that lie in different buffers follow each other.
+                let goes_on = range.start % BLOCK != 0;
+                match work.news.last_mut() {
+                    Some(last) if goes_on && (last.slot, last.block) == (*slot, block) => {
+                        last.crc = parity::crc32c(last.crc, part);
+                        last.whole = last.begins && range.end % BLOCK == 0;
+                    }
+                    _ => {
+                        let crc = parity::crc32c(0, part);
+                        let (begins, whole) = (!goes_on, part.len() as u64 == BLOCK);
+                        work.news.push(New { slot: *slot, block, crc, begins, whole });
+                    }
                 }
             }
             self.setup.clock.charge(io::Cost::Checksum, bytes.len() as u64);
@@ -154,7 +168,7 @@ impl Shard {
     /// The entry that the log keeps of a block: what the table has for it so far.
     pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
         let member = view.member(slot).zip(self.sums.as_ref());
-        let old = member.map_or(Sum::default(), |(member, sums)| sums.entry(member.id, block));
+        let old = member.map_or(Sum::UNKNOWN, |(member, sums)| sums.entry(member.id, block));
         if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
     }
 
@@ -191,19 +205,37 @@ impl Shard {
         }
     }
 
+    /// A row that cannot be read whole has no sums, where they do not count yet.
+    pub(crate) async fn forget_row(&self, work: &mut Scratch, row: &RowWork) {
+        let stripe = self.stripe_offset(row.row.stripe);
+        let counts = self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some();
+        if counts || self.sums.is_none() {
+            return;
+        }
+        let view = self.view();
+        work.rows.clear();
+        let (read, write) = (view.present, layout::SlotSet::EMPTY);
+        let plan = layout::plan::WritePlan { method: layout::plan::Method::DataOnly, read, write };
+        work.rows.push(RowWork { plan: Some(plan), ..*row });
+        self.want_rows(work, &view);
+        if self.load_sums(work).await {
+            self.forget_sums(work);
+        }
+        // Who fails here fails again where it matters.
+        work.failures.clear();
+    }
+
     /// What is in `work.wanted` has no sums any more.
     pub(crate) fn forget_sums(&self, work: &Scratch) {
         let Some(sums) = &self.sums else { return };
         for wanted in &work.wanted {
             for (block, _) in blocks(wanted.range.clone()) {
-                sums.set(wanted.member.id, block, Sum::default());
+                sums.set(wanted.member.id, block, Sum::UNKNOWN);
             }
         }
     }
 
-    /// These parts of slots (slot, member offset, bytes) have become zeros. Where there is an intent
-    /// log it does not say block by block what they were: they have no sums then, until somebody
-    /// looks at them.
+    /// These parts of slots (slot, member offset, bytes) have become zeros.
     ///
     /// # Errors
     /// As [`Shard::lose`].
@@ -214,7 +246,7 @@ impl Shard {
         parts: impl Iterator<Item = (Slot, u64, u64)>,
     ) -> Result<()> {
         let Some(sums) = &self.sums else { return Ok(()) };
-        let (logged, zeros) = (self.log.is_some(), parity::crc32c(0, &[0; BLOCK as usize]));
+        let zeros = parity::crc32c(0, &[0; BLOCK as usize]);
         let parts: Vec<(Slot, u64, u64)> = parts.collect();
         loop {
             let view = self.view();
@@ -230,13 +262,10 @@ impl Shard {
             }
             self.lose(inside, &view, &mut work.failures).await?;
         }
-        if logged {
-            self.forget_sums(work);
-            return Ok(());
-        }
         for Wanted { member, slot, range } in &work.wanted {
             for (block, _) in blocks(range.clone()) {
-                sums.renew(member.id, New { slot: *slot, block, crc: zeros });
+                let (begins, whole) = (true, true);
+                sums.renew(member.id, New { slot: *slot, block, crc: zeros, begins, whole });
             }
         }
         Ok(())
@@ -254,28 +283,27 @@ impl Shard {
         let (start, wide) = self.widened((offset, len));
         let (end, wide_end) = (offset + len, start + wide);
         let mut all = Vec::new();
-        let head = offset - start;
-        if head > 0 {
-            let block = self.read_held(work, manner, start).await?;
-            all.push(block.slice(0..head as usize));
+        if start < offset {
+            let block = self.read_held(work, manner, start..start + BLOCK).await?;
+            all.push(block.slice(0..(offset - start) as usize));
         }
         all.extend(bytes.iter().cloned());
         if end < wide_end {
             let last = end / BLOCK * BLOCK;
-            let block = self.read_held(work, manner, last).await?;
+            let block = self.read_held(work, manner, last..wide_end).await?;
             all.push(block.slice((end - last) as usize..(wide_end - last) as usize));
         }
         Ok(all)
     }
 
-    /// The block at an array offset, under its lock.
+    /// Bytes of a block of the array, under its lock.
     async fn read_held(
         &self,
         work: &mut Scratch,
         manner: crate::batch::Manner,
-        offset: u64,
+        range: Range<u64>,
     ) -> Result<io::SharedBuf> {
-        let len = BLOCK.min(self.setup.geometry.capacity() - offset);
+        let (offset, len) = (range.start, range.end - range.start);
         let mut bufs = [self.pool.take(len as usize)];
         let manner = crate::batch::Manner { fua: false, ..manner };
         if self.setup.geometry.family() == layout::Family::Parity {
@@ -317,6 +345,7 @@ impl Shard {
 fn push_sums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
     for (block, range) in blocks(at..at + bytes.len() as u64) {
         let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);
-        news.push(New { slot, block, crc });
+        let whole = range.end - range.start == BLOCK;
+        news.push(New { slot, block, crc, begins: true, whole });
     }
 }

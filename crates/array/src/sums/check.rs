@@ -33,12 +33,13 @@ impl Sums {
         let entry = self.entry(member.id, block);
         match entry.is_known() {
             false => Verdict::Unknown,
-            true if entry.sum == self.sum(slot, block, crc) => Verdict::Right,
+            true if entry.fits(crc, self.sum(slot, block, crc)) => Verdict::Right,
             true => Verdict::Wrong,
         }
     }
 
-    /// The first block that is wrong among whole blocks of a slot from `at` on.
+    /// The first block that is wrong among bytes of a slot from `at` on. Parts of blocks are not
+    /// judged: they were read before the sums counted.
     pub(crate) fn find_wrong(
         &self,
         member: &Member,
@@ -47,6 +48,9 @@ impl Sums {
         bytes: &[u8],
     ) -> Option<Range<u64>> {
         blocks(at..at + bytes.len() as u64).find_map(|(block, range)| {
+            if range.end - range.start < BLOCK {
+                return None;
+            }
             let bytes = &bytes[(range.start - at) as usize..(range.end - at) as usize];
             let crc = parity::crc32c(0, bytes);
             let wrong = self.judge(member, slot, block, crc) == Verdict::Wrong;
@@ -170,8 +174,9 @@ impl Shard {
         let mut fits = |slot: Slot, at: u64, len: u64| {
             let Some(member) = view.member(slot) else { return false };
             blocks(at..at + len).all(|(block, range)| {
-                let crc = rest.crc((range.end - range.start) as usize);
-                sums.judge(member, slot, block, crc) != Verdict::Wrong
+                let len = range.end - range.start;
+                let crc = rest.crc(len as usize);
+                len < BLOCK || sums.judge(member, slot, block, crc) != Verdict::Wrong
             })
         };
         let right = if self.setup.geometry.family() == Family::Parity {

@@ -101,10 +101,10 @@ impl Shard {
                 report.find(self.finding(&view, &row, 0..bytes.len(), Some(slot)));
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else if row.have(&work.pieces, slot) == Some(&bytes[..]) {
-                work.news.push(New { slot, block, crc });
+                work.news.push(New { slot, block, crc, begins: true, whole: true });
             } else if row.roles.parity().contains(slot) && row.wrong.is_subset(row.roles.parity()) {
                 // All the data is what it should be: so is what follows from it.
-                work.news.push(New { slot, block, crc });
+                work.news.push(New { slot, block, crc, begins: true, whole: true });
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else {
                 left.insert(slot);

@@ -127,7 +127,14 @@ impl Shard {
                 // What cannot be read is restored from the rest, by a check too: any reader would
                 // do that, and nothing that can be read is changed.
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
-                self.mend(work, manner, inside, fresh, now.bad, report).await?;
+                let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
+                if !mended {
+                    self.forget_row(work, &fresh).await;
+                } else if self.sums.is_some() {
+                    work.rows.clear();
+                    work.rows.push(fresh);
+                    continue;
+                }
                 return Ok(Compared::Done);
             }
             let Some(plan) = self.plan_compare(&view, &now) else { return Ok(Compared::Done) };
@@ -230,7 +237,7 @@ impl Shard {
         }
     }
 
-    /// Rewrites the blocks of a row that cannot be read.
+    /// Rewrites the blocks of a row that cannot be read. False if they cannot be recovered.
     async fn mend(
         &self,
         work: &mut Scratch,
@@ -239,7 +246,7 @@ impl Shard {
         row: RowWork,
         bad: SlotSet,
         report: &mut Report,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         work.rows.clear();
         work.rows.push(RowWork { bad, ..row });
         let view = self.view();
@@ -256,7 +263,7 @@ impl Shard {
             if !work.failures.is_empty() {
                 self.lose(inside, &view, &mut work.failures).await?;
             }
-            return Ok(());
+            return Ok(false);
         }
         let row = work.rows[0];
         work.outgoing.clear();
@@ -265,7 +272,7 @@ impl Shard {
             report.repaired_bytes += bytes.len() as u64;
             work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
         }
-        self.rewrite(work, manner, inside, view).await
+        self.rewrite(work, manner, inside, view).await.map(|()| true)
     }
 
     /// Finds the blocks of a row that contradict each other, says which member is wrong where that

@@ -167,7 +167,9 @@ impl Shard {
             Some(Copy { place, member, bytes, holes })
         };
         let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
-        if copies.len() < 2 {
+        // One alone is compared with nothing, but it may have to be summed.
+        let summed = self.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
+        if copies.is_empty() || (copies.len() < 2 && summed) {
             return Ok(());
         }
         self.want_copies(work, &copies, part);
@@ -265,9 +267,8 @@ impl Shard {
         for (index, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
             let own = || mends.iter().filter(|mend| mend.copy == index);
-            let holes = copy.holes.iter().any(|hole| !own().any(|mend| mend.covers(&hole)));
             let known = sums.know(view, slot, member_offset, stretch.1);
-            if holes || (counts && known && own().next().is_none()) {
+            if counts && known && own().next().is_none() {
                 continue;
             }
             let mut bytes = copy.bytes.to_vec();
@@ -275,7 +276,17 @@ impl Shard {
                 let range = mend.range.start as usize..mend.range.end as usize;
                 bytes[range.clone()].copy_from_slice(&copies[mend.source].bytes[range]);
             }
-            self.sum_bytes(work, slot, member_offset, &bytes);
+            let mut holes = copy.holes.clone();
+            own().for_each(|mend| holes.remove(mend.range.clone()));
+            for begin in (0..stretch.1).step_by(GRAIN as usize) {
+                let range = begin..(begin + GRAIN).min(stretch.1);
+                let bytes = &bytes[range.start as usize..range.end as usize];
+                match holes.overlaps(range) {
+                    false => self.sum_bytes(work, slot, member_offset + begin, bytes),
+                    // What nobody can read has no sum, whatever the table says.
+                    true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
+                }
+            }
         }
     }
 
@@ -379,10 +390,6 @@ struct Mend {
 impl Mend {
     fn len(&self) -> u64 {
         self.range.end - self.range.start
-    }
-
-    fn covers(&self, range: &Range<u64>) -> bool {
-        self.range.start <= range.start && range.end <= self.range.end
     }
 }
 

@@ -27,10 +27,13 @@
 //!
 //! The sum is the CRC-32C of the block, and of its place: array, slot, number of the block; so a
 //! page that was written elsewhere fits nowhere else. The *generation* of a block grows with each
-//! write of it; 0: nobody has summed it, whatever the sum is. Source of the idea: T10 protection
+//! write of it. Where it is 0, nothing was ever written: the block is as it was when an array was
+//! made of disks full of zeros if the sum is 0 too, else nobody knows. Source of the idea: T10 protection
 //! information and NetApp's block checksums, with the place outside the block as in 'Parity Lost and
 //! Parity Regained' (FAST'08).
 
+use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{CHECKSUM_BLOCK_BYTES, CHECKSUM_ENTRY_BYTES};
@@ -44,19 +47,43 @@ pub const PAGE_ENTRIES: u64 = PAGE_BYTES / CHECKSUM_ENTRY_BYTES;
 /// Bytes of a member's data that a page stands for.
 pub const PAGE_COVERS: u64 = PAGE_ENTRIES * CHECKSUM_BLOCK_BYTES;
 
+/// CRC-32C of a block of zeros.
+const CRC_OF_ZEROS: u32 = 0x98f9_4189;
+
 /// An entry of the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sum {
     /// [`Seed::sum`] of the block.
     pub sum: u32,
-    /// Grows with each write; 0: not summed.
+    /// Grows with each write.
     pub generation: u32,
 }
 
 impl Sum {
+    /// The block holds the zeros that the array was made with.
+    pub const ZEROS: Sum = Sum { sum: 0, generation: 0 };
+    /// Nobody knows what the block should hold.
+    pub const UNKNOWN: Sum = Sum { sum: 1, generation: 0 };
+
     /// False if nobody knows what the block should hold.
     pub const fn is_known(self) -> bool {
-        self.generation != 0
+        self.generation != 0 || self.sum == 0
+    }
+
+    /// True if a block with this CRC-32C, and this [`Seed::sum`], holds what it should.
+    pub fn fits(self, crc: u32, sum: u32) -> bool {
+        match self {
+            Sum::ZEROS => crc == CRC_OF_ZEROS,
+            Sum { generation: 0, .. } => false,
+            _ => self.sum == sum,
+        }
+    }
+
+    /// A page on which nothing is known.
+    pub fn unknown_page() -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES as usize];
+        (0..PAGE_ENTRIES as usize).for_each(|index| Sum::UNKNOWN.put(&mut page, index));
+        page
     }
 
     /// The entry after a write of bytes with this sum.
@@ -126,9 +153,6 @@ pub fn blocks(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-    use alloc::vec::Vec;
-
     use super::*;
     use crate::md::tests::crc32c;
 
@@ -138,8 +162,18 @@ mod tests {
         let sum = Sum { sum: 0x1234_5678, generation: 9 };
         sum.put(&mut page, 511);
         assert_eq!(page[4088..], [0x78, 0x56, 0x34, 0x12, 9, 0, 0, 0]);
-        assert_eq!((Sum::get(&page, 511), Sum::get(&page, 510)), (sum, Sum::default()));
-        assert!(sum.is_known() && !Sum::default().is_known());
+        assert_eq!((Sum::get(&page, 511), Sum::get(&page, 510)), (sum, Sum::ZEROS));
+        assert_eq!(Sum::get(&Sum::unknown_page(), 77), Sum::UNKNOWN);
+    }
+
+    #[test]
+    fn a_table_of_zeros_says_that_there_are_zeros() {
+        let zeros = crc32c(0, &[0; 4096]);
+        assert!(Sum::ZEROS.is_known() && !Sum::UNKNOWN.is_known());
+        assert!(Sum::ZEROS.fits(zeros, 77) && !Sum::ZEROS.fits(zeros ^ 1, 0));
+        assert!(!Sum::UNKNOWN.fits(zeros, 1));
+        let written = Sum::ZEROS.next(9);
+        assert!(written.fits(3, 9) && !written.fits(3, 8) && written.generation == 1);
     }
 
     #[test]
