@@ -187,7 +187,7 @@ impl Sums {
 
     /// True if there are pages that their members do not have.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.get() > 0
+        self.dirty.get() > 0 || self.running.get()
     }
 
     /// Forgets the pages of a member that is introduced anew, or has no place.

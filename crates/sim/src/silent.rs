@@ -267,10 +267,11 @@ pub fn locates(node: &Node) -> bool {
 
 /// Changes some bytes.
 fn spoil(disk: &SimDisk, at: u64, len: u64, rng: &mut Rng) {
-    let mut bytes = vec![0; len as usize];
-    disk.peek(at, &mut bytes);
-    for byte in &mut bytes {
+    let (first, last) = (at / SECTOR * SECTOR, (at + len).next_multiple_of(SECTOR));
+    let mut bytes = vec![0; (last - first) as usize];
+    disk.peek(first, &mut bytes);
+    for byte in &mut bytes[(at - first) as usize..][..len as usize] {
         *byte ^= 1 + rng.below(255) as u8;
     }
-    disk.poke_bytes(at, &bytes);
+    disk.poke_bytes(first, &bytes);
 }

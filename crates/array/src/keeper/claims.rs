@@ -60,11 +60,10 @@ impl Keeper {
         let Some(id) = configuration.seats[slot.index()].member else { return false };
         self.read_tables(tables, id, at..at + bytes.len() as u64).await;
         blocks(at..at + bytes.len() as u64).any(|(block, range)| {
-            let whole = range.end - range.start == BLOCK;
-            let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..][..BLOCK as usize]);
-            whole
-                && !tables.entry(id, block).is_known_as(sums, (slot, block), crc)
-                && !claimed(sums, told, (slot, block), crc)
+            let part = (range.start - at) as usize..(range.end - at) as usize;
+            let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
+            let fits = tables.entry(id, block).is_known_as(sums, (slot, block), crc);
+            whole && !fits && !claimed(sums, told, (slot, block), crc)
         })
     }
 
@@ -104,8 +103,9 @@ impl Keeper {
                     }
                 };
                 let entry = tables.entry(id, block);
-                let right = own.is_some() || claimed(sums, told, (slot, block), crc);
-                if right && !entry.is_known_as(sums, (slot, block), crc) {
+                // A block that was being written may be old in some sectors and new in others: what
+                // redundancy could not make good stays as it is, and its row agrees with it.
+                if !entry.is_known_as(sums, (slot, block), crc) {
                     tables.put(id, block, entry.next(sums.sum(slot, block, crc)));
                     changed.insert((id, place(block).0), ());
                 }
