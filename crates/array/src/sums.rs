@@ -76,7 +76,7 @@ pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
             stripes * geometry.stripe_bytes()
         }
         (_, Layout::Raid1) => PAGE_COVERS,
-        _ => return geometry.capacity(),
+        _ => return geometry.capacity().next_multiple_of(geometry.stripe_bytes()),
     };
     (usual / unit).max(1) * unit
 }
