@@ -113,6 +113,7 @@ impl Director {
         self.tell(|| format!("CRASH power cut {}, {:?}", crash.power, crash.mode));
         let health = self.note_state(crash);
         stage.deaths.set(stage.deaths.get() + 1);
+        stage.stuck.set(false);
         stage.oracle.borrow_mut().crash(self.caches(crash.power));
         let cut = stage.oracle.borrow().is_cut();
         for node in &self.nodes {
@@ -141,7 +142,7 @@ impl Director {
     }
 
     /// What a crash takes from caches, by whose they are.
-    fn caches(&self, power: bool) -> Caches {
+    pub(crate) fn caches(&self, power: bool) -> Caches {
         let volatile = self.build.limits.volatile;
         let held = self.nodes.iter().any(|node| node.shape.cache == CacheMode::Writeback);
         let drained = self.stage.world.disks().iter().any(|disk| disk.was_drained());
@@ -212,6 +213,7 @@ impl Director {
                     wrapped.then(|| self.mark(mark::LOG_WRAPPED));
                     tail_only.then(|| self.mark(mark::LOG_TAIL_ONLY));
                 }
+                node.hold_to_record();
             }
             if let Err(fault) = covered::covered(&geometry, &disks, node.promise()) {
                 panic!("{}: after the crash, from behind: {fault}", node.name);

@@ -113,6 +113,8 @@ pub struct SimDisk {
     strayed: Cell<u64>,
     /// It lost its cache while its host went on, and nobody has looked since.
     drained: Cell<bool>,
+    /// It lost its power: whoever has it open sees no more of it.
+    unplugged: Cell<bool>,
 }
 
 /// What has hung is answered so much later than what comes after it: less than any deadline.
@@ -153,6 +155,7 @@ impl SimDisk {
             data: RefCell::new(0..0),
             strayed: Cell::new(0),
             drained: Cell::new(false),
+            unplugged: Cell::new(false),
         }
     }
 
@@ -410,6 +413,7 @@ impl SimDisk {
         self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
         self.damage.gone.set(true);
         self.drained.set(true);
+        self.unplugged.set(true);
         self.limits.volatile
     }
 
@@ -421,6 +425,7 @@ impl SimDisk {
     /// The host is up again: what this disk has lost is as lost as what others have.
     pub fn forget_drain(&self) {
         self.drained.set(false);
+        self.unplugged.set(false);
     }
 
     // ---- looking from behind

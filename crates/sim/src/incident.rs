@@ -378,7 +378,12 @@ impl Director {
         let Some(member) = &status.slots[slot.index()].member else { return };
         let known = node.unwell().with(slot);
         let survives = node.geometry().survives(known);
-        if survives && !(node.can_lose(slot) && node.bears_loss()) {
+        let bears = match survives {
+            true => node.can_lose(slot) && node.bears_loss(),
+            // A rebuild may be through before the command's turn.
+            false => node.geometry().survives(node.sick().with(slot)),
+        };
+        if !bears {
             // The engine does not know yet what else is about to fail: it would obey.
             return;
         }
@@ -436,6 +441,7 @@ impl Director {
         let disk = node.members.borrow()[&name].clone();
         self.tell(|| format!("INCIDENT {}: {name} comes back", node.name));
         if let Some(sim) = self.stage.world.disk_named(&name) {
+            sim.plug();
             sim.heal();
             // Whoever opens a disk anew has closed it before: nothing of the old days is under way.
             // Others use the same handle: the engine must see to it.
@@ -470,10 +476,20 @@ impl Director {
         match result {
             Ok(()) => self.mark(mark::REPLACING),
             Err(_) => {
+                let bytes = |name: &str| {
+                    self.stage.world.disk_named(name).map_or(0, |disk| disk.limits().bytes)
+                };
+                // Without redundancy each member has a size of its own.
+                let member = status.slots[slot.index()].member.as_ref();
+                let small = member.is_some_and(|member| bytes(&member.name) > bytes(&spare.name));
                 let whole = status.slots[slot.index()].state == SlotState::InSync;
                 let spare_left = node.status().spares.iter().any(|s| s.id == spare.id);
                 let still = node.status().slots[slot.index()].state == SlotState::InSync;
-                assert!(!(whole && spare_left && still), "{}: refused without need", node.name);
+                assert!(
+                    small || !(whole && spare_left && still),
+                    "{}: refused without need",
+                    node.name
+                );
             }
         }
     }
@@ -484,7 +500,7 @@ impl Director {
     }
 
     /// Stops the clients' array and assembles it again.
-    async fn restart(&self, under_load: bool) {
+    pub(crate) async fn restart(&self, under_load: bool) {
         let (stage, node) = (&self.stage, &self.stage.node);
         if node.status().job.is_some() {
             self.mark(mark::STOPPED_BUSY);
@@ -496,11 +512,42 @@ impl Director {
             }
         }
         self.tell(|| format!("INCIDENT restart, under load: {under_load}"));
-        node.stop().await.expect("an array stops");
-        stage.oracle.borrow_mut().keep_all();
+        let stopped = node.stop().await;
+        match stopped {
+            Ok(()) => stage.oracle.borrow_mut().keep_all(),
+            Err(error) => {
+                assert!(stage.stuck.get(), "an array does not stop: {}", chain(&error));
+                // What cannot be written out is gone.
+                stage.deaths.set(stage.deaths.get() + 1);
+                stage.oracle.borrow_mut().crash(self.caches(false));
+            }
+        }
+        stage.stuck.set(false);
         self.again(node).await;
         stage.paused.set(false);
         stage.stirred.raise();
+    }
+
+    /// Members that have lost their power, and that nobody has missed, are given up. True if there
+    /// are any.
+    pub async fn give_up_dead(&self, node: &Node) -> bool {
+        let status = node.status();
+        let dead =
+            |name: &str| self.stage.world.disk_named(name).filter(|disk| disk.is_unplugged());
+        for spare in &status.spares {
+            if let Some(disk) = dead(&spare.name) {
+                disk.plug();
+                disk.heal();
+            }
+        }
+        let mut found = false;
+        let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+        for member in seated.filter(|member| dead(&member.name).is_some()) {
+            found = true;
+            let result = node.array().fail(member.id).await;
+            self.tell(|| format!("{}: {} is dead: {result:?}", node.name, member.name));
+        }
+        found
     }
 
     async fn again(&self, node: &Rc<Node>) {

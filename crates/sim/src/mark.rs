@@ -156,6 +156,8 @@ marks! {
     F20 = "F20: a flush fails";
     /// Several members at once, for a while.
     BURST = "burst: several members are away for a while";
+    /// What is held goes to a row that lacks more than it brings.
+    STUCK = "a flush fails: what is held cannot be written out";
     /// More than the level bears, and what is left is right.
     RUINED = "ruin: more is lost than the level bears";
     /// A member is gone.

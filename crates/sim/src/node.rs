@@ -21,7 +21,7 @@ use crate::disk::SimDisk;
 use crate::executor::TaskId;
 use crate::options::{Promise, Shape};
 use crate::world::World;
-use crate::{check, covered, mark};
+use crate::{check, covered, logged, mark};
 
 /// One array of the world.
 pub struct Node {
@@ -50,6 +50,8 @@ pub struct Node {
     pub forced: Cell<bool>,
     /// Parity was in sync once since all of it was known: with a log it is never in doubt again.
     proven: Cell<bool>,
+    /// Somebody has gone round the log since, and not every member has a record of ours again.
+    spoiled: Cell<bool>,
     /// The running array has told that it made rows right from its log.
     settled: Cell<bool>,
     /// The last one died before it did.
@@ -88,6 +90,7 @@ impl Node {
             doubt: RefCell::default(),
             forced: Cell::new(false),
             proven: Cell::new(false),
+            spoiled: Cell::new(false),
             settled: Cell::new(false),
             settle_cut: Cell::new(false),
         })
@@ -252,8 +255,11 @@ impl Node {
             ids.insert(member.name.clone(), member.id);
         }
         // As far as it is on record.
-        if status.unsynced_bytes == 0 && status.clean {
-            self.proven.set(true);
+        if status.unsynced_bytes == 0 && status.clean && !self.proven.get() {
+            match self.spoiled.get() {
+                true => self.hold_to_record(),
+                false => self.proven.set(true),
+            }
         }
         status
     }
@@ -359,12 +365,17 @@ impl Node {
 
     /// Slots that are not whole, or whose disk may yet fail.
     pub fn endangered(&self) -> SlotSet {
+        self.sick().union(self.unwell())
+    }
+
+    /// Slots whose disk may yet fail.
+    pub fn sick(&self) -> SlotSet {
         let status = self.status();
         let sick = status.slots.iter().filter(|slot| {
             let member = slot.member.as_ref().and_then(|m| self.world.disk_named(&m.name));
             member.is_some_and(|disk| disk.is_sick() || disk.is_shaky())
         });
-        sick.map(|slot| slot.slot).fold(self.unwell(), SlotSet::with)
+        sick.map(|slot| slot.slot).collect()
     }
 
     /// May this slot be harmed without loss of data, but for what a crash has made doubtful?
@@ -384,10 +395,20 @@ impl Node {
         if self.proven.get() { self.shape.promise() } else { Promise::Doubt }
     }
 
+    /// Where the array's own records say that the log tells of all that a crash may have cut, it is
+    /// held to that.
+    pub fn hold_to_record(&self) {
+        if logged::vouches(&covered::seats(&self.sim_disks())) {
+            self.spoiled.set(false);
+            self.proven.set(true);
+        }
+    }
+
     /// The log was harmed behind the array's back, or somebody has gone round it: parity is in
-    /// doubt until it is in sync again.
+    /// doubt until it is in sync again, and on record on every member.
     pub fn spoil_log(&self) {
         self.proven.set(false);
+        self.spoiled.set(true);
     }
 
     /// May a member be lost now without harm to anything that a crash has not cut just now?

@@ -126,8 +126,8 @@ pub struct Oracle {
     block: u64,
     /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
     torn: BTreeSet<u64>,
-    /// Of these, sectors that may be an error.
-    lost: BTreeSet<u64>,
+    /// Of these, sectors that may be an error, and until when: [`OPEN`] before they are known again.
+    lost: BTreeMap<u64, u64>,
     /// When the host died last.
     died: u64,
     /// What was written before has been put right since.
@@ -166,7 +166,7 @@ impl Oracle {
             loose: false,
             block: BLOCK_BYTES / SECTOR,
             torn: BTreeSet::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             died: 0,
             settled: 0,
         }
@@ -273,6 +273,7 @@ impl Oracle {
             self.leave(&under, now);
         }
         self.reads.clear();
+        self.lost.retain(|_, until| *until == OPEN);
         if caches == Caches::Emptied {
             self.stable = now;
         }
@@ -298,7 +299,7 @@ impl Oracle {
     /// A member is missing, or has just been lost: what was cut and is not yet put right may be
     /// lost with it.
     pub fn expose(&mut self) {
-        self.lost.extend(&self.torn);
+        self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
     }
 
     /// The array has come back so far that whatever the crash has cut is put right, or lost.
@@ -312,22 +313,27 @@ impl Oracle {
         !self.torn.is_empty()
     }
 
-    /// May one of these sectors be an error, since a crash has cut it?
-    pub fn may_be_lost(&self, sector: u64, count: u64) -> bool {
-        self.lost.range(sector..sector + count).next().is_some()
+    /// May this read be an error, since a crash has cut one of its sectors, which was not known
+    /// again when it began?
+    pub fn may_be_lost(&self, read: Request) -> bool {
+        let Under { sector, count, begun } = self.reads[&read];
+        self.lost.range(sector..sector + count).any(|(_, &until)| until > begun)
     }
 
-    /// The sectors that may be an error.
+    /// May this sector be an error now?
+    pub fn is_lost(&self, sector: u64) -> bool {
+        self.lost.get(&sector) == Some(&OPEN)
+    }
+
+    /// The sectors that may be an error now.
     pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lost.iter().copied()
+        self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
     }
 
     /// These sectors have been read, or written anew: they stay what they are.
     fn found(&mut self, sector: u64, count: u64) {
-        if !self.lost.is_empty() {
-            let known: Vec<u64> = self.lost.range(sector..sector + count).copied().collect();
-            self.lost.retain(|sector| !known.contains(sector));
-        }
+        let known = self.lost.range_mut(sector..sector + count);
+        known.for_each(|(_, until)| *until = self.now.min(*until));
     }
 
     /// These bytes had to be computed from parity that a crash may have cut.
@@ -529,6 +535,24 @@ mod tests {
             assert!(!sees(&mut oracle, second));
             assert!(sees(&mut oracle, first));
         }
+    }
+
+    #[test]
+    fn what_a_crash_has_cut_is_lost_to_reads_that_began_before_it_was_known_again() {
+        let mut oracle = Oracle::new(4096, true);
+        oracle.set_forgetful(true);
+        oracle.write(0, 512, Put::Pattern);
+        oracle.crash(Caches::Emptied);
+        oracle.expose();
+        let before = oracle.read(0, 512);
+        let beside = oracle.read(512, 512);
+        let new = oracle.write(0, 512, Put::Pattern);
+        assert!(oracle.may_be_lost(before) && oracle.may_be_lost(beside), "the whole block is cut");
+        oracle.acknowledge(new, false);
+        let after = oracle.read(0, 512);
+        assert!(oracle.may_be_lost(before) && !oracle.may_be_lost(after));
+        assert!(!oracle.is_lost(0) && oracle.is_lost(1));
+        assert_eq!(oracle.lost().collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
     }
 
     #[test]

@@ -200,9 +200,12 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
     let doubts = options.dangers.doubt > 0;
     let director = Director { stage: stage_of, nodes: all, build, requests: 0, doubts };
+    if stage.stuck.get() {
+        director.restart(false).await;
+    }
     for node in nodes.iter().rev() {
         let mut choice = 0;
-        while !node.is_whole() {
+        while director.give_up_dead(node).await || !node.is_whole() {
             let status = node.status();
             let missing = status.slots.iter().any(|slot| slot.state == SlotState::Missing);
             if missing && status.spares.is_empty() {
@@ -230,7 +233,7 @@ async fn settle_doubt(stage: &Rc<Stage>) {
     for sector in lost {
         let request = |kind| Request { kind, sector, count: 1, fua: true, pause: 0 };
         stage.perform((95, 0), request(Kind::Read(1))).await;
-        if stage.oracle.borrow().may_be_lost(sector, 1) {
+        if stage.oracle.borrow().is_lost(sector) {
             stage.world.trace.mark(mark::SETTLED_LOST);
             stage.perform((95, 1), request(Kind::Write(1))).await;
         }

@@ -110,8 +110,8 @@ impl Director {
         self.stage.perform((99, 0), flush).await;
         for _ in 0..40 {
             let status = node.status();
-            if !node.forced.get() && node.endangered().is_empty() && node.is_whole() && status.clean
-            {
+            let sound = !node.forced.get() && !self.stage.stuck.get();
+            if sound && node.endangered().is_empty() && node.is_whole() && status.clean {
                 return true;
             }
             self.stage.world.pause(2000).await;
