@@ -20,6 +20,7 @@ use layout::Family;
 
 use crate::covered;
 use crate::cut::{Cut, Mode};
+use crate::disk::Pending;
 use crate::incident::Director;
 use crate::logged;
 use crate::mark::{self, Health, Part};
@@ -121,24 +122,39 @@ impl Director {
         }
         stage.stirred.raise();
         let disks = world.disks();
-        let unlucky = rng.below(disks.len() as u64);
+        let (unlucky, mut torn) = (rng.below(disks.len() as u64), Vec::new());
         for (number, disk) in disks.iter().enumerate() {
             let seat = self.nodes.iter().find_map(|node| node.seat_of(disk));
             let parts = Parts::of(disk, seat);
             let some = crash.mode == Mode::SomeSuperblocks;
             let unlucky = if some { rng.percent(50) } else { number as u64 == unlucky };
             let mut cut = Cut::new(crash.mode, unlucky, Rng::stream(rng.bits(), "cut", 0));
-            let busy = disk.crash(crash.power, &mut cut, &parts);
-            if busy.contains(&Part::Superblock) {
-                self.mark(mark::F11);
-            }
-            let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
-            flying.for_each(|name| self.mark(name));
+            let pending = disk.crash(crash.power, &mut cut, &parts);
+            self.note_pending(&pending, health);
+            torn.extend(pending.into_iter().map(|pending| (Rc::clone(disk), pending)));
+        }
+        if crash.power && self.garbage {
+            self.garble(torn, rng);
         }
         if crash.mode == Mode::Shorn {
             self.mark(mark::F5);
         }
         self.look();
+    }
+
+    /// Marks what lay in the way.
+    fn note_pending(&self, pending: &[Pending], health: Health) {
+        let mut busy: Vec<Part> = Vec::new();
+        for Pending { part, .. } in pending {
+            if !busy.contains(part) {
+                busy.push(*part);
+            }
+        }
+        if busy.contains(&Part::Superblock) {
+            self.mark(mark::F11);
+        }
+        let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
+        flying.for_each(|name| self.mark(name));
     }
 
     /// What a crash takes from caches, by whose they are.
@@ -158,6 +174,7 @@ impl Director {
     fn note_state(&self, crash: Crash) -> Health {
         self.mark(if crash.power { mark::CUT } else { mark::KILLED });
         self.mark(crash.mode.mark());
+        self.stage.world.trace.fault();
         if self.nodes.len() > 1 {
             self.mark(mark::CRASHED_NESTED);
         }
@@ -197,8 +214,8 @@ impl Director {
 
     /// Whatever is out of step must be marked.
     fn look(&self) {
-        // Blocks on a list of bad ones hold anything.
-        if !self.stage.doubted.borrow().is_empty() {
+        // Blocks on a list of bad ones hold anything; so does what was not flushed by one who said so.
+        if !self.stage.doubted.borrow().is_empty() || self.stage.lied.get() {
             return;
         }
         for node in &self.nodes {

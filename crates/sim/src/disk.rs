@@ -51,6 +51,8 @@ struct Damage {
     write_fault: Cell<Option<WriteFault>>,
     /// The next flush fails, and what it should have kept may be gone.
     flush_fault: Cell<bool>,
+    /// Flushes are answered, and not done.
+    lying: Cell<bool>,
     /// What becomes of the next write of data.
     stray: Cell<Option<Stray>>,
     /// What it did wrong may not have been noticed before this moment.
@@ -115,6 +117,17 @@ pub struct SimDisk {
     drained: Cell<bool>,
     /// It lost its power: whoever has it open sees no more of it.
     unplugged: Cell<bool>,
+}
+
+/// A write that a crash may take back, or part of it.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Which bytes of the disk.
+    pub range: Range<u64>,
+    /// What they are.
+    pub part: Part,
+    /// It went past the cache: all of it is there.
+    pub durable: bool,
 }
 
 /// What has hung is answered so much later than what comes after it: less than any deadline.
@@ -251,6 +264,7 @@ impl SimDisk {
                 self.set_shaky(NOTICED_MICROS);
                 self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
             }
+            Work::Flush if self.damage.lying.get() => {}
             Work::Flush => {
                 let taken = medium.flush(flight.covers);
                 for other in self.flights.borrow_mut().values_mut() {
@@ -376,8 +390,8 @@ impl SimDisk {
     // ---------------------------------------------------------------------------------
 
     /// The process that uses the disk dies, and the power is cut or not. Each operation under way
-    /// has landed, partly or wholly, or never will. Gives what lay in the way, part by part.
-    pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Part> {
+    /// has landed, partly or wholly, or never will. Gives what the crash could choose from.
+    pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Pending> {
         let flights = std::mem::take(&mut *self.flights.borrow_mut());
         let mut flights: Vec<Flight> = flights.into_values().collect();
         self.rng.borrow_mut().shuffle(&mut flights);
@@ -390,13 +404,11 @@ impl SimDisk {
                 under_way += usize::from(leave(&mut medium, &flight.op));
             }
         }
-        let mut busy: Vec<Part> = Vec::new();
-        for (offset, _) in medium.pending() {
-            let part = parts.at(offset);
-            if !busy.contains(&part) {
-                busy.push(part);
-            }
-        }
+        let pending = medium.pending().map(|(range, durable)| {
+            let part = parts.at(range.start);
+            Pending { range, part, durable }
+        });
+        let pending = pending.collect();
         medium.crash(power, under_way, cut, |offset| parts.at(offset));
         drop(medium);
         for mut flight in flights {
@@ -404,7 +416,7 @@ impl SimDisk {
             self.answers
                 .finish(flight.ticket, Done { work: flight.op.work, result: flight.result });
         }
-        busy
+        pending
     }
 
     /// The power of this disk alone is cut: it is gone from now on. Has it a cache?

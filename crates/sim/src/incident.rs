@@ -78,6 +78,8 @@ pub enum What {
     Split(u64),
     /// The host dies, and another engine runs the array.
     Foreign(u64),
+    /// A member does not do what it says it has flushed.
+    Lie(u64),
 }
 
 /// Something that happens, when, and to whom.
@@ -98,22 +100,28 @@ pub struct Incident {
 /// The incidents of a run, in their order.
 pub fn draw(options: &Options) -> Vec<Incident> {
     let weights = weights(&options.dangers);
-    if weights.iter().all(|&(weight, _)| weight == 0) {
-        return Vec::new();
-    }
-    let mut incidents: Vec<Incident> = (0..options.incidents)
+    let some = weights.iter().any(|&(weight, _)| weight > 0);
+    let (common, lies) = (options.incidents, options.incidents + options.lies);
+    let kept = (0..options.happenings())
         .filter(|&number| options.keep.keeps(Choice::Incident(number)))
+        .filter(|&number| some || number >= common);
+    let mut incidents: Vec<Incident> = kept
         .map(|number| {
             let mut rng = Rng::stream(options.seed, "incident", number as u64);
-            let make = rng.weighted(&weights);
-            let what = make(&mut rng);
-            Incident {
-                after: rng.below(1000),
-                pause: rng.skewed(20_000),
-                node: rng.bits(),
-                slot: rng.bits(),
-                what,
+            let what = match number {
+                _ if number < common => rng.weighted(&weights)(&mut rng),
+                _ if number < lies => What::Lie(rng.bits()),
+                _ => {
+                    let power = rng.percent(70);
+                    What::Crash(Crash::draw(&mut rng, power))
+                }
+            };
+            let mut after = rng.below(1000);
+            if number >= lies {
+                // Crashes that must be are spread over the run.
+                after = (1000 * (number - lies + 1) / (options.crashes + 1)) as u64;
             }
+            Incident { after, pause: rng.skewed(20_000), node: rng.bits(), slot: rng.bits(), what }
         })
         .collect();
     incidents.sort_by_key(|incident| incident.after);
@@ -169,6 +177,8 @@ pub struct Director {
     pub requests: u64,
     /// Members are harmed although a crash has left parity in doubt.
     pub doubts: bool,
+    /// A power cut leaves garbage in a sector.
+    pub garbage: bool,
 }
 
 impl Director {
@@ -211,6 +221,7 @@ impl Director {
             What::Ruin(chance) => self.ruin(chance).await,
             What::Split(chance) => self.split(chance).await,
             What::Foreign(chance) => self.foreign(chance).await,
+            What::Lie(chance) => self.lie(slot, chance).await,
             harm => self.harm(node, slot, harm),
         }
     }
@@ -226,6 +237,7 @@ impl Director {
         }
         self.tell(|| format!("INCIDENT {}: slot {slot}, {}: {harm:?}", node.name, disk.name));
         self.note_harm(node, slot, harm);
+        self.stage.world.trace.fault();
         self.expose();
         match harm {
             What::Gone => {
@@ -341,6 +353,7 @@ impl Director {
             }
             self.tell(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
             disk.set_gone(true);
+            self.stage.world.trace.fault();
             self.expose();
             harmed += 1;
             if millis > 0 {

@@ -282,9 +282,10 @@ impl Medium {
         self.since.push(Version { offset, change: bytes, durable: false });
     }
 
-    /// The writes that a crash chooses from, as offset and length, in order.
-    pub fn pending(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.since.iter().map(|version| (version.offset, version.len()))
+    /// The writes that a crash chooses from, in order, and whether they went past the cache.
+    pub fn pending(&self) -> impl Iterator<Item = (std::ops::Range<u64>, bool)> + '_ {
+        let range = |version: &Version| version.offset..version.offset + version.len();
+        self.since.iter().map(move |version| (range(version), version.durable))
     }
 
     /// The host dies. If the power is cut, of every sector the durable version survives, or any

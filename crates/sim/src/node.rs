@@ -254,6 +254,9 @@ impl Node {
         for member in all_members(&status) {
             ids.insert(member.name.clone(), member.id);
         }
+        if status.log_conflicts > 0 {
+            self.world.trace.mark(mark::LOG_CONFLICT);
+        }
         // As far as it is on record.
         if status.unsynced_bytes == 0 && status.clean && !self.proven.get() {
             match self.spoiled.get() {

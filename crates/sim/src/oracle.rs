@@ -137,6 +137,9 @@ pub struct Oracle {
 /// What a crash cuts is known by blocks of 4 KiB of a chunk.
 const BLOCK_BYTES: u64 = 4096;
 
+/// What sectors may have held at some moment.
+pub struct Past(Vec<(u64, Held)>);
+
 /// What became of caches when a host died.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caches {
@@ -344,6 +347,42 @@ impl Oracle {
             let (value, superseded) = (Held::Unknown, OPEN);
             let any = Candidate { value, ended: now, superseded, buried: false, write: now };
             self.sectors[at as usize].push(any);
+        }
+    }
+
+    /// Was this sector being written when the host died, or was it not durable?
+    pub fn is_open(&self, sector: u64) -> bool {
+        let candidates = self.sectors[sector as usize].iter();
+        let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
+    }
+
+    /// The power was cut while this sector was being written, and left garbage: this value, or, of
+    /// something that is computed from it, any.
+    pub fn garble(&mut self, sector: u64, value: Option<Value>) {
+        let now = self.tick();
+        let value = value.map_or(Held::Unknown, Held::Known);
+        let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+        self.sectors[sector as usize].push(new);
+    }
+
+    /// What these sectors may hold now: to be given to [`Oracle::relapse`].
+    pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
+        let open = |sector: u64| {
+            let candidates = self.sectors[sector as usize].iter();
+            let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+            open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
+        };
+        Past(sectors.flat_map(open).collect())
+    }
+
+    /// Sectors may hold again what they held then, though what came after it was flushed: the member
+    /// that held them has lied.
+    pub fn relapse(&mut self, past: &Past) {
+        let now = self.tick();
+        for &(sector, value) in &past.0 {
+            let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+            self.sectors[sector as usize].push(old);
         }
     }
 

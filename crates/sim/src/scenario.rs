@@ -169,7 +169,9 @@ async fn load(
     let requests = drawn.iter().map(Vec::len).sum::<usize>() as u64;
     let doubts = options.dangers.doubt > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
-    let director = Rc::new(Director { stage: stage_of, nodes, build, requests, doubts });
+    let garbage = options.garbage;
+    let director = Director { stage: stage_of, nodes, build, requests, doubts, garbage };
+    let director = Rc::new(director);
     let mut tasks: Vec<_> = (0..options.clients)
         .zip(drawn)
         .map(|(number, requests)| {
@@ -199,7 +201,9 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let build = sized(options.build, most + extra, lowest(options));
     let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
     let doubts = options.dangers.doubt > 0;
-    let director = Director { stage: stage_of, nodes: all, build, requests: 0, doubts };
+    let (nodes_of, garbage) = (all, options.garbage);
+    let director =
+        Director { stage: stage_of, nodes: nodes_of, build, requests: 0, doubts, garbage };
     if stage.stuck.get() {
         director.restart(false).await;
     }

@@ -137,6 +137,8 @@ pub struct Stage {
     /// A write is held, or was, that cannot be written out: it went to a row that lacks more than it
     /// brings. Nothing is durable any more until the array is started anew.
     pub stuck: Cell<bool>,
+    /// A member has lied about a flush: what is out of step is not marked.
+    pub lied: Cell<bool>,
     /// Some array holds writes back: that it answers does not say that it has reached its members.
     pub held: Cell<bool>,
     /// Each write is durable when it is acknowledged.
@@ -169,6 +171,7 @@ impl Stage {
             under_way: Cell::new(0),
             doubted: RefCell::default(),
             stuck: Cell::new(false),
+            lied: Cell::new(false),
             held: Cell::new(node.shape.cache == CacheMode::Writeback),
             sync: node.shape.cache == CacheMode::Sync,
         })

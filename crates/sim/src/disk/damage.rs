@@ -75,6 +75,17 @@ impl SimDisk {
         self.damage.flush_fault.set(true);
     }
 
+    /// From now on flushes are answered and not done; or done again, and what was left out first.
+    pub fn set_lying(&self, lying: bool) {
+        self.damage.lying.set(lying);
+        if !lying {
+            let mut medium = self.medium.borrow_mut();
+            let versions = medium.versions();
+            medium.flush(versions);
+            self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+        }
+    }
+
     /// The next write of data, which lies here, goes astray.
     pub fn set_stray(&self, stray: Stray, data: Range<u64>) {
         *self.data.borrow_mut() = data;
