@@ -184,7 +184,7 @@ pub async fn assemble(
     let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
     let intents = intents::load(&reach, &members, &seated, &geometry).await;
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    loaded.shorten_copies(&mut seated);
+    loaded.shorten_copies(&mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 

@@ -285,7 +285,15 @@ impl Director {
     /// Assembles one array, by the way out that a refusal names if need be.
     pub(crate) async fn assemble(&self, node: &Rc<Node>) {
         let outer = node.name == self.stage.node.name;
-        let refusal = match node.assemble(Consent::Degraded).await {
+        let mut started = node.assemble(Consent::Degraded).await;
+        if started.as_ref().is_err_and(|refusal| refusal.to_string().contains("two histories")) {
+            // Of members that were given up one after the other, the last one and the first may
+            // each have given up the other. Who was in charge knows whose side is the later one.
+            self.mark(mark::SIDES);
+            node.leave_out_lost();
+            started = node.assemble(Consent::Degraded).await;
+        }
+        let refusal = match started {
             Ok(_) => return self.offer(node, outer),
             Err(refusal) => refusal,
         };

@@ -396,6 +396,10 @@ impl SimDisk {
         let mut flights: Vec<Flight> = flights.into_values().collect();
         self.rng.borrow_mut().shuffle(&mut flights);
         let mut medium = self.medium.borrow_mut();
+        if !power && self.is_shaky() {
+            // A flush that failed a moment before the process died: the next one cannot know of it.
+            medium.redeem();
+        }
         let mut under_way = 0;
         for flight in &flights {
             // A disk that is gone or full takes nothing any more.

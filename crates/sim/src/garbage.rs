@@ -15,8 +15,9 @@
 
 use std::rc::Rc;
 
-use layout::{Geometry, Owner, Slot};
+use layout::{Family, Geometry, Owner, Slot};
 
+use crate::covered;
 use crate::disk::{Pending, SimDisk};
 use crate::incident::Director;
 use crate::mark::{self, Part};
@@ -40,9 +41,15 @@ impl Director {
             let Some(sectors) = self.concerned(&disk, at, part) else { continue };
             let mut bytes = [0; SECTOR as usize];
             disk.peek(at, &mut bytes);
+            let before = bytes;
             let kept = rng.pick(&[0, 8, 100, 256]);
             bytes[kept..].iter_mut().for_each(|byte| *byte = rng.bits() as u8);
             disk.poke(at, &bytes);
+            if !sectors.is_empty() && !self.is_marked() {
+                // What clients write is marked; copies and repairs of the array's own are not.
+                disk.poke(at, &before);
+                continue;
+            }
             self.tell(|| format!("    {}: garbage at {at}, {part:?}", disk.name));
             self.mark(mark::GARBAGE);
             self.stage.world.trace.fault();
@@ -50,6 +57,14 @@ impl Director {
             let known = (part == Part::Data).then(|| Value::read(&bytes));
             return sectors.into_iter().for_each(|sector| oracle.garble(sector, known));
         }
+    }
+
+    /// Is all that is out of step marked, as far as can be seen?
+    fn is_marked(&self) -> bool {
+        let node = &self.nodes[0];
+        let disks = node.sim_disks();
+        node.last_geometry()
+            .is_some_and(|geometry| covered::covered(&geometry, &disks, node.promise()).is_ok())
     }
 
     /// The array's sectors that garbage here may reach; `None` if none of them was being written.
@@ -61,6 +76,11 @@ impl Director {
         let (geometry, slot) = node.seat_of(disk).filter(|_| self.nodes.len() == 1)?;
         let data = Parts::of(disk, None).range(Part::Data)?;
         let oracle = self.stage.oracle.borrow();
+        let whole = covered::seats(&node.sim_disks()).len() == geometry.slots();
+        if !whole && geometry.family() != Family::Plain {
+            // What is marked can be seen only where nobody is missing.
+            return None;
+        }
         let mut sectors = row_of(&geometry, slot, at - data.start);
         sectors.retain(|&sector| oracle.is_open(sector));
         (!sectors.is_empty()).then_some(sectors)

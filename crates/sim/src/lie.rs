@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use layout::{Family, Geometry, Slot};
 
+use crate::covered;
 use crate::crash::Crash;
 use crate::cut::Mode;
 use crate::incident::Director;
@@ -61,7 +62,7 @@ impl Director {
             let write = Request { kind, sector: block * 8, count: 8, fua: false, pause: 0 };
             self.stage.perform((93, number), write).await;
         }
-        if !self.calm(node).await {
+        if !self.quiet(node).await {
             // Somebody else came between: it flushes before anything is lost.
             return disk.set_lying(false);
         }
@@ -86,6 +87,23 @@ impl Director {
             let clean = repair || report.findings.is_empty();
             assert!(clean, "{}: repaired, and still there: {:?}", node.name, report.findings);
         }
+    }
+}
+
+impl Director {
+    /// Waits until the array is calm and no member has a mark: where a crash leaves something to be
+    /// synced, whoever is read first is believed, the one who has lied as well as any other.
+    async fn quiet(&self, node: &Rc<Node>) -> bool {
+        for _ in 0..100 {
+            if !self.calm(node).await {
+                return false;
+            }
+            if covered::is_quiet(&covered::seats(&node.sim_disks())) {
+                return true;
+            }
+            self.stage.world.pause(2000).await;
+        }
+        false
     }
 }
 

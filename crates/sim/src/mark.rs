@@ -80,6 +80,8 @@ marks! {
     BEHIND_ACCEPTED = "stale: one event behind by a crash, and taken";
     /// Two histories were refused.
     DIVERGED = "stale: two histories are refused";
+    /// Two members have given up each other, at different times.
+    SIDES = "stale: whose side is the later one must be said";
     /// Sick members were left out of an assembly.
     LEFT_OUT = "assembly: without the members that were sick";
     /// Assembled again after a stop.

@@ -277,6 +277,14 @@ impl Medium {
         }
     }
 
+    /// What a failed flush has lost is made durable after all.
+    pub fn redeem(&mut self) {
+        let Some(durable) = &mut self.durable else { return };
+        for page in self.doomed.drain(..) {
+            durable.pages[page] = self.newest.pages[page].clone();
+        }
+    }
+
     /// A write that is under way when its host dies: it is among those that the crash chooses from.
     pub fn leave(&mut self, offset: u64, bytes: Change) {
         self.since.push(Version { offset, change: bytes, durable: false });

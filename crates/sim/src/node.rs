@@ -35,6 +35,8 @@ pub struct Node {
     tasks: Cell<Option<(TaskId, TaskId)>>,
     /// Every disk that was ever a member, and is not thrown away, by name.
     pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
+    /// Who held a slot or waited when that was looked at last.
+    last_seated: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
     ids: RefCell<BTreeMap<String, MemberId>>,
     /// Raised when an array has started.
@@ -83,6 +85,7 @@ impl Node {
             array: RefCell::default(),
             tasks: Cell::default(),
             members: RefCell::default(),
+            last_seated: RefCell::default(),
             ids: RefCell::default(),
             started: io::Signal::new(),
             lives: Cell::new(0),
@@ -234,6 +237,12 @@ impl Node {
         self.started.raise();
     }
 
+    /// Leaves out whoever had no place in the last array that ran here.
+    pub fn leave_out_lost(&self) {
+        let last = self.last_seated.borrow();
+        self.members.borrow_mut().retain(|name, _| last.contains(name));
+    }
+
     /// The running array.
     ///
     /// # Panics
@@ -251,6 +260,8 @@ impl Node {
     pub fn status(&self) -> Status {
         let status = self.array().status();
         let mut ids = self.ids.borrow_mut();
+        *self.last_seated.borrow_mut() =
+            all_members(&status).map(|member| member.name.clone()).collect();
         for member in all_members(&status) {
             ids.insert(member.name.clone(), member.id);
         }

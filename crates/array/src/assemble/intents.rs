@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use layout::md::superblock::Role;
 use layout::md::{Features, Uuid};
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
@@ -104,6 +105,10 @@ pub(super) async fn load(
     for (found, header) in &headers {
         let id = MemberId(found.superblock.dev_number);
         let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
+            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            continue;
+        }
         let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
         let Some(valid) = header.valid.as_ref().or(foreign) else {
             let name = &found.name;
