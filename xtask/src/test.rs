@@ -33,7 +33,13 @@ const STEPS: &[Step] = &[
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 10),
     step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 15),
-    step("simulator", "the same seeds each time", "cargo sim --seeds 0..480", 4),
+    step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
+    step(
+        "seeds",
+        "every seed that ever failed, and a minute of seeds that nobody has run",
+        "cargo sim --regressions --fresh --seconds 60",
+        3,
+    ),
     step(
         "torture",
         "the program is killed, the power of its members cut",

@@ -277,6 +277,7 @@ impl Shard {
         rows: impl Iterator<Item = ((u64, u64), SlotSet)> + Clone,
         bytes: u64,
     ) -> Result<Entry<'a>> {
+        let mut waited = false;
         loop {
             let conflict = {
                 let (ring, touched) = (log.ring.borrow(), log.touched.borrow());
@@ -286,6 +287,10 @@ impl Shard {
             let conflict = conflict && !broken(Broken::LogConflictIgnored);
             if !conflict && log.ring.borrow_mut().reserve(bytes) {
                 break;
+            }
+            if conflict && !std::mem::replace(&mut waited, true) {
+                let conflicts = &self.requests.load().log_conflicts;
+                conflicts.set(conflicts.get() + 1);
             }
             self.check_writable(&self.view())?;
             let freed = log.freed.wait();
