@@ -11,19 +11,18 @@
 //!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
 //! ```
 //!
-//! States that are alike, with the same promises, are tried once. What is more than can be tried is
-//! sampled, and counted as sampled.
+//! Trials that are alike are made once: the same members lost, and the others hold the same, whatever
+//! landed on those that are lost; and a trial with weaker promises proves nothing new (`seen.rs`).
+//! What is more than can be tried is sampled, and counted as sampled.
 //!
 //! Owns the bounds and the table. Invariant: the same code gives the same numbers.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use layout::private::Consistency;
-use layout::{Family, Level, SlotSet};
+use layout::{Family, Level, Slot, SlotSet};
 
 use crate::rng::{Rng, mix};
 use crate::stand::Event;
@@ -31,6 +30,7 @@ use crate::stand::Event;
 mod allowed;
 mod cases;
 mod crash;
+mod seen;
 mod trial;
 
 pub use cases::{Case, all};
@@ -38,6 +38,7 @@ pub use cases::{Case, all};
 use allowed::{Allowed, Step};
 use cases::Workload;
 use crash::{Coverage, Moment, State};
+use seen::Seen;
 use trial::{Bench, Verdict};
 
 /// What the engine promises where writes were under way *and* a member is lost, on levels with
@@ -89,9 +90,11 @@ pub struct Tally {
     pub moments: u64,
     /// Of these, with so much pending that subsets were sampled.
     pub sampled: u64,
-    /// States tried, each different.
+    /// States, each different.
     pub states: u64,
-    /// Trials: a state without some set of members.
+    /// States, each with every set of members that may be lost.
+    pub enumerated: u64,
+    /// Trials: these, but for those that are alike.
     pub trials: u64,
     /// Trials that were not started, as promised.
     pub refused: u64,
@@ -105,26 +108,6 @@ pub struct Tally {
 const STORIES_MAX: usize = 3;
 /// A case with so many violations is given up.
 const VIOLATIONS_MAX: u64 = 100;
-
-/// Numbers that are mixed already are their own hash.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
-type Seen = HashSet<u64, BuildHasherDefault<Mixed>>;
 
 /// Tries a case.
 pub fn run(case: Case, extent: Extent) -> Tally {
@@ -205,15 +188,23 @@ impl Cuts<'_> {
         tally: &mut Tally,
     ) {
         tally.moments += 1;
-        let promises = allowed.fingerprint();
         let Cuts { bench, workload, extent, seen } = self;
-        let fresh = |fingerprint: u64| {
-            let number = mix(fingerprint ^ promises);
-            number.is_multiple_of(extent.states_stride) && seen.insert(number)
-        };
-        let coverage = moment.states(rng, fresh, |state| {
+        seen.promise(allowed);
+        let mut fresh = Vec::new();
+        let coverage = moment.states(rng, |numbers, state| {
+            let whole = without(numbers, SlotSet::default());
+            if !whole.is_multiple_of(extent.states_stride) || !seen.is_state(whole) {
+                return;
+            }
             tally.states += 1;
-            for &lost in losses {
+            tally.enumerated += losses.len() as u64;
+            fresh.clear();
+            fresh.extend(losses.iter().filter(|lost| seen.is_trial(without(numbers, **lost))));
+            if fresh.is_empty() {
+                return;
+            }
+            let state = state();
+            for &lost in &fresh {
                 tally.trials += 1;
                 match bench.attempt(&state, lost, allowed, extent.promise) {
                     Verdict::Held => {}
@@ -226,6 +217,12 @@ impl Cuts<'_> {
         });
         tally.sampled += u64::from(coverage == Coverage::Sampled);
     }
+}
+
+/// The number of a trial: which members are lost, and what the others hold.
+fn without(numbers: &[u64], lost: SlotSet) -> u64 {
+    let left = numbers.iter().enumerate().filter(|(disk, _)| !lost.contains(Slot::new(*disk)));
+    left.fold(0, |sum, (disk, &number)| mix(sum ^ number) ^ mix(disk as u64))
 }
 
 /// Every set of members that the level can do without; the empty one first.
@@ -289,10 +286,13 @@ fn tell(
 }
 
 const USAGE: &str = "\
-cargo sim --exhaustive [--level L] [--stride N] [--triples N] [--jobs N] [--bitmap]
+cargo sim --exhaustive [--level L] [--case WORDS] [--stride N] [--states N] [--triples N]
+                       [--jobs N] [--bitmap]
 
   --level L    only this level
+  --case WORDS only cases in whose names these are
   --stride N   only every N-th workload of two writes (default: 1, all)
+  --states N   only one of N states (default: 1, all)
   --triples N  so many workloads of three writes for each case (default: 50)
   --jobs N     so many threads (default: one for each core)
   --bitmap     arrays without the intent log: dirty and degraded they may be refused";
@@ -300,11 +300,13 @@ cargo sim --exhaustive [--level L] [--stride N] [--triples N] [--jobs N] [--bitm
 /// The command: tries all cases, prints the table.
 pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
     let mut extent = Extent::WHOLE;
-    let (mut level, mut jobs) = (None, std::thread::available_parallelism().map_or(1, usize::from));
+    let (mut level, mut name) = (None, String::new());
+    let mut jobs = std::thread::available_parallelism().map_or(1, usize::from);
     while let Some(word) = words.next() {
         let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
         let known = match word.as_str() {
             "--stride" => number().map(|n| extent.pairs_stride = n.max(1)).is_some(),
+            "--states" => number().map(|n| extent.states_stride = n.max(1) as u64).is_some(),
             "--triples" => number().map(|n| extent.triples = n).is_some(),
             "--jobs" => number().map(|n| jobs = n.max(1)).is_some(),
             "--bitmap" => {
@@ -312,6 +314,7 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
                 extent.consistency = Consistency::Bitmap;
                 true
             }
+            "--case" => words.next().map(|words| name = words).is_some(),
             "--level" => {
                 level = words.next().and_then(|name| name.parse::<Level>().ok());
                 level.is_some()
@@ -323,7 +326,9 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     }
-    let chosen = all().into_iter().filter(|case| level.is_none_or(|l| case.layout.level() == l));
+    let chosen = all().into_iter().filter(|case| {
+        level.is_none_or(|l| case.layout.level() == l) && case.to_string().contains(&name)
+    });
     table(chosen.collect(), extent, jobs)
 }
 
@@ -331,12 +336,13 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
 fn table(cases: Vec<Case>, extent: Extent, jobs: usize) -> ExitCode {
     let start = Instant::now();
     println!(
-        "{:<34} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6} {:>7}",
+        "{:<34} {:>9} {:>9} {:>9} {:>8} {:>10} {:>9} {:>9} {:>6} {:>7}",
         "case",
         "workloads",
         "moments",
         "states",
         "sampled",
+        "cases",
         "trials",
         "refused",
         "wrong",
@@ -373,6 +379,7 @@ impl Tally {
         self.moments += other.moments;
         self.sampled += other.sampled;
         self.states += other.states;
+        self.enumerated += other.enumerated;
         self.trials += other.trials;
         self.refused += other.refused;
         self.violations += other.violations;
@@ -380,10 +387,11 @@ impl Tally {
 }
 
 fn line(name: &str, tally: &Tally, time: Duration) {
-    let Tally { workloads, moments, sampled, states, trials, refused, violations, .. } = tally;
+    let Tally { workloads, moments, sampled, states, enumerated, trials, .. } = tally;
+    let Tally { refused, violations, .. } = tally;
     println!(
-        "{name:<34} {workloads:>9} {moments:>9} {states:>9} {sampled:>8} {trials:>9} {refused:>9} \
-         {violations:>6} {:>7.1}",
+        "{name:<34} {workloads:>9} {moments:>9} {states:>9} {sampled:>8} {enumerated:>10} \
+         {trials:>9} {refused:>9} {violations:>6} {:>7.1}",
         time.as_secs_f64()
     );
 }
