@@ -77,6 +77,10 @@ ways! {
     CheckpointTrusted: "ours",
     /// The first write of a life after a crash is not on record before it is made.
     FirstWriteUnrecorded: "ours",
+    /// After a crash the bits of members that are not in sync count, and no others.
+    BitsOfSpares: "B14",
+    /// Writing the bitmap also clears what lies behind it, the list of bad blocks.
+    BitmapSpills: "B14",
     /// A member comes back by the bitmap though bits were cleared since it left.
     ReaddAfterClear: "B7",
     /// A member that comes back by the bitmap gets nothing of what it missed.
@@ -125,6 +129,8 @@ ways! {
     ReplayWritesNoParity: "ours",
     /// What replay cannot settle is made whole with whatever came out.
     CutLossForgotten: "ours",
+    /// What replay could not settle, and was listed as lost, is forgotten at the next assembly.
+    LostListUnread: "ours",
     /// A record is made, and begins a new session of the log, before what a crash cut is settled.
     RecordBeforeSettled: "ours",
 
