@@ -76,7 +76,9 @@ pub(super) async fn load(
         });
         match copy {
             // What a spare or a member in rebuild has is not kept up, or not yet.
-            Some(Copy::Good(bits)) if in_sync != broken(Broken::BitsOfSpares) => copies.push((id, bits)),
+            Some(Copy::Good(bits)) if in_sync != broken(Broken::BitsOfSpares) => {
+                copies.push((id, bits))
+            }
             Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
             Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
             _ => {}
