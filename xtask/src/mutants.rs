@@ -7,24 +7,14 @@
 use crate::failure::Failure;
 use crate::shell;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The simulator with an engine that can be broken.
-const SIM: &[&str] = &[
-    "cargo",
-    "run",
-    "--quiet",
-    "--release",
-    "--package",
-    "parapet-sim",
-    "--features",
-    "broken",
-    "--",
-    "--broken",
-];
+const SIM: &[&str] =
+    &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
 
 /// So many are looked for at once.
 const AT_ONCE: usize = 2;
@@ -69,7 +59,8 @@ struct Outcome {
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     println!("building a simulator whose engine can be broken");
-    let all = list(&root)?;
+    let sim = Sim::build(&root)?;
+    let all = sim.list()?;
     if arguments.iter().any(|argument| argument == "--list") {
         for Mutant { name, source, what } in &all {
             println!("{name:<24} {source:<12} {what}");
@@ -87,22 +78,48 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         named && (!quick || QUICK.contains(&&*mutant.name))
     });
     let started = Instant::now();
-    let outcomes = hunt(&root, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
+    let outcomes = hunt(&sim, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
     close(&outcomes, started.elapsed())
 }
 
-/// All mutants, as the simulator knows them.
-fn list(root: &Path) -> Result<Vec<Mutant>, Failure> {
-    let text = shell::output(root, &[SIM, &["list"]].concat())?;
-    let parse = |line: &str| {
-        let mut fields = line.split('\t').map(String::from);
-        Some(Mutant { name: fields.next()?, source: fields.next()?, what: fields.next()? })
-    };
-    Ok(text.lines().filter_map(parse).collect())
+/// The simulator, built: a change of the code meanwhile changes nothing.
+struct Sim {
+    root: PathBuf,
+    program: String,
+}
+
+impl Sim {
+    fn build(root: &Path) -> Result<Sim, Failure> {
+        let program = shell::built(root, SIM, "sim")?;
+        Ok(Sim { root: root.to_path_buf(), program: program.display().to_string() })
+    }
+
+    /// All mutants, as the simulator knows them.
+    fn list(&self) -> Result<Vec<Mutant>, Failure> {
+        let text = shell::output(&self.root, &[&self.program, "--broken", "list"])?;
+        let parse = |line: &str| {
+            let mut fields = line.split('\t').map(String::from);
+            Some(Mutant { name: fields.next()?, source: fields.next()?, what: fields.next()? })
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+
+    fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
+        let started = Instant::now();
+        let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
+        let output = shell::command(&self.root, &words).stderr(Stdio::inherit()).output();
+        let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let (_, rest) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+            let rest = rest.strip_prefix(&format!("{}: caught by ", mutant.name))?;
+            rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
+        });
+        Outcome { mutant, caught, took: started.elapsed() }
+    }
 }
 
 /// Looks for each, a few at a time, and prints a line as it is done.
-fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
+fn hunt(sim: &Sim, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
     let queue = Mutex::new(chosen);
     let outcomes = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -111,7 +128,7 @@ fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
                 loop {
                     let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
                     let Some(mutant) = next else { return };
-                    let outcome = look_for(root, mutant, how);
+                    let outcome = sim.look_for(mutant, how);
                     println!("{}", line(&outcome));
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.push(outcome);
@@ -121,19 +138,6 @@ fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
         }
     });
     outcomes.into_inner().unwrap_or_default()
-}
-
-fn look_for(root: &Path, mutant: Mutant, how: &[&str]) -> Outcome {
-    let started = Instant::now();
-    let words = [SIM, &[&*mutant.name], how].concat();
-    let output = shell::command(root, &words).stderr(Stdio::inherit()).output();
-    let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (_, rest) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
-        let rest = rest.strip_prefix(&format!("{}: caught by ", mutant.name))?;
-        rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
-    });
-    Outcome { mutant, caught, took: started.elapsed() }
 }
 
 fn line(outcome: &Outcome) -> String {

@@ -1,6 +1,7 @@
 //! The outside world of the build tool: the checkout, and the programs it starts.
 
 use crate::failure::Failure;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,6 +52,18 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// Builds with these words, which begin with `cargo build`, and gives where cargo says that it has
+/// put the program called `name`.
+pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
+    let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
+    let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs =
+        values.filter_map(|value| Some(PathBuf::from(value["executable"].as_str()?)));
+    programs
+        .find(|path| path.file_name().is_some_and(|file| file == name))
+        .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
 /// Runs the command with our output as its own.

@@ -85,14 +85,15 @@ pub(crate) fn carry_out<'a>(
     })?;
     let limit = (!attended).then(|| started + Duration::from_secs(step.minutes * 60));
     let lines = printed_by(&mut child);
-    let (mut passed, mut failed, mut last) = (0, 0, String::new());
+    let mut outcome = Outcome::of(step);
     let mut each = |line: &str| {
         tell(line);
         if let Some((good, bad)) = counts(line) {
-            (passed, failed) = (passed + good, failed + bad);
+            outcome.passed += good;
+            outcome.failed += bad;
         }
         if !line.trim().is_empty() {
-            last = line.to_string();
+            outcome.last = line.to_string();
         }
     };
     let in_time = follow(&mut child, &lines, limit, &mut each);
@@ -101,12 +102,13 @@ pub(crate) fn carry_out<'a>(
         end_group(&mut child, root);
     }
     let succeeded = child.wait().is_ok_and(|status| status.success()) && in_time;
-    match (succeeded, passed, failed) {
-        (true, 0, 0) => passed = 1,
-        (false, _, 0) => failed = 1,
+    match (succeeded, outcome.passed, outcome.failed) {
+        (true, 0, 0) => outcome.passed = 1,
+        (false, _, 0) => outcome.failed = 1,
         _ => {}
     }
-    Ok(Outcome { step, took: started.elapsed(), passed, failed, last })
+    outcome.took = started.elapsed();
+    Ok(outcome)
 }
 
 /// The lines of the child's standard output, as they come.
