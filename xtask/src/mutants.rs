@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 const SIM: &[&str] =
     &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
 
+/// A test of the engine that can be broken; its file's name comes next.
+const TEST: &[&str] =
+    &["cargo", "test", "--quiet", "--package", "parapet-array", "--features", "broken", "--test"];
+
 /// So many are looked for at once.
 const AT_ONCE: usize = 2;
 
@@ -43,6 +47,8 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
+    /// What sees it, if it is not a seed: `sweep`, `exhaustive`, `test NAME`.
+    by: String,
     what: String,
 }
 
@@ -62,8 +68,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let sim = Sim::build(&root)?;
     let all = sim.list()?;
     if arguments.iter().any(|argument| argument == "--list") {
-        for Mutant { name, source, what } in &all {
-            println!("{name:<24} {source:<12} {what}");
+        for Mutant { name, source, by, what } in &all {
+            println!("{name:<24} {source:<12} {by:<12} {what}");
         }
         return Ok(());
     }
@@ -99,13 +105,18 @@ impl Sim {
         let text = shell::output(&self.root, &[&self.program, "--broken", "list"])?;
         let parse = |line: &str| {
             let mut fields = line.split('\t').map(String::from);
-            Some(Mutant { name: fields.next()?, source: fields.next()?, what: fields.next()? })
+            let mut next = || fields.next();
+            Some(Mutant { name: next()?, source: next()?, by: next()?, what: next()? })
         };
         Ok(text.lines().filter_map(parse).collect())
     }
 
     fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
         let started = Instant::now();
+        if let Some(test) = mutant.by.strip_prefix("test ") {
+            let caught = self.by_test(&mutant.name, test);
+            return Outcome { mutant, caught, took: started.elapsed() };
+        }
         let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
         let output = shell::command(&self.root, &words).stderr(Stdio::inherit()).output();
         let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
@@ -115,6 +126,22 @@ impl Sim {
             rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
         });
         Outcome { mutant, caught, took: started.elapsed() }
+    }
+
+    /// Looks for one with a test of the engine, which must pass for a sound one.
+    fn by_test(&self, mutant: &str, test: &str) -> Option<(String, String)> {
+        let words = [TEST, &[test, "--no-run"]].concat();
+        let program = shell::built(&self.root, &words, test).ok()?.display().to_string();
+        let run = |name: &str| {
+            let mut command = shell::command(&self.root, &[&program]);
+            command.env("PARAPET_BROKEN", name).output().ok()
+        };
+        let broken = run(mutant).filter(|output| !output.status.success())?;
+        run("").filter(|output| output.status.success())?;
+        let text = String::from_utf8_lossy(&broken.stdout).into_owned();
+        let story = text.lines().find_map(|line| line.strip_suffix("... FAILED"))?;
+        let story = story.trim_start_matches("test ").trim_end().to_string();
+        Some((format!("test {test}"), story))
     }
 }
 
@@ -141,7 +168,7 @@ fn hunt(sim: &Sim, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
 }
 
 fn line(outcome: &Outcome) -> String {
-    let Outcome { mutant: Mutant { name, source, what }, caught, took } = outcome;
+    let Outcome { mutant: Mutant { name, source, what, .. }, caught, took } = outcome;
     let seconds = took.as_secs_f64();
     match caught {
         Some((by, story)) => {

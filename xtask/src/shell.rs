@@ -54,15 +54,18 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Builds with these words, which begin with `cargo build`, and gives where cargo says that it has
-/// put the program called `name`.
+/// Builds with these words of cargo, and gives where it says that it has put the program, or the
+/// test, called `name`.
 pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
     let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs =
-        values.filter_map(|value| Some(PathBuf::from(value["executable"].as_str()?)));
-    programs
-        .find(|path| path.file_name().is_some_and(|file| file == name))
+    let of_it = |value: Value| {
+        let path = PathBuf::from(value["executable"].as_str()?);
+        (value["target"]["name"] == name).then_some(path)
+    };
+    values
+        .filter_map(of_it)
+        .next()
         .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
