@@ -88,10 +88,8 @@ ways! {
     CheckpointTrusted: "ours",
     /// The first write of a life after a crash is not on record before it is made.
     FirstWriteUnrecorded: "ours",
-    /// After a crash the bits of members that are not in sync count, and no others.
-    BitsOfSpares: "B14",
     /// Writing the bitmap also clears what lies behind it, the list of bad blocks.
-    BitmapSpills: "B14",
+    BitmapSpills: "B14" by "sweep",
     /// A member comes back by the bitmap though bits were cleared since it left.
     ReaddAfterClear: "B7",
     /// A member that comes back by the bitmap gets nothing of what it missed.

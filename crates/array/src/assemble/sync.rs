@@ -76,9 +76,7 @@ pub(super) async fn load(
         });
         match copy {
             // What a spare or a member in rebuild has is not kept up, or not yet.
-            Some(Copy::Good(bits)) if in_sync != broken(Broken::BitsOfSpares) => {
-                copies.push((id, bits))
-            }
+            Some(Copy::Good(bits)) if in_sync => copies.push((id, bits)),
             Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
             Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
             _ => {}
@@ -115,7 +113,7 @@ async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Op
     let covered = header.sync_sectors * SECTOR;
     let bad = if header.uuid != superblock.set_uuid {
         format!("it belongs to another array ({})", header.uuid)
-    } else if header.events < superblock.events && !broken(Broken::BitsOfSpares) {
+    } else if header.events < superblock.events {
         format!("it is of event {}, the superblock of {}", header.events, superblock.events)
     } else if covered < sync_bytes(geometry) {
         format!("it covers {covered} bytes of {}", sync_bytes(geometry))
