@@ -198,12 +198,10 @@ ways! {
     DirtyReadsBalanced: "21",
     /// A scrub trusts data, and makes parity and copies agree with it.
     ScrubTrustsData: "22",
-    /// A resync of copies goes by majority, reads went to the first.
-    ResyncByMajority: "ours",
+    /// Copies that a crash left different are read before they are made alike.
+    CopiesUnsettled: "ours",
     /// A resync changes data that parity says is wrong.
     ResyncChangesData: "ours",
-    /// Copies are not made alike while a member is missing.
-    DegradedUnsynced: "ours",
 
     // ---- reads, discards, deadlines
     /// Small reads of what is missing give zeros.
