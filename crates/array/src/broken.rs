@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// True if the engine can be broken: never in anything that people use.
 pub const POSSIBLE: bool = cfg!(feature = "broken");
 
-/// Declares the ways: what is left out, where it comes from, and, if it is not a seed, what sees it.
+/// Declares the ways: what is left out, where it comes from, and what sees it if no seed does.
 macro_rules! ways {
     (@by) => { None };
     (@by $tool:literal) => { Some($tool) };

@@ -11,9 +11,9 @@
 //!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
 //! ```
 //!
-//! Trials that are alike are made once: the same members lost, and the others hold the same, whatever
-//! landed on those that are lost; and a trial with weaker promises proves nothing new (`seen.rs`).
-//! What is more than can be tried is sampled, and counted as sampled.
+//! Trials that are alike are made once: the same members lost, and the others hold the same,
+//! whatever landed on those that are lost; and a trial with weaker promises proves nothing new
+//! (`seen.rs`). What is more than can be tried is sampled, and counted as sampled.
 //!
 //! Owns the bounds and the table. Invariant: the same code gives the same numbers.
 

@@ -188,8 +188,7 @@ fn batches() -> Vec<Vec<u8>> {
     let logged = Record { logged: 0b10, first: 1, count: 1, start: 0, len: 512, ..record };
     let whole = Record { partial: false, first: 0, count: 64, checked: false, ..record };
     let zeros = Record { zeros: true, stripes: 4, partial: false, checked: false, ..record };
-    let header =
-        BatchHeader { session: 5, sequence: 9, tail: 7, durable: 8, previous: 6, zone: 2 };
+    let header = BatchHeader { session: 5, sequence: 9, tail: 7, durable: 8, previous: 6, zone: 2 };
     let batch = |records: &[Record]| {
         let entry = |record: &Record| {
             let checks = (0..record.checks() as u32).collect();

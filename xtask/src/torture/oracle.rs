@@ -6,8 +6,8 @@
 //! *buried*). What was under way at a cut has happened, or not, sector by sector; the first read
 //! afterwards says which, and it stays so.
 //!
-//! If a member was not in sync at the crash, a block of which a sector is not known so may be *lost*:
-//! an error, until it is written, or has been read after all.
+//! If a member was not in sync at the crash, a block of which a sector is not known so may be
+//! *lost*: an error, until it is written, or has been read after all.
 //!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 

@@ -128,8 +128,8 @@ fn line(name: &str, tally: &Tally, time: Duration) {
     let Tally { workloads, moments, sampled, states, enumerated, trials, .. } = tally;
     let Tally { skipped, refused, violations, .. } = tally;
     println!(
-        "{name:<34} {workloads:>9} {skipped:>9} {moments:>9} {states:>9} {sampled:>8} {enumerated:>10} \
-         {trials:>9} {refused:>9} {violations:>6} {:>7.1}",
+        "{name:<34} {workloads:>9} {skipped:>9} {moments:>9} {states:>9} {sampled:>8} \
+         {enumerated:>10} {trials:>9} {refused:>9} {violations:>6} {:>7.1}",
         time.as_secs_f64()
     );
 }

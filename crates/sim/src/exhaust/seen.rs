@@ -1,8 +1,8 @@
 //! What was tried already.
 //!
 //! A *trial* is what the members that are left hold after a cut, and which are lost; it is held
-//! against a *promise*, what each sector may be. What holds against a strict promise holds against a
-//! weaker one too: where each sector may be at least what it might be then. So the same disks are
+//! against a *promise*, what each sector may be. What holds against a strict promise holds against
+//! a weaker one too: where each sector may be at least what it might be then. So the same disks are
 //! tried again only with a promise that asks for more somewhere.
 
 use std::collections::hash_map::Entry;
