@@ -167,7 +167,9 @@ async fn read_header(reach: &Reach, found: &Sighting) -> Header {
         Ok(copies) => {
             let valid = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
             let bad = match &valid {
-                Some(header) if header.bad.count > 0 => read_bad(reach, found, header).await,
+                Some(header) if header.bad.count > 0 && !broken(Broken::LostListUnread) => {
+                    read_bad(reach, found, header).await
+                }
                 _ => Ok(Vec::new()),
             };
             let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);
