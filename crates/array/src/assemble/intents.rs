@@ -16,6 +16,7 @@ use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
 use layout::{Family, Geometry, Slot, Stripe};
 
+use super::ppl;
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
@@ -85,8 +86,9 @@ pub(super) async fn load(
     let newest = valid.max_by_key(|header| header.events);
     let latest = newest.or_else(|| latest.max_by_key(|header| header.events));
     let superblock = &members.latest().superblock;
+    let policy = latest.map(|header| header.consistency);
     let mut intents = Intents {
-        consistency: latest.map_or_else(|| by_features(superblock.features), |h| h.consistency),
+        consistency: by_features(superblock.features, policy),
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
         cuts: Err("it has no intent log".to_string()),
@@ -95,8 +97,17 @@ pub(super) async fn load(
         zones: Zones::default(),
         sessions: BTreeMap::new(),
     };
-    let wanted = geometry.family() == Family::Parity && intents.consistency.has_log();
+    let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
     if !wanted || superblock.is_clean() {
+        return intents;
+    }
+    if intents.consistency == Consistency::Ppl {
+        let headers = || headers.iter().filter_map(|(_, header)| header.valid.as_ref());
+        // Where a kernel ran it, a checkpoint says that something was never in sync.
+        let ours = headers().count() == members.counted().count();
+        intents.doubt =
+            headers().any(|header| header.doubt) || (!ours && superblock.resync_offset != 0);
+        intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
     let configuration = &seated.configuration;
@@ -189,10 +200,13 @@ async fn read_bad(
     private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
 }
 
-/// Where no header says it: what md's features mean.
-fn by_features(features: Features) -> Consistency {
+/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
+    let header = header.filter(|&policy| policy != Consistency::Ppl);
     if features.intersects(Features::ANY_PPL) {
         Consistency::Ppl
+    } else if let Some(policy) = header {
+        policy
     } else if features.contains(Features::BITMAP) {
         Consistency::Bitmap
     } else {

@@ -13,12 +13,29 @@ use layout::private::Consistency;
 use layout::{Family, Geometry};
 
 use super::refuse;
+use super::intents::Intents;
 use super::seats::Seated;
 use super::sync::{Loaded, new_bitmap};
 use super::together::Members;
 use crate::bitmap::{Bits, Pages};
 use crate::error::{Error, Result};
+use crate::ledger::ppl;
 use crate::log::least_zone;
+
+/// Refuses a change while a log tells of rows that are not settled, where superblocks alone say
+/// which log it is: a crash before they are settled would leave them to the wrong one.
+pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
+    let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
+    if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
+        return Ok(());
+    }
+    refuse(format!(
+        "writes were under way when the array was last used: assemble it with its policy {} first, \
+         which makes them right, and stop it; then it can be given policy {}",
+        now.name(),
+        wanted.name()
+    ))
+}
 
 /// Makes the records those of an array that keeps to `wanted`.
 ///
@@ -46,18 +63,18 @@ pub(super) fn adopt(
         (Family::Mirror, Consistency::Intent | Consistency::Journal | Consistency::Ppl) => {
             return needs("it is for levels with parity");
         }
-        (_, Consistency::Ppl) => {
-            return refuse(
-                "md's partial parity log is set up by mdadm (mdadm --grow \
-                 --consistency-policy=ppl), or when an array is created",
-            );
-        }
         _ => {}
+    }
+    if now == Consistency::Ppl {
+        drop_ppl(loaded);
     }
     if wanted.has_log() {
         check_room(loaded, geometry, wanted)?;
     }
-    if wanted == Consistency::Resync {
+    if wanted == Consistency::Ppl {
+        drop_bitmap(loaded);
+        add_ppl(loaded, geometry)?;
+    } else if wanted == Consistency::Resync {
         drop_bitmap(loaded);
     } else if loaded.bits.is_none() {
         add_bitmap(loaded, members, seated, geometry)?;
@@ -90,6 +107,33 @@ fn drop_bitmap(loaded: &mut Loaded) {
         record.superblock.features = features;
         record.superblock.bitmap_offset = 0;
     }
+}
+
+fn drop_ppl(loaded: &mut Loaded) {
+    for record in loaded.records.values_mut() {
+        let features = record.superblock.features.without(Features::ANY_PPL);
+        record.superblock.features = features;
+        record.superblock.bitmap_offset = 0;
+    }
+}
+
+/// md's partial parity log where there was none. It is emptied before the first superblock says
+/// that it is there.
+fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
+    if let Some(why) = ppl::unfit(geometry) {
+        return refuse(why);
+    }
+    for record in loaded.records.values_mut() {
+        let place = record.map.ppl_place().ok_or_else(|| {
+            let name = &record.name;
+            Error::refused(format!(
+                "{name} has no room for md's partial parity log before its data"
+            ))
+        })?;
+        record.superblock.features = record.superblock.features.with(Features::MULTIPLE_PPLS);
+        record.superblock.set_ppl(place);
+    }
+    Ok(())
 }
 
 /// A bitmap where there was none: all bits are set unless all is known to agree.

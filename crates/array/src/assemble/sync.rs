@@ -221,7 +221,7 @@ impl Loaded {
             seated.read_only_reason.get_or_insert_with(|| why.to_string());
         }
         let parity = geometry.family() == Family::Parity;
-        if parity && !self.unsynced.is_empty() && intents.consistency.has_log() {
+        if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {
             match &intents.cuts {
                 // Nothing is settled where nothing may be written.
                 Ok(_) if seated.read_only_reason.is_some() => {}

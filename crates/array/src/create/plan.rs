@@ -4,6 +4,7 @@ use io::Limits;
 use layout::geometry::Shape;
 use layout::md::bitmap::{self, HEADER_BYTES};
 use layout::md::{ByteMap, SECTOR, Version};
+use layout::private::Consistency;
 use layout::{Family, Geometry, Layout, Level};
 
 use super::{BitmapChunk, NewArray};
@@ -63,6 +64,10 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     };
     let shape = Shape { layout: new.layout, chunk_bytes: new.chunk_bytes, members };
     let geometry = Geometry::new(shape).map_err(|error| Error::refused(error.to_string()))?;
+    let ppl = new.consistency == Some(Consistency::Ppl);
+    if let Some(why) = crate::ledger::ppl::unfit(&geometry).filter(|_| ppl) {
+        return Err(Error::refused(why));
+    }
     for ((name, _), map) in disks.iter().zip(&maps).skip(slots) {
         if map.data_bytes() < used_bytes {
             return Err(Error::refused(format!(
@@ -73,7 +78,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
         }
     }
     let bitmap_chunk = match new.bitmap {
-        Some(choice) if geometry.family() != Family::Plain => {
+        Some(choice) if geometry.family() != Family::Plain && !ppl => {
             Some(bitmap_chunk(choice, &geometry, &maps)?)
         }
         _ => None,

@@ -30,6 +30,9 @@ pub(crate) struct Record {
     pub(crate) session: u64,
     /// The number that it carries from the beginning of the session on.
     pub(crate) next_session: u64,
+    /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
+    /// superblock that seats it.
+    pub(crate) stale_ppl: bool,
 }
 
 impl Record {
