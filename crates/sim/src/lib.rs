@@ -35,6 +35,7 @@ pub mod options;
 pub mod oracle;
 pub mod parts;
 pub mod pattern;
+pub mod ppl;
 pub mod report;
 pub mod rng;
 pub mod ruin;

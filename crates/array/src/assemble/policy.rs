@@ -12,8 +12,8 @@ use layout::md::Features;
 use layout::private::Consistency;
 use layout::{Family, Geometry};
 
-use super::refuse;
 use super::intents::Intents;
+use super::refuse;
 use super::seats::Seated;
 use super::sync::{Loaded, new_bitmap};
 use super::together::Members;

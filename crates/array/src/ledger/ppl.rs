@@ -33,14 +33,16 @@ impl Ledger {
     /// What the shard is told of the log.
     pub(super) fn ppl_setup(&self) -> LogSetup {
         let signature = ppl::signature(&self.facts.uuid, parity::crc32c);
-        LogSetup::Ppl { pp_bytes: ppl::unit_pp_bytes(self.ppl_bytes()), signature }
+        let bytes = self.private.get().next_log.bytes;
+        LogSetup::Ppl { pp_bytes: ppl::unit_pp_bytes(bytes), signature }
     }
 
-    /// Bytes of the smallest log.
-    pub(super) fn ppl_bytes(&self) -> u64 {
+    /// How many bytes of the logs are used: what the smallest has, and at most so many.
+    pub(super) fn ppl_bytes(&self, most: u64) -> u64 {
         let state = self.state.borrow();
         let places = state.records.values().filter_map(Record::ppl_place);
-        places.map(|place| place.bytes).min().unwrap_or(0)
+        let least = places.map(|place| place.bytes).min().unwrap_or(0);
+        ppl::usable_bytes(least.min(most)).max(2 * ppl::HEADER_BYTES)
     }
 
     /// Empties the logs of these members that are stale.

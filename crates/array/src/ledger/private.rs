@@ -18,7 +18,7 @@ use crate::log::{LogPlace, LogSetup, least_zone};
 use crate::member::MemberId;
 use crate::view::Configuration;
 
-/// How a log is divided.
+/// How a log is divided. md's is not, and has so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zones {
     pub(crate) count: u32,
@@ -60,7 +60,8 @@ impl Ledger {
         }
         if private.next_consistency == Consistency::Ppl {
             assert_eq!(zones, 1, "md's log is written by one shard");
-            self.private.set(Private { kept: true, ..private });
+            let next_log = Zones { bytes: self.ppl_bytes(most_bytes), ..Zones::default() };
+            self.private.set(Private { kept: true, next_log, ..private });
             return Some(self.ppl_setup());
         }
         let share = self.log_bytes()? / zones as u64;
@@ -83,6 +84,7 @@ impl Ledger {
     pub(crate) fn begin_session(&self) {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
+        let log = if consistency.has_log() { log } else { Zones::default() };
         self.private.set(Private { log, consistency, ..private });
         let mut state = self.state.borrow_mut();
         for record in state.records.values_mut() {
@@ -152,7 +154,8 @@ impl Ledger {
         let state = self.state.borrow();
         let record = state.records.get(&id)?;
         if self.keeps_ppl() {
-            return record.ppl_place();
+            let bytes = self.private.get().next_log.bytes;
+            return record.ppl_place().map(|place| LogPlace { bytes, ..place });
         }
         let log = record.map.private_parts().filter(|_| self.private.get().next_log.count > 0)?.log;
         let bytes = log.end - log.start;
@@ -162,7 +165,7 @@ impl Ledger {
     /// True if a member with this record has room for the log of this session.
     pub(super) fn has_room_for_log(&self, record: &Record) -> bool {
         if self.keeps_ppl() {
-            let least = self.ppl_bytes();
+            let least = self.private.get().next_log.bytes;
             return record.ppl_place().is_some_and(|place| place.bytes >= least);
         }
         let Zones { count, bytes, .. } = self.private.get().next_log;
