@@ -102,11 +102,15 @@ pub(super) async fn load(
         return intents;
     }
     if intents.consistency == Consistency::Ppl {
-        let headers = || headers.iter().filter_map(|(_, header)| header.valid.as_ref());
+        let sits = |found: &Sighting| {
+            let id = MemberId(found.superblock.dev_number);
+            seated.configuration.seat_of(id).is_some()
+        };
         // Where a kernel ran it, a checkpoint says that something was never in sync.
-        let ours = headers().count() == members.counted().count();
-        intents.doubt =
-            headers().any(|header| header.doubt) || (!ours && superblock.resync_offset != 0);
+        intents.doubt = headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
+            let valid = header.valid.as_ref();
+            valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+        });
         intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
