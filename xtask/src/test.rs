@@ -28,17 +28,17 @@ const fn step(name: &'static str, what: &'static str, command: &'static str, min
 /// One profile (dev, with optimisation) for all of it: two would be built twice. No command has a
 /// word with a space in it.
 const STEPS: &[Step] = &[
-    step("tools", "what the tests talk to is installed", "cargo xtask tools", 10),
+    step("tools", "what the tests talk to is installed", "cargo xtask tools", 8),
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 10),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 20),
+    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 15),
     step("simulator", "the same seeds each time", "cargo sim --seeds 0..480", 4),
     step(
         "torture",
         "the program is killed, the power of its members cut",
         "cargo xtask torture --rounds 10 --seed 1",
-        2,
+        5,
     ),
     step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 4),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 4),
