@@ -353,15 +353,12 @@ impl Shard {
                 rows.clone().any(|(place, slots)| touched.conflicts(place, slots, live))
             };
             let conflict = conflict && !broken(Broken::LogConflictIgnored);
-            let mut space = log.space.borrow_mut();
-            let reserved = (!conflict).then(|| space.reserve(bytes, partials.clone())).flatten();
-            if let Some(reserved) = reserved {
+            let reserve = || log.space.borrow_mut().reserve(bytes, partials.clone());
+            if let Some(reserved) = (!conflict).then(reserve).flatten() {
                 break reserved;
             }
-            let torn = space.is_torn();
-            drop(space);
             self.check_writable(&self.view())?;
-            if torn {
+            if log.space.borrow().is_torn() {
                 let what = "a write was cut short, and md's log keeps what its rows need: the \
                             array takes writes again when it is assembled anew";
                 return Err(Error::new(ErrorKind::ReadOnly, what));

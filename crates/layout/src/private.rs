@@ -217,8 +217,8 @@ impl Consistency {
         Consistency::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// True if partial parities are logged, in the private area or in md's log: a crash and the loss
-    /// of a member together change no block that nobody wrote.
+    /// True if partial parities are logged, in the private area or in md's log: a crash and the
+    /// loss of a member together change no block that nobody wrote.
     pub const fn closes_hole(self) -> bool {
         self.has_log() || matches!(self, Consistency::Ppl)
     }

@@ -5,8 +5,9 @@
 //!            superblocks: no microseconds in utime, another event count or the same
 //! ```
 //!
-//! Not with md's partial parity log, which another engine would have to keep too. Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
-//! kernel knows nothing of the private area and leaves it as it was.
+//! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
+//! kernel knows nothing of the private area and leaves it as it was. Not with md's partial parity
+//! log, which the other engine would have to keep too.
 
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! md's partial parity log, read from behind: which rows it tells of, and how it has been used.
 //!
-//! As [`crate::logged`], by a few lines of its own, after `Documentation/driver-api/md/raid5-ppl.rst`.
+//! As [`crate::logged`], by a few lines of its own, as `docs/format.md` has it.
 //!
 //! ```text
 //!   unit     4096: 0xff … sum of the array's UUID, generation, entries │ partial parity of each

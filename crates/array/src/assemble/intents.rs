@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use layout::md::{Features, Uuid};
+use layout::md::{Features, Superblock, Uuid};
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
@@ -102,15 +102,7 @@ pub(super) async fn load(
         return intents;
     }
     if intents.consistency == Consistency::Ppl {
-        let sits = |found: &Sighting| {
-            let id = MemberId(found.superblock.dev_number);
-            seated.configuration.seat_of(id).is_some()
-        };
-        // Where a kernel ran it, a checkpoint says that something was never in sync.
-        intents.doubt = headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
-            let valid = header.valid.as_ref();
-            valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
-        });
+        intents.doubt = never_in_sync(&headers, seated, superblock);
         intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
@@ -145,6 +137,23 @@ pub(super) async fn load(
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
     intents.cuts = read_logs(reach, logs, configuration, geometry).await;
     intents
+}
+
+/// There was doubt before the session that md's log is of, which it cannot remove.
+fn never_in_sync(
+    headers: &[(&Sighting, Header)],
+    seated: &Seated,
+    superblock: &Superblock,
+) -> bool {
+    let sits = |found: &Sighting| {
+        let id = MemberId(found.superblock.dev_number);
+        seated.configuration.seat_of(id).is_some()
+    };
+    // Where a kernel ran it, a checkpoint says that something was never in sync.
+    headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
+        let valid = header.valid.as_ref();
+        valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+    })
 }
 
 /// The header of a member.

@@ -12,14 +12,14 @@ pub(super) enum Space {
     /// A zone of our own log.
     Ring(Ring),
     /// md's partial parity log.
-    Round(Round),
+    Round(Box<Round>),
 }
 
 impl Space {
     pub(super) fn new(setup: LogSetup) -> Space {
         match setup {
             LogSetup::Zone { zone_bytes, .. } => Space::Ring(Ring::new(zone_bytes)),
-            LogSetup::Ppl { pp_bytes, .. } => Space::Round(Round::new(pp_bytes)),
+            LogSetup::Ppl { pp_bytes, .. } => Space::Round(Box::new(Round::new(pp_bytes))),
         }
     }
 

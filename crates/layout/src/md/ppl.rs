@@ -1,8 +1,8 @@
 //! Headers of md's two logs for RAID 4, 5 and 6: the partial parity log, and (recognised only) the
 //! journal.
 //!
-//! Owns the form of a header, which row an entry tells of, and which of the headers in a log counts.
-//! Never writes a log, and never replays one.
+//! Owns the form of a header, which row an entry tells of, and which of the headers in a log
+//! counts. Never writes a log, and never replays one.
 //!
 //! ```text
 //!   0         512                 536                        4096
