@@ -66,8 +66,8 @@ pub struct NewArray {
     pub chunk_bytes: u64,
     /// Where superblocks lie.
     pub version: Version,
-    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here,
-    /// nor has an array with md's partial parity log.
+    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
+    /// With md's partial parity log there always are such bits, in the private area.
     pub bitmap: Option<BitmapChunk>,
     /// So many of the disks, the last ones, are spares.
     pub spares: usize,
@@ -267,11 +267,10 @@ fn array_superblock(
         None => (Magic::Parapet, RAID35_LEVEL),
     };
     let mut features = Features::NONE;
-    if plan.bitmap_chunk.is_some() {
-        features = features.with(Features::BITMAP);
-    }
     if new.consistency == Some(Consistency::Ppl) {
         features = features.with(Features::MULTIPLE_PPLS);
+    } else if plan.bitmap_chunk.is_some() {
+        features = features.with(Features::BITMAP);
     }
     if level == Level::Raid0 {
         features = features.with(Features::RAID0_LAYOUT);
@@ -313,12 +312,13 @@ async fn write_structures(
     private: &Private,
 ) -> io::Result<()> {
     wipe(reach, &*record.disk, old).await?;
-    if let Some(bits) = bits {
-        record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
-    }
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     zero_private(reach, &*record.disk, &record.map).await?;
+    if let Some(bits) = bits {
+        // They may lie in the private area.
+        record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
+    }
     if private.kept {
         let slot = match record.superblock.own_role() {
             Role::Slot(slot) => Some(slot),

@@ -331,7 +331,7 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
 fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
     if matches!(shape.layout, Layout::Raid5(_)) && rng.percent(25) {
         shape.consistency = Consistency::Ppl;
-        (shape.bitmap_chunk, shape.shards) = (None, 1);
+        shape.shards = 1;
         shape.bounds.log_bytes = rng.pick(&[16 << 10, 160 << 10, 264 << 10, 1 << 20]);
     }
 }

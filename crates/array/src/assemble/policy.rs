@@ -74,6 +74,8 @@ pub(super) fn adopt(
     if wanted == Consistency::Ppl {
         drop_bitmap(loaded);
         add_ppl(loaded, geometry)?;
+        // Where there is no room for its bits, everything is compared after a crash.
+        loaded.bits = new_bits(loaded, members, seated, geometry);
     } else if wanted == Consistency::Resync {
         drop_bitmap(loaded);
     } else if loaded.bits.is_none() {
@@ -110,6 +112,8 @@ fn drop_bitmap(loaded: &mut Loaded) {
 }
 
 fn drop_ppl(loaded: &mut Loaded) {
+    // Their place is another one.
+    loaded.bits = None;
     for record in loaded.records.values_mut() {
         let features = record.superblock.features.without(Features::ANY_PPL);
         record.superblock.features = features;
@@ -144,16 +148,24 @@ fn add_bitmap(
     geometry: &Geometry,
 ) -> Result<()> {
     let none = || Error::refused("there is no room for a write-intent bitmap on its members");
-    let mut bits = new_bitmap(&loaded.records, members, geometry).ok_or_else(none)?;
-    let whole = seated.configuration.in_sync() == geometry.all_slots();
-    if whole && loaded.unsynced.is_empty() {
-        bits = Bits::new(bits.header().clone(), false);
-    }
-    loaded.bits = Some(bits);
+    loaded.bits = Some(new_bits(loaded, members, seated, geometry).ok_or_else(none)?);
     for record in loaded.records.values_mut() {
         record.superblock.features = record.superblock.features.with(Features::BITMAP);
         record.superblock.bitmap_offset = record.map.bitmap_offset().ok_or_else(none)?;
-        record.behind = Pages::ALL;
     }
     Ok(())
+}
+
+/// Bits for the places that the members have for them now, to be written to all.
+fn new_bits(
+    loaded: &mut Loaded,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Option<Bits> {
+    let bits = new_bitmap(&loaded.records, members, geometry)?;
+    loaded.records.values_mut().for_each(|record| record.behind = Pages::ALL);
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let agree = whole && loaded.unsynced.is_empty();
+    Some(if agree { Bits::new(bits.header().clone(), false) } else { bits })
 }

@@ -7,7 +7,7 @@
 //!   resync     -           yes        yes         yes        none
 //!   bitmap     -           usual      yes         yes        needed
 //!   intent     -           -          usual       usual      wanted
-//!   ppl        -           -          -           yes        none: md excludes it
+//!   ppl        -           -          -           yes        none: md excludes it; our own bits
 //!   journal    -           -          yes         yes        wanted
 //! ```
 
