@@ -39,6 +39,7 @@ pub(crate) mod history;
 pub(crate) mod intents;
 mod note;
 mod policy;
+mod ppl;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -194,14 +195,14 @@ pub async fn assemble(
     let intents = intents::load(&reach, &members, &seated, &geometry).await;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    loaded.shorten_copies(&mut seated);
+    loaded.shorten_copies(&mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
+    policy::permit((intents.consistency, consistency), &intents)?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
     let latest = &members.latest().superblock;
     let format = members.latest().format;
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-    let (roles, events) = (latest.roles.clone(), latest.events);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
     // All that was ever written to a new array has its parity.
@@ -210,7 +211,8 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
     let whole = seated.configuration.in_sync() == geometry.all_slots();
-    let crashed = (!latest.is_clean() && !(settled && whole)).then_some(&dirty);
+    let told = settled && whole && intents.consistency.has_log();
+    let crashed = (!latest.is_clean() && !told).then_some(&dirty);
     let crashed = crashed.filter(|_| !broken(Broken::DirtySumsBelieved));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
     let mut private = private(&intents, consistency, settled, &random);
@@ -224,6 +226,7 @@ pub async fn assemble(
         _ => Vec::new(),
     };
     let told = if unsummed.is_some() { intents.told.clone() } else { Told::default() };
+    let latest = latest.clone();
     let mut notes = members.notes;
     notes.extend(seated.notes);
     notes.extend(loaded.notes);
@@ -232,12 +235,12 @@ pub async fn assemble(
         facts,
         geometry: geometry.clone(),
         records: intents.with_sessions(loaded.records),
-        roles,
         bits: loaded.bits,
-        events,
         private,
         bad: intents.bad.clone(),
         sealed: seated.read_only_reason.clone(),
+        configuration: seated.configuration.clone(),
+        latest,
     };
     Ok(Assembly {
         ledger: Ledger::new(opened, clock, random, reach),

@@ -28,12 +28,12 @@ use crate::write::Fresh;
 /// The most that one member may have to log for these rows while these slots are `present`, the
 /// batch around them included.
 pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
-    let words = if setup.sums { 3 } else { 1 };
+    let words = if setup.with_sums() { 3 } else { 1 };
     let each = rows.iter().map(|work| {
         let count = work.row.count as u64;
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
         let missing = || work.touched().difference(present).count() as u64;
-        let data = if setup.data { count } else { missing() };
+        let data = if setup.with_data() { count } else { missing() };
         let partial = u64::from(work.touched() != work.roles.data);
         64 + words * 4 * blocks * count + work.row.len() * (partial + data)
     });
@@ -51,6 +51,9 @@ impl Shard {
         view: &View,
     ) -> bool {
         let log = entry.log;
+        if entry.is_late() {
+            return false;
+        }
         let (mut outgoing, mut news) = (&work.outgoing[..], &work.news[..]);
         let mut any = false;
         for row in &work.rows {
@@ -91,10 +94,16 @@ impl Shard {
             logged: 0,
             zeros: true,
         };
+        if entry.is_late() {
+            return false;
+        }
         {
             let mut next = entry.log.next.borrow_mut();
-            for slot in view.present.iter() {
-                next.lanes[slot.index()].records.push(record);
+            if let LogSetup::Ppl { .. } = entry.log.setup {
+                self.gather_zeros(&mut next, (first, count), view);
+            } else {
+                let present = view.present.iter();
+                present.for_each(|slot| next.lanes[slot.index()].records.push(record));
             }
             next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
         }
@@ -117,11 +126,12 @@ impl Shard {
         }
         let count = row.row.count;
         let all = plan.method == Method::Full;
-        let summed = log.setup.sums;
-        let checked = summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots();
+        let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
+        let checked =
+            ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
         // What has no member has no other place than parity: it is logged itself.
-        let index_logged =
-            |&index: &usize| log.setup.data || !view.present.contains(row.map.data(index));
+        let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
+        let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
         let touched = row.row.first..row.row.first + count;
         let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
         let mut next = log.next.borrow_mut();
@@ -247,7 +257,7 @@ impl Shard {
         {
             let mut next = log.next.borrow_mut();
             next.units.push(ticket);
-            next.reserved += entry.reserved.take();
+            next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
         }
         log.stirred.raise();
         match answer.await {

@@ -182,8 +182,7 @@ impl Shard {
         self.find_wrong_copies(&mut copies, (at, part), report);
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
-        let settled =
-            (settled || broken(Broken::ResyncByMajority)) && !broken(Broken::ScrubTrustsData);
+        let settled = settled && !broken(Broken::ScrubTrustsData);
         let block = self.block_bytes(&view).min(part);
         let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
         let disputed = mends.iter().any(|mend| !mend.unreadable || mend.guessed);
