@@ -72,6 +72,9 @@ pub(crate) struct Array {
     /// How it stands against the write hole; null without redundancy.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
+    /// Bytes of the array whose checksums do not count yet, 0 once all do; null if none are kept.
+    #[serde(default)]
+    pub(crate) unsummed_bytes: Option<u64>,
     /// What was made right from the intent log when it was started; null if nothing had to be.
     #[serde(default)]
     pub(crate) replay: Option<Replay>,
@@ -366,6 +369,9 @@ pub(crate) struct Plan {
     /// not make an array.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
+    /// It will keep checksums of its blocks.
+    #[serde(default)]
+    pub(crate) checksums: bool,
     /// The disks it concerns, slots first, then spares.
     pub(crate) disks: Vec<PlannedDisk>,
     /// What the user should know before saying yes.

@@ -92,6 +92,9 @@ pub(crate) struct SuperblockView {
     /// How the array stands against the write hole, as the private area says; null without one.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
+    /// The array keeps checksums, as the private area says.
+    #[serde(default)]
+    pub(crate) checksums: bool,
     /// What lies in the intent log; null if nothing was logged since the array was started last.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
@@ -161,6 +164,9 @@ impl SuperblockView {
         }
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
+        }
+        if self.checksums {
+            page.field("checksums", "on");
         }
         if let Some(log) = &self.log {
             page.field("intent log", log.sentence(page));

@@ -62,6 +62,13 @@ impl Report for Array {
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }
+        match self.unsummed_bytes {
+            None => {}
+            Some(0) => page.field("checksums", "on"),
+            Some(bytes) => {
+                page.field("checksums", format!("on; {} have none yet", page.size(bytes)));
+            }
+        }
         if let Some(replay) = &self.replay {
             let mood = if replay.lost_bytes > 0 { Mood::Warning } else { Mood::Plain };
             page.field_in(mood, "replayed", replay.sentence(page));
@@ -427,6 +434,9 @@ impl Report for Plan {
         page.field("survives", survives);
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
+        }
+        if self.checksums {
+            page.field("checksums", "on");
         }
         let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
         let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];

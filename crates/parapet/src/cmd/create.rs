@@ -68,6 +68,10 @@ pub(crate) struct Args {
     /// if left out
     #[arg(long, value_name = "POLICY")]
     consistency: Option<Consistency>,
+    /// Keep a checksum of each 4 KiB: what a member gives back wrong is noticed at every read, and
+    /// made good (levels with redundancy; chunks, or fragments of RAID 3.5, of 4K or more)
+    #[arg(long, value_name = "ON|OFF", value_parser = crate::flags::on_or_off)]
+    checksums: Option<bool>,
     /// The write-intent bitmap: `auto`, `off`, or bytes per bit; auto if left out, where the policy
     /// has one
     #[arg(long, value_name = "BITMAP", value_parser = bitmap)]
@@ -235,6 +239,7 @@ impl Args {
         let (policy, bitmap) = policy::choose(self.level, self.consistency, self.bitmap)?;
         new.consistency = policy.map(Into::into);
         new.bitmap = bitmap;
+        new.checksums = self.checksums;
         new.spares = self.spare.len();
         new.size_bytes = self.size.map(|size| size.0);
         // Each signature was named by the user, or there is none.
@@ -333,6 +338,7 @@ fn show(
         raw_bytes: prospects.iter().map(|disk| disk.limits.bytes).sum(),
         redundancy: planned.redundancy,
         consistency: api::of_new(new, planned.redundancy),
+        checksums: planned.checksums,
         disks: prospects.iter().enumerate().map(disk).collect(),
         warnings,
         undo: None,

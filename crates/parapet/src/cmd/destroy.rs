@@ -228,6 +228,7 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
         raw_bytes: victims.iter().map(|victim| victim.opened.bytes()).sum(),
         redundancy: worth.map_or(0, |(_, redundancy)| redundancy),
         consistency: None,
+        checksums: false,
         disks: victims.iter().map(disk).collect(),
         warnings,
         undo: None,

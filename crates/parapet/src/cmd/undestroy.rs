@@ -141,6 +141,7 @@ fn plan(manifest: &Manifest, folder: &Path, opened: &[Opened]) -> Plan {
         raw_bytes: opened.iter().map(Opened::bytes).sum(),
         redundancy: 0,
         consistency: None,
+        checksums: false,
         disks: opened.iter().map(disk).collect(),
         warnings: vec![format!("destroyed at {}", manifest.made)],
         undo: Some(folder.display().to_string()),

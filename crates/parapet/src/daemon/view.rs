@@ -52,6 +52,7 @@ impl Daemon {
             verifying: status.verifying,
             bad_bytes: status.bad_bytes,
             consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
+            unsummed_bytes: status.unsummed_bytes,
             replay: status
                 .replay
                 .map(|Replay { rows, lost_bytes }| api::Replay { rows, lost_bytes }),

@@ -103,8 +103,9 @@ impl Sources<'_> {
         run: &RunFlags,
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
-        if assembly.consistency.is_some() && self.name.is_none() && self.scan.is_some() {
-            let message = "a consistency policy is for one array, and none is named";
+        let changes = assembly.consistency.is_some() || assembly.checksums.is_some();
+        if changes && self.name.is_none() && self.scan.is_some() {
+            let message = "a consistency policy, or checksums, are for one array; none is named";
             return Err(Failure::new(Id::Usage, message, "say which: NAME before --scan"));
         }
         let disks = self.open(assembly.read_only, daemon.spawner())?;

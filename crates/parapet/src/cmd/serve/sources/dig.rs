@@ -86,8 +86,10 @@ impl<'a> Digger<'a> {
     async fn try_start(&mut self, group: &Group<'_>) -> bool {
         let uuid = Some(group.uuid.as_str());
         // Arrays inside the one that is meant stay as they are.
-        let consistency = self.assembly.consistency.filter(|_| self.sources.is_wanted(group));
-        let assembly = AssemblyFlags { consistency, ..*self.assembly };
+        let wanted = self.sources.is_wanted(group);
+        let consistency = self.assembly.consistency.filter(|_| wanted);
+        let checksums = self.assembly.checksums.filter(|_| wanted);
+        let assembly = AssemblyFlags { consistency, checksums, ..*self.assembly };
         match start(uuid, &group.disks, &assembly, self.run, self.daemon).await {
             Ok(served) => {
                 for inner in &self.started {
