@@ -346,6 +346,7 @@ impl Shard {
         bytes: u64,
         partials: impl Iterator<Item = (Slot, u64)> + Clone,
     ) -> Result<Entry<'a>> {
+        let mut waited = false;
         let reserved = loop {
             let conflict = {
                 let (space, touched) = (log.space.borrow(), log.touched.borrow());
@@ -356,6 +357,10 @@ impl Shard {
             let reserve = || log.space.borrow_mut().reserve(bytes, partials.clone());
             if let Some(reserved) = (!conflict).then(reserve).flatten() {
                 break reserved;
+            }
+            if conflict && !std::mem::replace(&mut waited, true) {
+                let conflicts = &self.requests.load().log_conflicts;
+                conflicts.set(conflicts.get() + 1);
             }
             self.check_writable(&self.view())?;
             if log.space.borrow().is_torn() {

@@ -174,6 +174,14 @@ impl Raw {
     }
 }
 
+/// True if the members say that nothing was being written.
+pub fn is_quiet(seats: &BTreeMap<usize, Raw>) -> bool {
+    let quiet = |raw: &Raw| {
+        raw.resync_sector == u64::MAX && raw.dirty().is_none_or(|marked| marked.is_empty())
+    };
+    seats.values().all(quiet)
+}
+
 /// The members that count, by slot: those that the freshest superblock lists as whole.
 pub fn seats(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
     let members: Vec<Raw> = disks.iter().filter_map(read).collect();

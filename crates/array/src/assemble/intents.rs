@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use layout::md::superblock::Role;
 use layout::md::{Features, Superblock, Uuid};
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
@@ -111,18 +112,15 @@ pub(super) async fn load(
     for (found, header) in &headers {
         let id = MemberId(found.superblock.dev_number);
         let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
+            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            continue;
+        }
         let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
-        let valid = match header.valid.as_ref().or(foreign) {
-            Some(valid) if valid.log.session != 0 => valid,
-            Some(_) => {
-                intents.cuts = Err("nothing was logged yet".to_string());
-                return intents;
-            }
-            None => {
-                let name = &found.name;
-                intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
-                return intents;
-            }
+        let Some(valid) = header.valid.as_ref().or(foreign) else {
+            let name = &found.name;
+            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
+            return intents;
         };
         intents.doubt |= valid.doubt;
         intents.sessions.insert(id, valid.log.session);
@@ -131,6 +129,10 @@ pub(super) async fn load(
     // A session begins with a commit, before anything is logged and after all of the one before is
     // settled. Who missed that commit has nothing to tell.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
+    if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
+        intents.cuts = Err("nothing was logged yet".to_string());
+        return intents;
+    }
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
@@ -189,7 +191,9 @@ async fn read_header(reach: &Reach, found: &Sighting) -> Header {
         Ok(copies) => {
             let valid = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
             let bad = match &valid {
-                Some(header) if header.bad.count > 0 => read_bad(reach, found, header).await,
+                Some(header) if header.bad.count > 0 && !broken(Broken::LostListUnread) => {
+                    read_bad(reach, found, header).await
+                }
                 _ => Ok(Vec::new()),
             };
             let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);

@@ -206,13 +206,17 @@ impl Loaded {
 
     /// A write that a crash cut may have reached a member and not the twin that is made a copy of
     /// it: the copy counts up to there only. Otherwise what was read from the member would change
-    /// when the twin takes its slot.
-    pub(super) fn shorten_copies(&self, seated: &mut Seated) {
-        let trusted = broken(Broken::CopyTrustedAfterCrash);
-        let Some(first) = self.unsynced.next(0).filter(|_| !trusted) else { return };
+    /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
+    /// whether there was a crash: nothing of the copy counts.
+    pub(super) fn shorten_copies(&self, seated: &mut Seated, geometry: &Geometry) {
+        let first = match geometry.family() {
+            Family::Plain => Some(0),
+            _ => self.unsynced.next(0).map(|range| range.start),
+        };
+        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
         for seat in &mut seated.configuration.seats {
             if let Some((_, copied)) = &mut seat.twin {
-                *copied = first.start.min(*copied);
+                *copied = first.min(*copied);
             }
         }
     }

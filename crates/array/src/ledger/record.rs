@@ -10,6 +10,7 @@ use io::Disk;
 use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
 
 use crate::bitmap::{Bits, Pages};
+use crate::broken::{Broken, broken};
 use crate::ledger::reach::Reach;
 use crate::ranges::RangeSet;
 
@@ -71,6 +72,9 @@ impl Record {
             if !bytes.is_empty() {
                 reach.write(&*self.disk, start + at, bytes, true).await?;
             }
+        }
+        if broken(Broken::BitmapSpills) {
+            reach.write(&*self.disk, room.end, &[0; SECTOR as usize], true).await?;
         }
         Ok(())
     }
