@@ -41,7 +41,7 @@ impl Behind {
         };
         let members: Vec<_> = configuration.seated().map(|(_, id)| id).filter(missed).collect();
         let (latest, start) = (latest.clone(), configuration.clone());
-        (!members.is_empty() && !broken(Broken::BehindStays)).then(|| Behind {
+        (!members.is_empty() && !broken(Broken::BehindStays)).then_some(Behind {
             members,
             latest,
             start,

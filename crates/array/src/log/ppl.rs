@@ -25,8 +25,9 @@ pub(super) fn partial_of(row: &RowWork) -> (Slot, u64) {
 
 /// Where a batch of so many bytes goes in a member's log, if the one before ended at `next`.
 fn place(log: LogPlace, next: u64, bytes: u64) -> u64 {
-    // A header in the last 4096 bytes is overlooked by Linux.
-    let fits = next + bytes <= log.bytes && next + HEADER_BYTES < log.bytes;
+    // Linux 6.1 looks for headers up to the last 4096 bytes. If it gets there without an end to the
+    // units, it takes the partial parities of the newest for what lies behind it.
+    let fits = next + bytes + HEADER_BYTES < log.bytes;
     if fits && log.bytes >= MULTIPLE_BYTES { next } else { 0 }
 }
 
@@ -115,9 +116,9 @@ mod tests {
         let end = log.bytes;
         assert_eq!(place(log, 0, 8192), 0);
         assert_eq!(place(log, 8192, 4096), 8192);
-        assert_eq!(place(log, end - 8192, 8192), end - 8192);
-        assert_eq!(place(log, end - 8192, 8704), 0);
-        assert_eq!(place(log, end - 4096, 4096), 0, "Linux would overlook it");
+        assert_eq!(place(log, end - 16384, 8192), end - 16384);
+        assert_eq!(place(log, end - 16384, 12288), 0, "Linux would not find its way");
+        assert_eq!(place(log, end - 4096, 4096), 0);
         let small = LogPlace { bytes: MULTIPLE_BYTES - 4096, ..log };
         assert_eq!(place(small, 8192, 4096), 0, "no ring");
     }

@@ -111,16 +111,25 @@ pub const fn usable_bytes(size: u64) -> u64 {
     size / HEADER_BYTES * HEADER_BYTES
 }
 
-/// The most partial parity of a unit in a log of so many usable bytes.
+/// The most partial parity of a unit in a log of so many usable bytes. Where there is room, a unit
+/// ends before the last 4096 of them: see [`newest`].
 pub const fn unit_pp_bytes(usable: u64) -> u64 {
-    if usable >= MULTIPLE_BYTES { MOST_PP_BYTES } else { usable.saturating_sub(HEADER_BYTES) }
+    if usable >= MULTIPLE_BYTES {
+        MOST_PP_BYTES
+    } else if usable > 4 * HEADER_BYTES {
+        usable - 3 * HEADER_BYTES
+    } else {
+        usable.saturating_sub(HEADER_BYTES)
+    }
 }
 
 /// The newest unit of a log, and where it begins in it: units are followed from the start as long
 /// as they are valid, of this array, and none is older than the one before. `None` if there is none
 /// at the start: it was torn, or this is no log.
 ///
-/// Linux 6.1 writes a header into the last 4096 bytes, and then overlooks it; it is found here.
+/// Linux 6.1 goes on to the last 4096 bytes. If it gets there without an end to the units, it takes
+/// the partial parities of the newest for what lies behind it, and recovers nothing: so none should
+/// end there. Here they are found all the same.
 pub fn newest(log: &[u8], signature: u32, crc32c: Crc32c) -> Option<(PplHeader, usize)> {
     let (mut found, mut at) = (None::<(PplHeader, usize)>, 0);
     while let Some(bytes) = log.get(at..) {
