@@ -27,7 +27,8 @@ pub mod trail;
 pub use config::CONFIG;
 pub use image::IMAGE;
 pub use metadata::{
-    FOREIGN, MD_BADBLOCKS, MD_BITMAP, MD_PPL, MD_SUPERBLOCK, MD_SUPERBLOCK_090, PRIVATE_HEADER,
+    FOREIGN, MD_BADBLOCKS, MD_BITMAP, MD_PPL, MD_SUPERBLOCK, MD_SUPERBLOCK_090, PRIVATE_BAD,
+    PRIVATE_HEADER, PRIVATE_LOG,
 };
 pub use nbd::{NBD_CLIENT, NBD_HANDSHAKE, NBD_TRANSMISSION};
 pub use trail::Trail;
@@ -67,6 +68,8 @@ pub const TARGETS: &[Target] = &[
     MD_BADBLOCKS,
     MD_PPL,
     PRIVATE_HEADER,
+    PRIVATE_LOG,
+    PRIVATE_BAD,
     FOREIGN,
     CONFIG,
     IMAGE,

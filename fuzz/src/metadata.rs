@@ -12,14 +12,15 @@ use layout::md::{
     BadBlocks, Bitmap, ByteMap, Crc32c, Features, Magic, Name, PplEntry, PplHeader, Role, SECTOR,
     Superblock, Superblock090, Timestamp, Uuid, Version, bitmap,
 };
-use layout::private::bad::BadList;
-use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader, Tag};
+use layout::private::Tag;
 
 use crate::{Target, Trail, as_it_is};
 
 pub(crate) mod mend;
+mod private;
 mod signs;
 
+pub use private::{PRIVATE_BAD, PRIVATE_HEADER, PRIVATE_LOG};
 pub use signs::FOREIGN;
 
 /// Far more than any structure here, far less than a length field can ask for.
@@ -84,17 +85,6 @@ pub const MD_PPL: Target = Target {
     body: ppl,
     seeds: ppls,
     mend: mend::ppl,
-    ..TARGET
-};
-
-/// Headers of the private area.
-pub const PRIVATE_HEADER: Target = Target {
-    name: "private_header",
-    what: "private area: print(parse(x)) = x, parts in order, whom it belongs to",
-    body: private_header,
-    seeds: private_headers,
-    mend: mend::private_header,
-    words: &[b"Pprivate"],
     ..TARGET
 };
 
@@ -421,59 +411,6 @@ fn ppls() -> Vec<Vec<u8>> {
         .map(|count| {
             let signature = layout::md::ppl::signature(&Uuid([7; 16]), CRC);
             PplHeader { signature, generation: 3, entries: vec![entry; count] }.print(CRC)
-        })
-        .into()
-}
-
-fn private_header(bytes: &[u8]) -> Trail {
-    let mut trail = Trail::new();
-    let found = match PrivateHeader::parse(bytes, CRC) {
-        Ok(found) => found,
-        Err(error) => {
-            trail.note((error.field, std::mem::discriminant(&error.fault)));
-            return trail;
-        }
-    };
-    assert_eq!(found.print(CRC)[..], bytes[..4096], "printed as it was read");
-    let mut least = found.bounds.start + private::HEADERS_BYTES;
-    let parts = &found.parts;
-    for part in [&parts.log, &parts.regions, &parts.history, &parts.checksums] {
-        assert!(least <= part.start && part.start <= part.end && part.end <= found.bounds.end);
-        least = part.end;
-    }
-    let owner = sample(Version::V1_2, 5);
-    let bounds = sample_bounds(&owner);
-    trail.note((found.matches(&owner, &bounds), found.slot.is_some()));
-    let valid = private::valid(bytes, &owner, &bounds, CRC);
-    assert_eq!(valid.is_some(), found.matches(&owner, &bounds).is_ok());
-    trail
-}
-
-fn sample_bounds(owner: &Superblock) -> Range<u64> {
-    let map = ByteMap::of(owner, 64 << 20).expect("a good superblock");
-    map.private.expect("64 MiB have room")
-}
-
-fn private_headers() -> Vec<Vec<u8>> {
-    let owner = sample(Version::V1_2, 5);
-    let bounds = sample_bounds(&owner);
-    [Some(1), None]
-        .map(|slot| {
-            let header = PrivateHeader {
-                set_uuid: owner.set_uuid,
-                device_uuid: owner.device_uuid,
-                history_id: Uuid([3; 16]),
-                events: owner.events,
-                utime: owner.utime,
-                slot,
-                bounds: bounds.clone(),
-                parts: Parts::of(bounds.clone(), 32 << 20).expect("64 MiB have room"),
-                log: LogShape { session: 5, zones: 2, zone_bytes: 64 << 10, run: 6 },
-                consistency: Consistency::Intent,
-                doubt: slot.is_none(),
-                bad: BadList { count: 1, crc: 7 },
-            };
-            header.print(CRC)
         })
         .into()
 }

@@ -9,7 +9,9 @@ mod deny;
 mod failure;
 mod fuzz;
 mod mutants;
+mod nightly;
 mod shell;
+mod steps;
 mod test;
 mod tidy;
 mod tools;
@@ -52,6 +54,11 @@ const VERBS: &[Verb] = &[
         name: "mutants",
         what: "break the engine on purpose: the simulator must see it; or NAME…, --quick, --list",
         run: mutants::run,
+    },
+    Verb {
+        name: "nightly",
+        what: "all that is too long for every change; --hours N (8), --list",
+        run: nightly::run,
     },
     Verb {
         name: "deny",

@@ -7,24 +7,18 @@
 use crate::failure::Failure;
 use crate::shell;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The simulator with an engine that can be broken.
-const SIM: &[&str] = &[
-    "cargo",
-    "run",
-    "--quiet",
-    "--release",
-    "--package",
-    "parapet-sim",
-    "--features",
-    "broken",
-    "--",
-    "--broken",
-];
+const SIM: &[&str] =
+    &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
+
+/// A test of the engine that can be broken; its file's name comes next.
+const TEST: &[&str] =
+    &["cargo", "test", "--quiet", "--package", "parapet-array", "--features", "broken", "--test"];
 
 /// So many are looked for at once.
 const AT_ONCE: usize = 2;
@@ -42,8 +36,28 @@ const QUICK: &[&str] = &[
     "RmwBufferReused",
     "UnstableBuffer",
     "RowsUnlocked",
-    "ReadAheadStale",
+    "PartialOfAll",
+    "DegradedUnlogged",
+    "ForeignLog",
+    "SessionReused",
+    "ChangeUnrecorded",
+    "HeaderAfterSuperblock",
+    "ReadsUnrebuilt",
+    "HedgeReadsUnrebuilt",
+    "RebuildUnlocked",
+    "RebuildMissesWrites",
+    "WatermarkAhead",
+    "LostTakenForRebuilt",
+    "JobsCrossRegions",
+    "DirtyReadsBalanced",
+    "ScrubTrustsData",
+    "DegradedReadsZeros",
+    "ReadErrorIgnored",
+    "BadBlocksRead",
     "DiscardMisplaced",
+    "DiscardOneOffset",
+    "DiscardKeepsEdges",
+    "FlushForgetsHeld",
 ];
 /// Within these seeds.
 const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
@@ -53,6 +67,8 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
+    /// What sees it, if it is not a seed: `sweep`, `exhaustive`, `test NAME`.
+    by: String,
     what: String,
 }
 
@@ -69,10 +85,11 @@ struct Outcome {
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     println!("building a simulator whose engine can be broken");
-    let all = list(&root)?;
+    let sim = Sim::build(&root)?;
+    let all = sim.list()?;
     if arguments.iter().any(|argument| argument == "--list") {
-        for Mutant { name, source, what } in &all {
-            println!("{name:<24} {source:<12} {what}");
+        for Mutant { name, source, by, what } in &all {
+            println!("{name:<24} {source:<12} {by:<12} {what}");
         }
         return Ok(());
     }
@@ -82,27 +99,77 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         let remedy = "`cargo xtask mutants --list` shows them";
         return Err(Failure::new(format!("no mutant {stranger:?}"), remedy));
     }
+    if let Some(gone) = QUICK.iter().find(|name| !all.iter().any(|m| m.name == **name)) {
+        return Err(Failure::new(format!("no mutant {gone:?}"), "take it out of QUICK"));
+    }
     let chosen = all.into_iter().filter(|mutant| {
         let named = wanted.is_empty() || wanted.iter().any(|name| **name == mutant.name);
         named && (!quick || QUICK.contains(&&*mutant.name))
     });
     let started = Instant::now();
-    let outcomes = hunt(&root, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
+    let outcomes = hunt(&sim, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
     close(&outcomes, started.elapsed())
 }
 
-/// All mutants, as the simulator knows them.
-fn list(root: &Path) -> Result<Vec<Mutant>, Failure> {
-    let text = shell::output(root, &[SIM, &["list"]].concat())?;
-    let parse = |line: &str| {
-        let mut fields = line.split('\t').map(String::from);
-        Some(Mutant { name: fields.next()?, source: fields.next()?, what: fields.next()? })
-    };
-    Ok(text.lines().filter_map(parse).collect())
+/// The simulator, built: a change of the code meanwhile changes nothing.
+struct Sim {
+    root: PathBuf,
+    program: String,
+}
+
+impl Sim {
+    fn build(root: &Path) -> Result<Sim, Failure> {
+        let program = shell::built(root, SIM, "sim")?;
+        Ok(Sim { root: root.to_path_buf(), program: program.display().to_string() })
+    }
+
+    /// All mutants, as the simulator knows them.
+    fn list(&self) -> Result<Vec<Mutant>, Failure> {
+        let text = shell::output(&self.root, &[&self.program, "--broken", "list"])?;
+        let parse = |line: &str| {
+            let mut fields = line.split('\t').map(String::from);
+            let mut next = || fields.next();
+            Some(Mutant { name: next()?, source: next()?, by: next()?, what: next()? })
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+
+    fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
+        let started = Instant::now();
+        if let Some(test) = mutant.by.strip_prefix("test ") {
+            let caught = self.by_test(&mutant.name, test);
+            return Outcome { mutant, caught, took: started.elapsed() };
+        }
+        let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
+        let output = shell::command(&self.root, &words).stderr(Stdio::inherit()).output();
+        let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let (_, rest) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+            let rest = rest.strip_prefix(&format!("{}: caught by ", mutant.name))?;
+            rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
+        });
+        Outcome { mutant, caught, took: started.elapsed() }
+    }
+
+    /// Looks for one with a test of the engine, which must pass for a sound one.
+    fn by_test(&self, mutant: &str, test: &str) -> Option<(String, String)> {
+        let words = [TEST, &[test, "--no-run"]].concat();
+        let program = shell::built(&self.root, &words, test).ok()?.display().to_string();
+        let run = |name: &str| {
+            let mut command = shell::command(&self.root, &[&program]);
+            command.env("PARAPET_BROKEN", name).output().ok()
+        };
+        let broken = run(mutant).filter(|output| !output.status.success())?;
+        run("").filter(|output| output.status.success())?;
+        let text = String::from_utf8_lossy(&broken.stdout).into_owned();
+        let story = text.lines().find_map(|line| line.strip_suffix("... FAILED"))?;
+        let story = story.trim_start_matches("test ").trim_end().to_string();
+        Some((format!("test {test}"), story))
+    }
 }
 
 /// Looks for each, a few at a time, and prints a line as it is done.
-fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
+fn hunt(sim: &Sim, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
     let queue = Mutex::new(chosen);
     let outcomes = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -111,7 +178,7 @@ fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
                 loop {
                     let next = queue.lock().ok().and_then(|mut queue| queue.pop_front());
                     let Some(mutant) = next else { return };
-                    let outcome = look_for(root, mutant, how);
+                    let outcome = sim.look_for(mutant, how);
                     println!("{}", line(&outcome));
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.push(outcome);
@@ -123,21 +190,8 @@ fn hunt(root: &Path, chosen: VecDeque<Mutant>, how: &[&str]) -> Vec<Outcome> {
     outcomes.into_inner().unwrap_or_default()
 }
 
-fn look_for(root: &Path, mutant: Mutant, how: &[&str]) -> Outcome {
-    let started = Instant::now();
-    let words = [SIM, &[&*mutant.name], how].concat();
-    let output = shell::command(root, &words).stderr(Stdio::inherit()).output();
-    let caught = output.ok().filter(|output| output.status.success()).and_then(|output| {
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (_, rest) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
-        let rest = rest.strip_prefix(&format!("{}: caught by ", mutant.name))?;
-        rest.split_once(": ").map(|(by, story)| (by.to_string(), story.to_string()))
-    });
-    Outcome { mutant, caught, took: started.elapsed() }
-}
-
 fn line(outcome: &Outcome) -> String {
-    let Outcome { mutant: Mutant { name, source, what }, caught, took } = outcome;
+    let Outcome { mutant: Mutant { name, source, what, .. }, caught, took } = outcome;
     let seconds = took.as_secs_f64();
     match caught {
         Some((by, story)) => {

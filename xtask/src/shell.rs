@@ -1,6 +1,7 @@
 //! The outside world of the build tool: the checkout, and the programs it starts.
 
 use crate::failure::Failure;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,6 +52,21 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
+}
+
+/// Builds with these words of cargo, and gives where it says that it has put the program, or the
+/// test, called `name`.
+pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
+    let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
+    let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_it = |value: Value| {
+        let path = PathBuf::from(value["executable"].as_str()?);
+        (value["target"]["name"] == name).then_some(path)
+    };
+    values
+        .filter_map(of_it)
+        .next()
+        .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
 /// Runs the command with our output as its own.

@@ -29,7 +29,6 @@ use plan::Plan;
 use program::Program;
 use random::Random;
 use round::{Round, SPARES, Tally};
-use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -110,16 +109,9 @@ fn failed(seed: u64, order: &Order, what: &str) -> Failure {
     Failure::new(format!("seed {seed}: {what}"), again)
 }
 
-/// The program, with all assertions, where cargo says that it has put it.
+/// The program, with all assertions.
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let words = ["cargo", "build", "-q", "-p", "parapet", "--message-format=json"];
-    let messages = shell::output(root, &words)?;
-    let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs =
-        values.filter_map(|value| Some(PathBuf::from(value["executable"].as_str()?)));
-    programs
-        .find(|path| path.file_name().is_some_and(|name| name == "parapet"))
-        .ok_or_else(|| Failure::new("cargo built no parapet", "run `cargo build`"))
+    shell::built(root, &["cargo", "build", "-q", "-p", "parapet"], "parapet")
 }
 
 /// One round, in a folder that goes with it unless it fails.

@@ -39,6 +39,7 @@ pub(crate) mod history;
 pub(crate) mod intents;
 mod note;
 mod policy;
+mod ppl;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -186,6 +187,7 @@ pub async fn assemble(
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     loaded.shorten_copies(&mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
+    policy::permit((intents.consistency, consistency), &intents)?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
     let latest = &members.latest().superblock;
@@ -245,7 +247,7 @@ fn private(
     random: &Random,
 ) -> Private {
     let mut history_id = intents.history_id;
-    if next_consistency.has_log() && !intents.kept {
+    if next_consistency.closes_hole() && !intents.kept {
         // They have told none.
         random(&mut history_id.0);
     }

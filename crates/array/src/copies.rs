@@ -114,6 +114,7 @@ impl Shard {
             && self.setup.geometry.family() == Family::Mirror
             && self.is_unsynced(offset, len)
             && self.view().mode == Mode::ReadWrite
+            && !broken(Broken::CopiesUnsettled)
     }
 
     /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   events + 1
-//!   bitmap header, pages that are behind, bad-block log    each seated member, side by side
+//!   bitmap header, pages that are behind, bad-block log,
+//!   md's partial parity log if it is to begin anew         each seated member, side by side
 //!   header of the private area                             each seated member
 //!   flush                                                  each seated member
 //!   superblock, FUA                                        each seated member and each spare
@@ -55,6 +56,7 @@ use crate::view::Configuration;
 mod behind;
 mod join;
 mod marks;
+pub(crate) mod ppl;
 pub(crate) mod private;
 pub(crate) mod reach;
 pub(crate) mod record;
@@ -346,6 +348,7 @@ impl Ledger {
             }
         }
         let mut failures = self.write_marks(seated).await;
+        failures.extend(self.empty_ppl(seated, &failures).await);
         let changed = self.records(seated, &failures).into_iter().filter(|(_, r)| r.bad_changed);
         let writes = changed.map(|(id, record)| async move {
             (id, record.bad.clone(), record.write_bad_blocks(&self.reach).await)

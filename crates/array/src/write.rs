@@ -164,7 +164,9 @@ impl Shard {
                     if !broken(Broken::LogAfterData)
                         && !self.log_rows(work, entry, fresh, &view).await =>
                 {
-                    self.lose(&inside, &view, &mut work.failures).await?;
+                    if !work.failures.is_empty() {
+                        self.lose(&inside, &view, &mut work.failures).await?;
+                    }
                 }
                 _ => break (inside, view, entry),
             }

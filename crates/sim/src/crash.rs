@@ -17,6 +17,7 @@ use array::status::SlotState;
 use array::{ErrorKind, JobKind};
 use io::Disk;
 use layout::Family;
+use layout::private::Consistency;
 
 use crate::covered;
 use crate::cut::{Cut, Mode};
@@ -28,6 +29,7 @@ use crate::node::{Consent, Node};
 use crate::options::Promise;
 use crate::oracle::Caches;
 use crate::parts::Parts;
+use crate::ppl;
 use crate::rng::Rng;
 use crate::workload::chain;
 
@@ -225,6 +227,10 @@ impl Director {
                 continue;
             }
             if node.shape.promise() == Promise::Closed && geometry.family() == Family::Parity {
+                let raw = disks.iter().filter_map(covered::read);
+                if raw.into_iter().any(|raw| ppl::has_wrapped(&raw)) {
+                    self.mark(mark::PPL_WRAPPED);
+                }
                 let usage = disks.iter().map(logged::usage);
                 for logged::Usage { wrapped, tail_only } in usage {
                     wrapped.then(|| self.mark(mark::LOG_WRAPPED));
@@ -252,8 +258,20 @@ impl Director {
 
     /// A member is missing: of arrays with a log, blocks that were being written may be lost.
     pub(crate) fn expose(&self) {
+        let mut oracle = self.stage.oracle.borrow_mut();
         if self.nodes.iter().any(|node| node.shape.promise() == Promise::Closed) {
-            self.stage.oracle.borrow_mut().expose();
+            oracle.expose();
+        }
+        let node = &self.nodes[0];
+        if node.shape.consistency == Consistency::Ppl
+            && let Some(geometry) = node.last_geometry()
+        {
+            // Who is there is not always known: it may be any slot, but not a row beside it.
+            let slots = node.running().map_or(geometry.all_slots(), |_| node.endangered());
+            oracle.guess_torn(|offset| {
+                let (stripe, index, _) = geometry.stripe_of(offset);
+                slots.contains(geometry.stripe(stripe).data(index))
+            });
         }
     }
 

@@ -11,33 +11,34 @@
 //!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
 //! ```
 //!
-//! States that are alike, with the same promises, are tried once. What is more than can be tried is
-//! sampled, and counted as sampled.
+//! Trials that are alike are made once: the same members lost, and the others hold the same,
+//! whatever landed on those that are lost; and a trial with weaker promises proves nothing new
+//! (`seen.rs`). What is more than can be tried is sampled, and counted as sampled.
 //!
 //! Owns the bounds and the table. Invariant: the same code gives the same numbers.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::process::ExitCode;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use layout::private::Consistency;
-use layout::{Family, Level, SlotSet};
+use layout::{Family, Slot, SlotSet};
 
 use crate::rng::{Rng, mix};
 use crate::stand::Event;
 
 mod allowed;
 mod cases;
+mod command;
 mod crash;
+mod seen;
 mod trial;
 
 pub use cases::{Case, all};
+pub use command::command;
 
 use allowed::{Allowed, Step};
 use cases::Workload;
 use crash::{Coverage, Moment, State};
+use seen::Seen;
 use trial::{Bench, Verdict};
 
 /// What the engine promises where writes were under way *and* a member is lost, on levels with
@@ -58,6 +59,9 @@ pub struct Extent {
     pub pairs_stride: usize,
     /// Every so many'th workload of one write.
     pub singles_stride: usize,
+    /// For cases that differ from another one in the numbers of the members only: as many times
+    /// fewer workloads of two writes.
+    pub turned_stride: usize,
     /// Workloads of three writes, drawn by chance.
     pub triples: usize,
     /// One of so many states is tried: 1 for all.
@@ -66,6 +70,9 @@ pub struct Extent {
     pub promise: Promise,
     /// How arrays with parity stand against the write hole.
     pub consistency: Consistency,
+    /// How long a case may take, and in which order its workloads are tried then; else it is done
+    /// when all are.
+    pub limit: Option<(Duration, u64)>,
 }
 
 impl Extent {
@@ -73,10 +80,12 @@ impl Extent {
     pub const WHOLE: Extent = Extent {
         pairs_stride: 1,
         singles_stride: 1,
+        turned_stride: 16,
         triples: 50,
         states_stride: 1,
         promise: Promise::Closed,
         consistency: Consistency::Intent,
+        limit: None,
     };
 }
 
@@ -85,13 +94,17 @@ impl Extent {
 pub struct Tally {
     /// Workloads run.
     pub workloads: u64,
+    /// Workloads for which there was no time.
+    pub skipped: u64,
     /// Moments at which a cut was made.
     pub moments: u64,
     /// Of these, with so much pending that subsets were sampled.
     pub sampled: u64,
-    /// States tried, each different.
+    /// States, each different.
     pub states: u64,
-    /// Trials: a state without some set of members.
+    /// States, each with every set of members that may be lost.
+    pub enumerated: u64,
+    /// Trials: these, but for those that are alike.
     pub trials: u64,
     /// Trials that were not started, as promised.
     pub refused: u64,
@@ -106,26 +119,6 @@ const STORIES_MAX: usize = 3;
 /// A case with so many violations is given up.
 const VIOLATIONS_MAX: u64 = 100;
 
-/// Numbers that are mixed already are their own hash.
-#[derive(Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
-type Seen = HashSet<u64, BuildHasherDefault<Mixed>>;
-
 /// Tries a case.
 pub fn run(case: Case, extent: Extent) -> Tally {
     let mut tally = Tally::default();
@@ -138,13 +131,23 @@ pub fn run(case: Case, extent: Extent) -> Tally {
         }
     };
     let mut rng = Rng::stream(0, "exhaust", 0);
+    let begun = Instant::now();
+    let pairs_stride =
+        extent.pairs_stride * if case.is_turned() { extent.turned_stride } else { 1 };
     let strided = |workloads: Vec<Workload>, stride: usize| workloads.into_iter().step_by(stride);
     let mut workloads: Vec<Workload> = Vec::new();
     workloads.extend(strided(cases::singles(&bench.geometry), extent.singles_stride));
-    workloads.extend(strided(cases::pairs(&bench.geometry), extent.pairs_stride));
+    workloads.extend(strided(cases::pairs(&bench.geometry), pairs_stride));
     workloads.extend(cases::triples(&bench.geometry, extent.triples, &mut rng));
+    if let Some((_, order)) = extent.limit {
+        Rng::stream(order, "order of workloads", 0).shuffle(&mut workloads);
+    }
     let mut seen = Seen::default();
     for workload in &workloads {
+        if extent.limit.is_some_and(|(time, _)| begun.elapsed() >= time) {
+            tally.skipped = workloads.len() as u64 - tally.workloads;
+            break;
+        }
         tally.workloads += 1;
         match bench.record(workload) {
             Ok(log) => {
@@ -205,15 +208,23 @@ impl Cuts<'_> {
         tally: &mut Tally,
     ) {
         tally.moments += 1;
-        let promises = allowed.fingerprint();
         let Cuts { bench, workload, extent, seen } = self;
-        let fresh = |fingerprint: u64| {
-            let number = mix(fingerprint ^ promises);
-            number.is_multiple_of(extent.states_stride) && seen.insert(number)
-        };
-        let coverage = moment.states(rng, fresh, |state| {
+        seen.promise(allowed);
+        let mut fresh = Vec::new();
+        let coverage = moment.states(rng, |numbers, state| {
+            let whole = without(numbers, SlotSet::default());
+            if !whole.is_multiple_of(extent.states_stride) || !seen.is_state(whole) {
+                return;
+            }
             tally.states += 1;
-            for &lost in losses {
+            tally.enumerated += losses.len() as u64;
+            fresh.clear();
+            fresh.extend(losses.iter().filter(|lost| seen.is_trial(without(numbers, **lost))));
+            if fresh.is_empty() {
+                return;
+            }
+            let state = state();
+            for &lost in &fresh {
                 tally.trials += 1;
                 match bench.attempt(&state, lost, allowed, extent.promise) {
                     Verdict::Held => {}
@@ -226,6 +237,12 @@ impl Cuts<'_> {
         });
         tally.sampled += u64::from(coverage == Coverage::Sampled);
     }
+}
+
+/// The number of a trial: which members are lost, and what the others hold.
+fn without(numbers: &[u64], lost: SlotSet) -> u64 {
+    let left = numbers.iter().enumerate().filter(|(disk, _)| !lost.contains(Slot::new(*disk)));
+    left.fold(0, |sum, (disk, &number)| mix(sum ^ number) ^ mix(disk as u64))
 }
 
 /// Every set of members that the level can do without; the empty one first.
@@ -286,104 +303,4 @@ fn tell(
         landed.join(", "),
         slots.join(", "),
     )
-}
-
-const USAGE: &str = "\
-cargo sim --exhaustive [--level L] [--stride N] [--triples N] [--jobs N] [--bitmap]
-
-  --level L    only this level
-  --stride N   only every N-th workload of two writes (default: 1, all)
-  --triples N  so many workloads of three writes for each case (default: 50)
-  --jobs N     so many threads (default: one for each core)
-  --bitmap     arrays without the intent log: dirty and degraded they may be refused";
-
-/// The command: tries all cases, prints the table.
-pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
-    let mut extent = Extent::WHOLE;
-    let (mut level, mut jobs) = (None, std::thread::available_parallelism().map_or(1, usize::from));
-    while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|word| word.parse::<usize>().ok());
-        let known = match word.as_str() {
-            "--stride" => number().map(|n| extent.pairs_stride = n.max(1)).is_some(),
-            "--triples" => number().map(|n| extent.triples = n).is_some(),
-            "--jobs" => number().map(|n| jobs = n.max(1)).is_some(),
-            "--bitmap" => {
-                extent.promise = Promise::Doubt;
-                extent.consistency = Consistency::Bitmap;
-                true
-            }
-            "--level" => {
-                level = words.next().and_then(|name| name.parse::<Level>().ok());
-                level.is_some()
-            }
-            _ => false,
-        };
-        if !known {
-            eprintln!("{word}: not understood\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    }
-    let chosen = all().into_iter().filter(|case| level.is_none_or(|l| case.layout.level() == l));
-    table(chosen.collect(), extent, jobs)
-}
-
-/// Tries these cases on so many threads, and prints a line for each as it is done.
-fn table(cases: Vec<Case>, extent: Extent, jobs: usize) -> ExitCode {
-    let start = Instant::now();
-    println!(
-        "{:<34} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6} {:>7}",
-        "case",
-        "workloads",
-        "moments",
-        "states",
-        "sampled",
-        "trials",
-        "refused",
-        "wrong",
-        "seconds"
-    );
-    let queue = Mutex::new(cases.into_iter());
-    let total = Mutex::new(Tally::default());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-                    let Some(case) = next else { return };
-                    let begun = Instant::now();
-                    let tally = run(case, extent);
-                    let mut total = total.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    line(&case.to_string(), &tally, begun.elapsed());
-                    tally.stories.iter().for_each(|story| println!("  WRONG {story}"));
-                    total.add(&tally);
-                }
-            });
-        }
-    });
-    let total = total.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    line("all", &total, start.elapsed());
-    let rate = total.trials as f64 / start.elapsed().as_secs_f64() * 60.0;
-    println!("{rate:.0} trials a minute");
-    ExitCode::from(u8::from(total.violations > 0))
-}
-
-impl Tally {
-    fn add(&mut self, other: &Tally) {
-        self.workloads += other.workloads;
-        self.moments += other.moments;
-        self.sampled += other.sampled;
-        self.states += other.states;
-        self.trials += other.trials;
-        self.refused += other.refused;
-        self.violations += other.violations;
-    }
-}
-
-fn line(name: &str, tally: &Tally, time: Duration) {
-    let Tally { workloads, moments, sampled, states, trials, refused, violations, .. } = tally;
-    println!(
-        "{name:<34} {workloads:>9} {moments:>9} {states:>9} {sampled:>8} {trials:>9} {refused:>9} \
-         {violations:>6} {:>7.1}",
-        time.as_secs_f64()
-    );
 }

@@ -37,6 +37,7 @@ pub mod options;
 pub mod oracle;
 pub mod parts;
 pub mod pattern;
+pub mod ppl;
 pub mod regressions;
 pub mod report;
 pub mod rng;

@@ -68,6 +68,8 @@ marks! {
     FOREIGN = "another engine ran the array after a crash";
     /// A log has gone round.
     LOG_WRAPPED = "log: it has gone round";
+    /// md's partial parity log has gone round.
+    PPL_WRAPPED = "log: md's has gone round";
     /// A batch without records.
     LOG_TAIL_ONLY = "log: a batch that only says that older ones do not matter";
     /// A log that tells of a row lets nobody else at it before a flush.

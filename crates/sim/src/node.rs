@@ -170,6 +170,12 @@ impl Node {
             self.world.tell(|| format!("{}: assembling: {note}", self.name));
             self.mark_note(note, &assembly);
         }
+        let layout = assembly.geometry.layout();
+        assert_eq!(
+            layout, self.shape.layout,
+            "{}: another layout than it was made with",
+            self.name
+        );
         assembly.geometry = assembly.geometry.with_region_bytes(self.shape.region_bytes);
         let guessed = match consent {
             Consent::Degraded => Vec::new(),

@@ -52,14 +52,14 @@ pub enum Promise {
     /// array may be refused, and an array of arrays may not be asked for more.
     Doubt,
     /// The write hole is closed: the array starts, and only blocks that were being written when it
-    /// died may be lost.
+    /// died may be lost. With md's partial parity log these may hold anything.
     Closed,
 }
 
 impl Shape {
     /// What the engine promises of such an array.
     pub fn promise(&self) -> Promise {
-        if self.consistency.has_log() { Promise::Closed } else { Promise::Doubt }
+        if self.consistency.closes_hole() { Promise::Closed } else { Promise::Doubt }
     }
 }
 
@@ -204,6 +204,9 @@ impl Options {
         draw_log(&mut log, &mut outer);
         if let Some(inner) = &mut inner {
             draw_log(&mut log, inner);
+        }
+        if inner.is_none() {
+            draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
         }
         let mut hedges = Rng::stream(seed, "hedges", 0);
         draw_hedges(&mut hedges, &mut outer.bounds);
@@ -352,6 +355,16 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
     shape.bounds.log_bytes = rng.pick(&[160 << 10, 256 << 10, 512 << 10]);
     if shape.members > 16 {
         shape.bounds.log_bytes = 64 << 20;
+    }
+}
+
+/// md's partial parity log, from a stream of its own. What it leaves as a guess would be one for an
+/// array above too, which knows nothing of it.
+fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
+    if matches!(shape.layout, Layout::Raid5(_)) && rng.percent(25) {
+        shape.consistency = Consistency::Ppl;
+        shape.shards = 1;
+        shape.bounds.log_bytes = rng.pick(&[16 << 10, 160 << 10, 264 << 10, 1 << 20]);
     }
 }
 

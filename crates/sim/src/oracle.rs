@@ -305,6 +305,17 @@ impl Oracle {
         self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
     }
 
+    /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
+    /// that lay on a lost member.
+    pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
+        let now = self.tick();
+        for &sector in self.torn.iter().filter(|&&sector| lost(sector * SECTOR)) {
+            let (value, superseded) = (Held::Unknown, OPEN);
+            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
+            self.sectors[sector as usize].push(any);
+        }
+    }
+
     /// The array has come back so far that whatever the crash has cut is put right, or lost.
     pub fn put_right(&mut self) {
         self.torn.clear();

@@ -406,7 +406,7 @@ impl Stand {
         host.bounds.deadline = std::time::Duration::from_millis(100);
         host.bounds.ahead_bytes = 0;
         // Read at each assembly.
-        host.bounds.log_bytes = 160 << 10;
+        host.bounds.log_bytes = 80 << 10;
         host
     }
 

@@ -44,6 +44,23 @@ pub(crate) fn private_header(bytes: &mut [u8]) {
     sum_of_block(bytes, 12);
 }
 
+/// A batch's CRC at byte 60, counted as zero, over as many bytes as byte 48 says.
+pub(crate) fn private_log(bytes: &mut [u8]) {
+    let used = number(bytes, 48, 4) as usize;
+    let Some(batch) = bytes.get_mut(..used).filter(|batch| batch.len() >= 64) else { return };
+    batch[60..64].fill(0);
+    let crc = crc32c(0, batch);
+    batch[60..64].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// The CRC at byte 4, over as many ranges of 16 bytes from byte 8 on as byte 0 says.
+pub(crate) fn bad_list(bytes: &mut [u8]) {
+    let used = 16 * number(bytes, 0, 4) as usize;
+    let Some(list) = bytes.get(8..).and_then(|list| list.get(..used)) else { return };
+    let crc = crc32c(0, list);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
 fn sum_of_block(bytes: &mut [u8], at: usize) {
     let Some(block) = bytes.get_mut(..4096) else { return };
     block[at..at + 4].fill(0);

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Folders that are not ours: build output, history, and what the quickstart leaves behind.
+/// What is not ours: build output, history (a file in a second work tree), and what the quickstart
+/// leaves behind.
 const SKIPPED: &[&str] = &["target", ".git", "parapet-data", "node_modules"];
 
 /// Folders beside `src` whose files are crate roots that are never shipped.
@@ -283,7 +284,10 @@ pub(crate) fn load(root: &Path) -> std::io::Result<Vec<(String, String)>> {
             let entry = entry?;
             let name = entry.file_name();
             let kind = entry.file_type()?;
-            if kind.is_dir() && !SKIPPED.iter().any(|skipped| name == *skipped) {
+            if SKIPPED.iter().any(|skipped| name == *skipped) {
+                continue;
+            }
+            if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
                 // What is not UTF-8 is an image or a disk, and no rule looks into those.

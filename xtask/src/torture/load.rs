@@ -95,12 +95,12 @@ impl Court {
     pub(super) fn unread(
         &self,
         begun: u64,
-        offset: u64,
+        (offset, len): (u64, u64),
         errno: u32,
         doubtful: bool,
     ) -> Result<(), String> {
         self.oracle().unread(begun);
-        if doubtful {
+        if doubtful || self.oracle().may_be_lost(offset, len) {
             self.doubts.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -242,21 +242,23 @@ impl Worker<'_> {
                 Ok(bytes) => self.court.check(begun, offset, &bytes)?,
                 Err(error) => return Ok(Err(error)),
             },
-            (Asked::Read { begun, offset, .. }, errno) => {
-                self.court.unread(begun, offset, errno, excused || self.shape.doubtful)?;
+            (Asked::Read { begun, offset, len }, errno) => {
+                let (place, doubtful) = ((offset, len as u64), excused || self.shape.doubtful);
+                self.court.unread(begun, place, errno, doubtful)?;
             }
             (Asked::Write { write, fua }, 0) => self.court.oracle().acknowledge(write, fua),
             (Asked::Flush { begun }, 0) => self.court.oracle().flushed(begun),
             (asked, errno) => {
-                let what = match asked {
+                let (what, lost) = match asked {
                     Asked::Write { write, .. } => {
-                        self.court.oracle().fail(write);
-                        "write"
+                        let mut oracle = self.court.oracle();
+                        let (offset, len) = oracle.place(write);
+                        oracle.fail(write);
+                        ("write", oracle.may_be_lost(offset, len))
                     }
-                    _ => "flush",
+                    _ => ("flush", false),
                 };
-                // Part of a block is written by reading the rest of it, which may be in doubt.
-                if !excused && self.shape.doubtful {
+                if !excused && (lost || self.shape.doubtful) {
                     self.court.doubts.fetch_add(1, Ordering::Relaxed);
                 } else if !excused {
                     return Err(format!("a {what} failed with error {errno}"));

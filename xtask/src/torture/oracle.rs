@@ -6,6 +6,9 @@
 //! *buried*). What was under way at a cut has happened, or not, sector by sector; the first read
 //! afterwards says which, and it stays so.
 //!
+//! If a member was not in sync at the crash, a block of which a sector is not known so may be
+//! *lost*: an error, until it is written, or has been read after all.
+//!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
 use super::medium::SECTOR;
@@ -54,7 +57,12 @@ pub(super) struct Oracle {
     writes: BTreeMap<u64, Under>,
     reads: BTreeSet<u64>,
     crashed: u64,
+    /// Sectors that may be lost.
+    lost: BTreeSet<u64>,
 }
+
+/// Sectors of a block, which is lost as a whole.
+const BLOCK_SECTORS: u64 = 8;
 
 const FIRST: Candidate =
     Candidate { write: 0, zeros: true, ended: 0, superseded: OPEN, buried: false };
@@ -63,7 +71,7 @@ impl Oracle {
     /// Of an array that holds nothing but zeros.
     pub(super) fn new() -> Oracle {
         let (sectors, writes, reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Oracle { sectors, now: 0, writes, reads, crashed: 0 }
+        Oracle { sectors, now: 0, writes, reads, crashed: 0, lost: BTreeSet::new() }
     }
 
     fn tick(&mut self) -> u64 {
@@ -87,6 +95,8 @@ impl Oracle {
     pub(super) fn acknowledge(&mut self, write: u64, durable: bool) {
         let now = self.tick();
         let oldest = self.oldest_read();
+        let Under { sector, count, .. } = self.writes[&write];
+        self.lost.retain(|at| !(sector..sector + count).contains(at));
         for candidates in self.end(write) {
             for candidate in candidates.iter_mut() {
                 if candidate.write == write {
@@ -142,6 +152,31 @@ impl Oracle {
         }
     }
 
+    /// When the server died, a member was missing, or not in sync.
+    pub(super) fn expose(&mut self) {
+        for (sector, candidates) in &self.sectors {
+            if candidates.iter().filter(|candidate| candidate.superseded == OPEN).count() > 1 {
+                let block = sector / BLOCK_SECTORS * BLOCK_SECTORS;
+                self.lost.extend(block..block + BLOCK_SECTORS);
+            }
+        }
+    }
+
+    /// May something of the blocks be lost in which these bytes are? Part of a block is written by
+    /// reading the rest of it.
+    pub(super) fn may_be_lost(&self, offset: u64, len: u64) -> bool {
+        let block = BLOCK_SECTORS * SECTOR;
+        let blocks = offset / block..(offset + len).div_ceil(block);
+        let sectors = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
+        self.lost.range(sectors).next().is_some()
+    }
+
+    /// Where a write under way goes: offset and length.
+    pub(super) fn place(&self, write: u64) -> (u64, u64) {
+        let under = &self.writes[&write];
+        (under.sector * SECTOR, under.count * SECTOR)
+    }
+
     /// The server was stopped in order: all that was acknowledged is durable.
     pub(super) fn stopped(&mut self) {
         let now = self.flush();
@@ -169,6 +204,7 @@ impl Oracle {
         self.reads.remove(&begun);
         for (index, bytes) in bytes.chunks_exact(SECTOR as usize).enumerate() {
             let sector = offset / SECTOR + index as u64;
+            self.lost.remove(&sector);
             let sight = look(bytes, sector);
             let mut untouched = [FIRST];
             let candidates =
@@ -322,6 +358,26 @@ mod tests {
         oracle.acknowledge(c, true);
         oracle.crash(true);
         assert!(sees(&mut oracle, &in_c));
+    }
+
+    #[test]
+    fn only_what_was_being_written_may_be_lost_and_not_for_ever() {
+        let mut oracle = Oracle::new();
+        let (a, in_a) = put(&mut oracle);
+        oracle.acknowledge(a, true);
+        oracle.crash(true);
+        oracle.expose();
+        assert!(!oracle.may_be_lost(0, 1 << 20), "all of it was durable");
+        put(&mut oracle);
+        oracle.crash(true);
+        oracle.expose();
+        assert!(oracle.may_be_lost(0, SECTOR) && oracle.may_be_lost(7 * SECTOR, 1 << 20));
+        assert!(!oracle.may_be_lost(8 * SECTOR, 1 << 20), "the next block");
+        assert!(sees(&mut oracle, &in_a));
+        assert!(oracle.may_be_lost(0, SECTOR), "one of eight was read");
+        let b = oracle.write(SECTOR, 7 * SECTOR, false);
+        oracle.acknowledge(b, false);
+        assert!(!oracle.may_be_lost(0, 1 << 20), "and the rest was written");
     }
 
     #[test]

@@ -240,7 +240,11 @@ impl<'a> Round<'a> {
         if let Some(cut) = cut {
             self.cut(&cut);
         }
-        self.court.oracle().crash(forgets);
+        let mut oracle = self.court.oracle();
+        oracle.crash(forgets);
+        if !self.whole && self.plan.has_parity() {
+            oracle.expose();
+        }
     }
 
     fn cut(&mut self, members: &[usize]) {
@@ -491,7 +495,7 @@ impl<'a> Round<'a> {
             let blocks = (at..at + len).step_by(BLOCK as usize);
             return blocks.into_iter().try_for_each(|at| self.verify_step(client, at, BLOCK));
         }
-        self.court.unread(begun, at, errno, self.doubtful)
+        self.court.unread(begun, (at, len), errno, self.doubtful)
     }
 
     /// At the end all is well: parity and copies agree, and the array bears what it promises to.

@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use layout::md::superblock::Role;
-use layout::md::{Features, Uuid};
+use layout::md::{Features, Superblock, Uuid};
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
 use layout::{Family, Geometry, Slot, Stripe};
 
+use super::ppl;
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
@@ -86,8 +87,9 @@ pub(super) async fn load(
     let newest = valid.max_by_key(|header| header.events);
     let latest = newest.or_else(|| latest.max_by_key(|header| header.events));
     let superblock = &members.latest().superblock;
+    let policy = latest.map(|header| header.consistency);
     let mut intents = Intents {
-        consistency: latest.map_or_else(|| by_features(superblock.features), |h| h.consistency),
+        consistency: by_features(superblock.features, policy),
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
         cuts: Err("it has no intent log".to_string()),
@@ -96,8 +98,13 @@ pub(super) async fn load(
         zones: Zones::default(),
         sessions: BTreeMap::new(),
     };
-    let wanted = geometry.family() == Family::Parity && intents.consistency.has_log();
+    let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
     if !wanted || superblock.is_clean() {
+        return intents;
+    }
+    if intents.consistency == Consistency::Ppl {
+        intents.doubt = never_in_sync(&headers, seated, superblock);
+        intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
     let configuration = &seated.configuration;
@@ -134,6 +141,23 @@ pub(super) async fn load(
     intents
 }
 
+/// There was doubt before the session that md's log is of, which it cannot remove.
+fn never_in_sync(
+    headers: &[(&Sighting, Header)],
+    seated: &Seated,
+    superblock: &Superblock,
+) -> bool {
+    let sits = |found: &Sighting| {
+        let id = MemberId(found.superblock.dev_number);
+        seated.configuration.seat_of(id).is_some()
+    };
+    // Where a kernel ran it, a checkpoint says that something was never in sync.
+    headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
+        let valid = header.valid.as_ref();
+        valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+    })
+}
+
 /// The header of a member.
 struct Header {
     latest: Option<PrivateHeader>,
@@ -167,7 +191,9 @@ async fn read_header(reach: &Reach, found: &Sighting) -> Header {
         Ok(copies) => {
             let valid = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
             let bad = match &valid {
-                Some(header) if header.bad.count > 0 => read_bad(reach, found, header).await,
+                Some(header) if header.bad.count > 0 && !broken(Broken::LostListUnread) => {
+                    read_bad(reach, found, header).await
+                }
                 _ => Ok(Vec::new()),
             };
             let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);
@@ -191,10 +217,13 @@ async fn read_bad(
     private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
 }
 
-/// Where no header says it: what md's features mean.
-fn by_features(features: Features) -> Consistency {
+/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
+    let header = header.filter(|&policy| policy != Consistency::Ppl);
     if features.intersects(Features::ANY_PPL) {
         Consistency::Ppl
+    } else if let Some(policy) = header {
+        policy
     } else if features.contains(Features::BITMAP) {
         Consistency::Bitmap
     } else {

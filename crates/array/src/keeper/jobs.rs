@@ -130,8 +130,7 @@ impl Keeper {
     /// be alike without the others too: else the next loss would change what was read. The bits of
     /// who is missing stay.
     fn can_resync(&self, now: &Configuration) -> bool {
-        let alone = self.geometry.family() == Family::Mirror && !broken(Broken::DegradedUnsynced);
-        alone || Keeper::unwell(now).is_empty()
+        self.geometry.family() == Family::Mirror || Keeper::unwell(now).is_empty()
     }
 
     /// What a task has to walk over.

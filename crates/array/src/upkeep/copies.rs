@@ -173,8 +173,7 @@ impl Shard {
         }
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
-        let settled =
-            (settled || broken(Broken::ResyncByMajority)) && !broken(Broken::ScrubTrustsData);
+        let settled = settled && !broken(Broken::ScrubTrustsData);
         let block = self.block_bytes(&view).min(part);
         let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
         if task == Task::Check {

@@ -227,7 +227,8 @@ impl Record {
             }
         }
         let past = u32::from(found.first) + u32::from(found.count);
-        if past > u64::BITS || found.logged >> found.first >> (found.count - 1) > 1 {
+        let written = || u64::MAX >> (u64::BITS - u32::from(found.count)) << found.first;
+        if past > u64::BITS || found.logged & !written() != 0 {
             return wrong(record::LOGGED, found.logged, "not of what is written");
         }
         let several = found.stripes > 1;

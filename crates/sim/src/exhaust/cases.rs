@@ -22,6 +22,16 @@ pub struct Case {
 }
 
 impl Case {
+    /// True if another case is the same but for the numbers of the members: where parity lies.
+    pub(super) fn is_turned(self) -> bool {
+        let Case { layout, members } = self;
+        match layout {
+            Layout::Raid5(order) => members == 3 && order != Raid5Layout::LeftSymmetric,
+            Layout::Raid6(order) => members == 4 && order != Raid6Layout::LeftSymmetric,
+            _ => false,
+        }
+    }
+
     /// The array's chunk, as [`layout::geometry::Shape`] wants it.
     pub(super) fn chunk_bytes(self) -> u64 {
         match self.layout {

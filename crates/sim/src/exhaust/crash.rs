@@ -94,8 +94,8 @@ pub(super) struct State<'a> {
 /// The disks at one moment of a log.
 pub(super) struct Moment {
     durable: Vec<Rc<Image>>,
-    /// The number of what is durable.
-    fingerprint: u64,
+    /// For each disk, the number of what is durable.
+    fingerprints: Vec<u64>,
     pending: Vec<Unit>,
     /// Operations that were answered.
     answered: BTreeSet<u64>,
@@ -118,7 +118,7 @@ impl Moment {
     pub(super) fn new(images: &[Rc<Image>]) -> Moment {
         Moment {
             durable: images.to_vec(),
-            fingerprint: 0,
+            fingerprints: vec![0; images.len()],
             pending: Vec::new(),
             answered: BTreeSet::new(),
             flushes: BTreeMap::new(),
@@ -176,12 +176,13 @@ impl Moment {
                 }
             }
             let image = Rc::make_mut(&mut self.durable[disk]);
+            let number = &mut self.fingerprints[disk];
             let mut old = [0; SECTOR as usize];
             for (sector, bytes) in unit.sectors() {
                 image.read(sector * SECTOR, &mut old);
                 let before = fingerprint(disk, sector, &old);
                 let after = fingerprint(disk, sector, bytes);
-                self.fingerprint = self.fingerprint.wrapping_add(after.wrapping_sub(before));
+                *number = number.wrapping_add(after.wrapping_sub(before));
                 image.write(sector * SECTOR, bytes);
             }
         }
@@ -189,13 +190,12 @@ impl Moment {
         changed
     }
 
-    /// Every state that a cut now can leave, by way of `each`; but for those whose number `fresh`
-    /// does not want.
-    pub(super) fn states(
-        &self,
+    /// Every state that a cut now can leave, by way of `each`: a number for each disk, alike where
+    /// it holds the same, and what builds the state.
+    pub(super) fn states<'a>(
+        &'a self,
         rng: &mut Rng,
-        mut fresh: impl FnMut(u64) -> bool,
-        mut each: impl FnMut(State<'_>),
+        mut each: impl FnMut(&[u64], &dyn Fn() -> State<'a>),
     ) -> Coverage {
         let sectors: u32 = self.pending.iter().map(|unit| unit.live.count_ones()).sum();
         // Few enough sectors: each for itself.
@@ -203,13 +203,15 @@ impl Moment {
         let units: Vec<Unit> =
             if fine { self.pending.iter().flat_map(split).collect() } else { self.pending.clone() };
         let table = Table::new(&units, &self.durable);
+        let mut numbers = Vec::new();
         let mut give = |mask: &[u8]| {
-            let fingerprint = self.fingerprint.wrapping_add(table.sum(mask));
-            if fresh(fingerprint) {
+            numbers.clone_from(&self.fingerprints);
+            table.add(mask, &mut numbers);
+            each(&numbers, &|| {
                 let landed = units.iter().zip(mask).filter(|(_, live)| **live != 0);
                 let landed = landed.map(|(unit, &live)| unit.only(live)).collect();
-                each(State { durable: &self.durable, landed });
-            }
+                State { durable: &self.durable, landed }
+            });
         };
         let every = units.len() <= UNITS_MAX;
         if every {
@@ -255,37 +257,43 @@ fn samples(count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
 }
 
 /// What each sector of the pending units may be.
-struct Table {
-    /// For each sector: the number of what is durable, and of the units that cover it.
-    sectors: Vec<(u64, Vec<Cover>)>,
-}
+struct Table(Vec<Place>);
 
-/// A unit that covers a sector: which, with which bit, and the number of what it puts there.
-type Cover = (usize, u8, u64);
+/// A sector of a disk that units cover.
+struct Place {
+    disk: usize,
+    /// The number of what is durable.
+    durable: u64,
+    /// The units: which, with which bit, and the number of what it puts there.
+    covers: Vec<(usize, u8, u64)>,
+}
 
 impl Table {
     fn new(units: &[Unit], durable: &[Rc<Image>]) -> Table {
-        let mut sectors = BTreeMap::new();
+        let mut places = BTreeMap::new();
         let mut old = [0; SECTOR as usize];
         for (at, unit) in units.iter().enumerate() {
+            let disk = unit.disk;
             for (sector, bytes) in unit.sectors() {
-                let entry = sectors.entry((unit.disk, sector)).or_insert_with(|| {
-                    durable[unit.disk].read(sector * SECTOR, &mut old);
-                    (fingerprint(unit.disk, sector, &old), Vec::new())
+                let place = places.entry((disk, sector)).or_insert_with(|| {
+                    durable[disk].read(sector * SECTOR, &mut old);
+                    let durable = fingerprint(disk, sector, &old);
+                    Place { disk, durable, covers: Vec::new() }
                 });
                 let bit = 1 << (sector - unit.sector);
-                entry.1.push((at, bit, fingerprint(unit.disk, sector, bytes)));
+                place.covers.push((at, bit, fingerprint(disk, sector, bytes)));
             }
         }
-        Table { sectors: sectors.into_values().collect() }
+        Table(places.into_values().collect())
     }
 
-    /// By how much these sectors of the units change the number of the whole.
-    fn sum(&self, landed: &[u8]) -> u64 {
-        self.sectors.iter().fold(0, |sum: u64, (durable, units)| {
-            let last = units.iter().rev().find(|&&(unit, bit, _)| landed[unit] & bit != 0);
+    /// Changes the numbers of the disks by what these sectors of the units bring.
+    fn add(&self, landed: &[u8], numbers: &mut [u64]) {
+        for Place { disk, durable, covers } in &self.0 {
+            let last = covers.iter().rev().find(|&&(unit, bit, _)| landed[unit] & bit != 0);
             let now = last.map_or(*durable, |&(.., number)| number);
-            sum.wrapping_add(now.wrapping_sub(*durable))
-        })
+            let sum = &mut numbers[*disk];
+            *sum = sum.wrapping_add(now.wrapping_sub(*durable));
+        }
     }
 }

@@ -39,8 +39,11 @@ impl Patterns {
 
     /// The bytes of an array whose sectors are of these writes.
     pub fn whole(&self, content: &[Origin]) -> Vec<u8> {
-        let sectors = content.iter().zip((0..).step_by(SECTOR as usize));
-        sectors.flat_map(|(&origin, at)| self.bytes(origin, at, SECTOR)).copied().collect()
+        let mut whole = Vec::with_capacity(content.len() * SECTOR as usize);
+        for (&origin, at) in content.iter().zip((0..).step_by(SECTOR as usize)) {
+            whole.extend_from_slice(self.bytes(origin, at, SECTOR));
+        }
+        whole
     }
 
     /// Of which writes these bytes are, which were read at an offset.

@@ -107,6 +107,19 @@ fn whatever_has_a_right_crc_is_parsed_or_refused() {
 }
 
 #[test]
+fn what_is_logged_is_of_what_is_written() {
+    let mut bytes = [0; RECORD_BYTES];
+    for (first, count) in [(0, 1), (1, 2), (63, 1), (0, 64)] {
+        for index in 0..64 {
+            let record = Record { first, count, logged: 1 << index, ..record(0, 512) };
+            record.put(&mut bytes);
+            let written = (first..first + count).contains(&index);
+            assert_eq!(Record::get(&bytes).is_ok(), written, "{index} of {first}+{count}");
+        }
+    }
+}
+
+#[test]
 fn only_zeros_span_stripes() {
     let mut bytes = [0; RECORD_BYTES];
     let zeros =

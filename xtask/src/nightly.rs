@@ -1,0 +1,164 @@
+//! `cargo xtask nightly`: what is too long for every change. Two lanes at once, a closing table.
+//!
+//! ```text
+//!   lane 1   simulator ───────────────────────────────────────────────────────▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ fuzz ▶ exhaustive ▶
+//! ```
+//!
+//! Each part has its share of the time. Those that could go on for ever are told when to end; the
+//! others must be done by then, or the run fails: give it more hours.
+
+use crate::failure::Failure;
+use crate::shell;
+use crate::steps::{self, Outcome, Patience, Step};
+use std::path::Path;
+
+/// A part of the night.
+struct Part {
+    name: &'static str,
+    what: &'static str,
+    /// `{seconds}` is its share. No command has a word with a space in it.
+    command: &'static str,
+    /// Of the time, in a hundred.
+    share: u64,
+}
+
+const fn part(name: &'static str, what: &'static str, command: &'static str, share: u64) -> Part {
+    Part { name, what, command, share }
+}
+
+/// What runs side by side.
+const LANES: [&[Part]; 2] = [
+    &[part(
+        "simulator",
+        "seeds that nobody has run; every mark must be reached",
+        "cargo sim --seconds {seconds} --require-marks",
+        100,
+    )],
+    &[
+        part("sweep", "every single operation fails", "cargo sim --sweep", 8),
+        part("mutants", "every broken engine is seen", "cargo xtask mutants", 22),
+        part(
+            "torture",
+            "the program is killed, the power of its members cut",
+            "cargo xtask torture --rounds 1000",
+            20,
+        ),
+        part("fuzz", "hostile bytes", "cargo xtask fuzz --seconds {seconds} --seed {seed}", 20),
+        part(
+            "exhaustive",
+            "every short workload, cut anywhere",
+            "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
+            30,
+        ),
+    ],
+];
+
+/// What a part may take beyond its share: it is built first, and ends what it has begun.
+const GRACE_MINUTES: u64 = 10;
+
+/// `--hours N` (8; 0.5 is half an hour), `--list`.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let usage = || Failure::new(arguments.join(" "), "it takes --hours N, or --list");
+    let hours: f64 = match arguments {
+        [] => 8.0,
+        [word, hours] if word == "--hours" => hours.parse().map_err(|_| usage())?,
+        [word] if word == "--list" => {
+            for Part { name, what, command, share } in LANES.into_iter().flatten() {
+                println!("{name:<10} {share:>3} %  {what}: {command}");
+            }
+            return Ok(());
+        }
+        _ => return Err(usage()),
+    };
+    let seconds = (hours * 3600.0).clamp(60.0, 1e7) as u64;
+    let root = shell::root()?;
+    let nights = seconds_since_1970() / 86_400;
+    let lanes = LANES.map(|parts| commands(parts, seconds, nights));
+    let steps = lanes.each_ref().map(|lane| lane.iter().map(Command::step).collect::<Vec<_>>());
+    let outcomes = std::thread::scope(|scope| {
+        let lanes = steps.each_ref().map(|lane| scope.spawn(|| carry_out(lane, &root)));
+        lanes.map(|lane| lane.join().unwrap_or_default()).into_iter().flatten().collect::<Vec<_>>()
+    });
+    let missing = steps.iter().map(Vec::len).sum::<usize>() - outcomes.len();
+    close(&outcomes, missing)
+}
+
+fn seconds_since_1970() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| time.as_secs())
+}
+
+/// A part with its share of the time.
+struct Command {
+    part: &'static Part,
+    line: String,
+    minutes: u64,
+}
+
+impl Command {
+    fn step(&self) -> Step<'_> {
+        steps::step(self.part.name, self.part.what, &self.line, self.minutes)
+    }
+}
+
+fn commands(parts: &'static [Part], seconds: u64, seed: u64) -> Vec<Command> {
+    let command = |part: &'static Part| {
+        let share = seconds * part.share / 100;
+        let line = part.command.replace("{seconds}", &share.to_string());
+        let line = line.replace("{seed}", &seed.to_string());
+        Command { part, line, minutes: share / 60 + GRACE_MINUTES }
+    };
+    parts.iter().map(command).collect()
+}
+
+/// One lane; what could not even be started is told, and missing.
+fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
+    let mut outcomes = Vec::new();
+    for step in lane {
+        println!("{:<10} | {}", step.name, step.command);
+        let tell = |line: &str| println!("{:<10} | {line}", step.name);
+        match steps::carry_out(step, root, Patience::OfTheStep, &tell) {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(failure) => println!("{:<10} | {failure}", step.name),
+        }
+    }
+    outcomes
+}
+
+/// Prints the table: how each part went, and what it said last.
+fn close(outcomes: &[Outcome<'_>], missing: usize) -> Result<(), Failure> {
+    println!();
+    let mut failed = missing;
+    for Outcome { step, took, failed: bad, last, .. } in outcomes {
+        let word = if *bad == 0 { "passed" } else { "FAILED" };
+        failed += usize::from(*bad > 0);
+        println!("{:<10} {word} {:>6} min  {last}", step.name, took.as_secs() / 60);
+    }
+    println!("\n{} parts passed, {failed} failed", outcomes.len() + missing - failed);
+    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lane_shares_out_its_time_and_no_more() {
+        for lane in LANES {
+            assert_eq!(lane.iter().map(|part| part.share).sum::<u64>(), 100);
+        }
+        let [_, lane] = LANES.map(|parts| commands(parts, 1000, 7));
+        assert_eq!(lane[3].line, "cargo xtask fuzz --seconds 200 --seed 7");
+        assert!(lane.iter().all(|command| !command.line.contains(['{', '"', '\''])));
+    }
+
+    #[test]
+    fn one_part_that_fails_fails_the_night() {
+        let step = steps::step("sample", "a part", "true", 1);
+        let outcome = |failed| Outcome { failed, ..Outcome::of(&step) };
+        assert!(close(&[outcome(0), outcome(0)], 0).is_ok());
+        assert!(close(&[outcome(0), outcome(1)], 0).is_err());
+        assert!(close(&[outcome(0)], 1).is_err());
+    }
+}
