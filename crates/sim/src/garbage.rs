@@ -1,17 +1,17 @@
 //! A power cut in the middle of a sector: it holds neither the old bytes nor the new.
 //!
-//! Disks promise that a sector is whole, and most keep it; some do not (Zheng et al., FAST 2013). Of
-//! one that does not, that very sector may be anything, as long as it was being written: what is
+//! Disks promise that a sector is whole, and most keep it; some do not (Zheng et al., FAST 2013).
+//! Of one that does not, that very sector may be anything, as long as it was being written: what is
 //! asked of the engine is that nothing else suffers.
 //!
 //! ```text
-//!   data     of that sector, and of no other                       anything, then always the same
-//!   parity   of the sectors of its row that were being written     that, or right; never the others
-//!   log      the batch was never durable                           its sum tells
+//!   data     of that sector, and of no other                   anything, then always the same
+//!   parity   of the sectors of its row that were being written that, or right; never the others
+//!   log      the batch was never durable                       its sum tells
 //! ```
 //!
-//! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap that
-//! is garbage on several members at once is more than md's format bears.
+//! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap
+//! that is garbage on several members at once is more than md's format bears.
 
 use std::rc::Rc;
 

@@ -6,9 +6,9 @@
 //!
 //! No engine can know at once: what is asked is that the damage stays what it is. The member holds
 //! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
-//! tell who is wrong (RAID 6, three copies), a scrub finds the member and nothing is lost. Where one
-//! does, a scrub finds the rows, and blocks of that member alone may be old ones: documented as not
-//! promised (`docs/faults.md`).
+//! tell who is wrong (RAID 6, three copies), a scrub finds the member and nothing is lost. Where
+//! one does, a scrub finds the rows, and blocks of that member alone may be old ones: documented
+//! as not promised (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
