@@ -10,7 +10,7 @@ use crate::steps::{self, Outcome, Patience, Step, step};
 /// One profile (dev, with optimisation) for all of it: two would be built twice. No command has a
 /// word with a space in it.
 const STEPS: &[Step] = &[
-    step("tools", "what the tests talk to is installed", "cargo xtask tools", 7),
+    step("tools", "what the tests talk to is installed", "cargo xtask tools", 6),
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 8),
@@ -27,8 +27,14 @@ const STEPS: &[Step] = &[
          -D warnings",
         3,
     ),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 15),
-    step("simulator", "the same seeds each time", "cargo sim --seeds 0..480", 4),
+    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 14),
+    step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
+    step(
+        "seeds",
+        "every seed that ever failed, and a minute of seeds that nobody has run",
+        "cargo sim --regressions --fresh --seconds 60",
+        3,
+    ),
     step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),
     step(
         "torture",
@@ -36,8 +42,8 @@ const STEPS: &[Step] = &[
         "cargo xtask torture --rounds 10 --seed 1",
         5,
     ),
-    step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 4),
-    step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 4),
+    step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 3),
+    step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 3),
     step(
         "manual",
         "links in comments lead somewhere",

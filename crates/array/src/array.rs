@@ -463,6 +463,7 @@ impl Array {
             job: inner.job_status(),
             last_scrub: keeper.last_scrub.borrow().clone(),
             cached_bytes: keeper.cached_bytes(),
+            log_conflicts: keeper.log_conflicts(),
             requests_in_flight: keeper.requests(),
         }
     }

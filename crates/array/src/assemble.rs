@@ -39,6 +39,7 @@ pub(crate) mod history;
 pub(crate) mod intents;
 mod note;
 mod policy;
+mod ppl;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -184,15 +185,15 @@ pub async fn assemble(
     let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
     let intents = intents::load(&reach, &members, &seated, &geometry).await;
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    loaded.shorten_copies(&mut seated);
+    loaded.shorten_copies(&mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
+    policy::permit((intents.consistency, consistency), &intents)?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
     let latest = &members.latest().superblock;
     let format = members.latest().format;
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     let facts = Facts::of(latest, format, &geometry, header, consistency);
-    let (roles, events) = (latest.roles.clone(), latest.events);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
     // All that was ever written to a new array has its parity.
@@ -206,6 +207,7 @@ pub async fn assemble(
         (None, Ok(cuts)) => cuts.clone(),
         _ => Vec::new(),
     };
+    let latest = latest.clone();
     let mut notes = members.notes;
     notes.extend(seated.notes);
     notes.extend(loaded.notes);
@@ -214,12 +216,12 @@ pub async fn assemble(
         facts,
         geometry: geometry.clone(),
         records: intents.with_sessions(loaded.records),
-        roles,
         bits: loaded.bits,
-        events,
         private,
         bad: intents.bad.clone(),
         sealed: seated.read_only_reason.clone(),
+        configuration: seated.configuration.clone(),
+        latest,
     };
     Ok(Assembly {
         ledger: Ledger::new(opened, clock, random, reach),
@@ -245,7 +247,7 @@ fn private(
     random: &Random,
 ) -> Private {
     let mut history_id = intents.history_id;
-    if next_consistency.has_log() && !intents.kept {
+    if next_consistency.closes_hole() && !intents.kept {
         // They have told none.
         random(&mut history_id.0);
     }

@@ -152,6 +152,8 @@ ways! {
     ChangeUnrecorded: "B2",
     /// A commit goes on without the members that failed it, and calls them well.
     CommitWithoutFailed: "ours",
+    /// A member that a crash has left one event behind misses the next commit, too.
+    BehindStays: "ours",
     /// Superblocks are written before what they vouch for is flushed.
     CommitUnflushed: "18",
     /// The private area's header is written after the superblock that it goes with.

@@ -67,6 +67,7 @@ pub struct NewArray {
     /// Where superblocks lie.
     pub version: Version,
     /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
+    /// With md's partial parity log there always are such bits, in the private area.
     pub bitmap: Option<BitmapChunk>,
     /// So many of the disks, the last ones, are spares.
     pub spares: usize,
@@ -75,6 +76,7 @@ pub struct NewArray {
     /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
     pub size_bytes: Option<u64>,
     /// How it stands against the write hole, at levels with parity; `None` for the intent log.
+    /// md's partial parity log is for RAID 5 only.
     pub consistency: Option<Consistency>,
     /// What lies on the disks may be lost.
     pub overwrite: bool,
@@ -242,6 +244,7 @@ fn draw_up(
             behind: Pages::NONE,
             session: 0,
             next_session: 0,
+            stale_ppl: false,
         }
     });
     Ok((records.collect(), bits))
@@ -264,7 +267,9 @@ fn array_superblock(
         None => (Magic::Parapet, RAID35_LEVEL),
     };
     let mut features = Features::NONE;
-    if plan.bitmap_chunk.is_some() {
+    if new.consistency == Some(Consistency::Ppl) {
+        features = features.with(Features::MULTIPLE_PPLS);
+    } else if plan.bitmap_chunk.is_some() {
         features = features.with(Features::BITMAP);
     }
     if level == Level::Raid0 {
@@ -307,11 +312,13 @@ async fn write_structures(
     private: &Private,
 ) -> io::Result<()> {
     wipe(reach, &*record.disk, old).await?;
+    record.write_bad_blocks(reach).await?;
+    record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
+    zero_private(reach, &*record.disk, &record.map).await?;
     if let Some(bits) = bits {
+        // They may lie in the private area.
         record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
     }
-    record.write_bad_blocks(reach).await?;
-    zero_private(reach, &*record.disk, &record.map).await?;
     if private.kept {
         let slot = match record.superblock.own_role() {
             Role::Slot(slot) => Some(slot),

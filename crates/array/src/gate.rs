@@ -41,6 +41,11 @@ impl Gate {
         self.settle();
     }
 
+    /// True if nobody gets in at the moment.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
     /// Completes when the gate opens next.
     pub(crate) async fn opening(&self) {
         self.opened.wait().await;

@@ -361,6 +361,11 @@ impl Keeper {
         self.loads.iter().map(|load| load.cached_bytes.get()).sum()
     }
 
+    /// Units that had to wait for a flush before they could be logged, on all threads.
+    pub(crate) fn log_conflicts(&self) -> u64 {
+        self.loads.iter().map(|load| load.log_conflicts.get()).sum()
+    }
+
     /// Writes to a disk of this name, or to this member, that missed their deadline and may still
     /// land.
     pub(crate) fn late_writes(&self, name: &str, id: Option<MemberId>) -> u64 {

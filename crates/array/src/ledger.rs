@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   events + 1
-//!   bitmap header, pages that are behind, bad-block log    each seated member, side by side
+//!   bitmap header, pages that are behind, bad-block log,
+//!   md's partial parity log if it is to begin anew         each seated member, side by side
 //!   header of the private area                             each seated member
 //!   flush                                                  each seated member
 //!   superblock, FUA                                        each seated member and each spare
@@ -18,7 +19,8 @@
 //! a member fails before that, no superblock is written and the keeper is told: one that called the
 //! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
 //! superblock cannot be written is one event behind the others, as those are after a crash in the
-//! middle: the freshest one's role table decides who counts (`assemble/history.rs`).
+//! middle: the freshest one's role table decides who counts (`assemble/history.rs`), and the next
+//! commit brings it up before it does anything else (`behind`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
 //! two commits with the same event count can be told apart.
@@ -41,6 +43,7 @@ use layout::{Family, Geometry, Layout};
 
 use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
+use crate::ledger::behind::Behind;
 use crate::ledger::private::Private;
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::Record;
@@ -50,8 +53,10 @@ use crate::ranges::RangeSet;
 use crate::sync;
 use crate::view::Configuration;
 
+mod behind;
 mod join;
 mod marks;
+pub(crate) mod ppl;
 pub(crate) mod private;
 pub(crate) mod reach;
 pub(crate) mod record;
@@ -171,6 +176,8 @@ pub(crate) struct Ledger {
     marking: Turn,
     events: Cell<u64>,
     private: Cell<Private>,
+    /// Members that have missed the last commit before this start.
+    behind: RefCell<Option<Behind>>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
     sealed: Option<String>,
 }
@@ -199,13 +206,15 @@ pub(crate) struct Opened {
     pub(crate) facts: Facts,
     pub(crate) geometry: Geometry,
     pub(crate) records: BTreeMap<MemberId, Record>,
-    pub(crate) roles: Vec<Role>,
     pub(crate) bits: Option<Bits>,
-    pub(crate) events: u64,
     pub(crate) private: Private,
     pub(crate) bad: RangeSet,
     /// Why nothing may be written to the members, if so.
     pub(crate) sealed: Option<String>,
+    /// Who sits where.
+    pub(crate) configuration: Configuration,
+    /// The freshest superblock.
+    pub(crate) latest: Superblock,
 }
 
 impl Ledger {
@@ -215,7 +224,9 @@ impl Ledger {
         random: Random,
         reach: Reach,
     ) -> Ledger {
-        let Opened { facts, geometry, records, roles, bits, events, private, bad, sealed } = opened;
+        let behind = Behind::of(&opened);
+        let Opened { facts, geometry, records, bits, private, bad, sealed, latest, .. } = opened;
+        let (events, roles) = (latest.events, latest.roles);
         Ledger {
             facts,
             geometry,
@@ -227,6 +238,7 @@ impl Ledger {
             marking: Turn::default(),
             events: Cell::new(events),
             private: Cell::new(private),
+            behind: RefCell::new(behind),
             sealed,
         }
     }
@@ -256,6 +268,7 @@ impl Ledger {
             return Ok(());
         }
         let _turn = self.committing.take().await;
+        self.catch_up(&decision.configuration).await?;
         let events = self.events.get() + 1;
         self.events.set(events);
         let configuration = &decision.configuration;
@@ -335,6 +348,7 @@ impl Ledger {
             }
         }
         let mut failures = self.write_marks(seated).await;
+        failures.extend(self.empty_ppl(seated, &failures).await);
         let changed = self.records(seated, &failures).into_iter().filter(|(_, r)| r.bad_changed);
         let writes = changed.map(|(id, record)| async move {
             (id, record.bad.clone(), record.write_bad_blocks(&self.reach).await)
@@ -372,26 +386,32 @@ impl Ledger {
         let resync_offset = self.resync_offset(decision);
         let state = self.state.borrow();
         let draw = |(&id, record): (&MemberId, &Record)| {
-            let mut superblock = record.superblock.clone();
-            let mut features = record.own_features(superblock.features);
-            superblock.recovery_offset = 0;
-            if let Some((recovered, twin)) = self.progress(configuration, id) {
-                if let Some(sectors) = recovered {
-                    features = features.with(Features::RECOVERY_OFFSET);
-                    superblock.recovery_offset = sectors;
-                }
-                if twin {
-                    features = features.with(Features::REPLACEMENT);
-                }
-            }
-            superblock.features = features;
-            superblock.roles = roles.clone();
-            superblock.events = events;
-            superblock.utime = utime;
-            superblock.resync_offset = resync_offset;
+            let superblock = Superblock {
+                roles: roles.clone(),
+                events,
+                utime,
+                resync_offset,
+                ..self.draw_own(configuration, id, record)
+            };
             (id, superblock)
         };
         state.records.iter().map(draw).collect()
+    }
+
+    /// The superblock of a member, as far as it tells of that member alone.
+    fn draw_own(&self, configuration: &Configuration, id: MemberId, record: &Record) -> Superblock {
+        let mut features = record.own_features(record.superblock.features);
+        let mut recovery_offset = 0;
+        if let Some((recovered, twin)) = self.progress(configuration, id) {
+            if let Some(sectors) = recovered {
+                features = features.with(Features::RECOVERY_OFFSET);
+                recovery_offset = sectors;
+            }
+            if twin {
+                features = features.with(Features::REPLACEMENT);
+            }
+        }
+        Superblock { features, recovery_offset, ..record.superblock.clone() }
     }
 
     /// How many sectors of a seated member are there (`None`: all), and whether it is a twin.

@@ -14,6 +14,9 @@
 //! number, and is written to those members that hold parity of its rows. While a batch is under way
 //! the next one gathers. Never touches data.
 //!
+//! With policy `ppl` the same is written in the form of md's partial parity log (`ppl.rs`), where a
+//! batch waits until all rows of the one before are durable (`round.rs`).
+//!
 //! Invariants:
 //! - Whatever waits (for room, for a flush) waits outside the gate, since a flush goes through it.
 //! - No data or parity of a row goes out before the row's batch is durable on all its members; one
@@ -25,30 +28,50 @@ use std::rc::Rc;
 use io::{Completions, SharedBuf, Signal, Ticket};
 use layout::plan::Row;
 use layout::private::log::{self as form, BATCH_ALIGNMENT, Record};
-use layout::{Slot, SlotSet};
+use layout::{Slot, SlotSet, Stripe};
 
 use crate::broken::{Broken, broken};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::rows::RowWork;
 use crate::shard::{Scratch, Shard};
 
+mod ppl;
 mod record;
 mod ring;
+mod round;
 pub(crate) mod solve;
+mod space;
 mod touched;
 mod writer;
 
-use ring::Ring;
+use space::Space;
 use touched::Touched;
 
 /// What a shard is told of the log when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LogSetup {
-    /// Bytes of each shard's zone.
-    pub(crate) zone_bytes: u64,
+pub(crate) enum LogSetup {
+    /// Our own, in the private area.
+    Zone {
+        /// Bytes of each shard's zone.
+        zone_bytes: u64,
+        /// The new data is logged too.
+        data: bool,
+    },
+    /// md's partial parity log, of an array with one shard.
+    Ppl {
+        /// The most partial parity of a batch on one member, in bytes.
+        pp_bytes: u64,
+        /// See [`layout::md::ppl::signature`].
+        signature: u32,
+    },
+}
+
+impl LogSetup {
     /// The new data is logged too.
-    pub(crate) data: bool,
+    fn with_data(self) -> bool {
+        matches!(self, LogSetup::Zone { data: true, .. })
+    }
 }
 
 /// Where a member's log lies on its disk, and the number that its batches carry.
@@ -56,6 +79,8 @@ pub(crate) struct LogSetup {
 pub struct LogPlace {
     /// Bytes from the start of the disk.
     pub offset: u64,
+    /// Bytes that it has there.
+    pub bytes: u64,
     /// See [`layout::private::LogShape::session`].
     pub session: u64,
 }
@@ -71,7 +96,7 @@ pub(crate) const fn least_zone(slots: usize, journal: bool) -> u64 {
 /// See the module.
 pub(crate) struct Log {
     setup: LogSetup,
-    ring: RefCell<Ring>,
+    space: RefCell<Space>,
     touched: RefCell<Touched>,
     /// What goes out with the next batch.
     next: RefCell<Gathering>,
@@ -115,6 +140,7 @@ struct Lane {
 /// A unit's part in the log, from its admission until all its rows are written.
 pub(crate) struct Entry<'a> {
     log: &'a Log,
+    /// Bytes of the ring, or the number of a round.
     reserved: Cell<u64>,
     batch: Cell<Option<u64>>,
     /// Rows may be written in part: the batch matters until the end of the session.
@@ -125,17 +151,29 @@ pub(crate) struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut ring = self.log.ring.borrow_mut();
-        ring.give_back(self.reserved.get());
-        if let Some(batch) = self.batch.get().filter(|_| !self.torn.get()) {
-            ring.landed(batch, self.volatile.get());
+        let mut space = self.log.space.borrow_mut();
+        space.give_back(self.reserved.get());
+        match self.batch.get() {
+            Some(_) if self.torn.get() => space.tear(),
+            Some(batch) => space.landed(batch, self.volatile.get()),
+            None => {}
         }
-        drop(ring);
+        let awaited = matches!(*space, Space::Round(_));
+        drop(space);
         self.log.look_again();
+        if awaited {
+            // The others of the round need not wait for this unit any longer.
+            self.log.stirred.raise();
+        }
     }
 }
 
 impl Entry<'_> {
+    /// True if the unit must be admitted anew: the batch that it was to be in is written.
+    fn is_late(&self) -> bool {
+        self.log.space.borrow().is_late(self.reserved.get())
+    }
+
     /// Rows are being written from here on; until [`Entry::whole`] they may be cut.
     pub(crate) fn begins(&self) {
         self.torn.set(self.batch.get().is_some());
@@ -156,7 +194,7 @@ impl Log {
         };
         Log {
             setup,
-            ring: RefCell::new(Ring::new(setup.zone_bytes)),
+            space: RefCell::new(Space::new(setup)),
             touched: RefCell::new(Touched::new()),
             next: RefCell::new(next),
             answers: Completions::new(),
@@ -174,8 +212,15 @@ impl Log {
             self.freed.raise();
             self.crowded.raise();
             self.stirred.raise();
-        } else if self.ring.borrow().is_filling() {
+        } else if self.space.borrow().is_filling() {
             self.crowded.raise();
+        }
+    }
+
+    /// The gate closes: who gathers for the next batch may not get in before it is written.
+    pub(crate) fn gate_closes(&self) {
+        if matches!(*self.space.borrow(), Space::Round(_)) {
+            self.stirred.raise();
         }
     }
 
@@ -187,18 +232,26 @@ impl Log {
 
     /// A flush of all members begins; gives its number.
     pub(crate) fn flush_begins(&self) -> u64 {
-        self.ring.borrow_mut().flush_begins()
+        self.space.borrow_mut().flush_begins()
     }
 
     /// This flush has succeeded.
     pub(crate) fn flushed(&self, number: u64) {
-        self.ring.borrow_mut().flushed(number);
+        self.space.borrow_mut().flushed(number);
         self.look_again();
     }
 
     /// The most that the records of rows written together may take: two such fit into the zone.
     fn share(&self) -> u64 {
-        self.ring.borrow().most() / 2
+        self.space.borrow().most() / 2
+    }
+
+    /// The most that these rows may take of the log while these slots are `present`.
+    fn need(&self, rows: &[RowWork], present: SlotSet) -> u64 {
+        match &*self.space.borrow() {
+            Space::Ring(_) => record::most_bytes(self.setup, rows, present),
+            Space::Round(round) => round.most_of(rows.iter().map(ppl::partial_of)),
+        }
     }
 }
 
@@ -215,7 +268,7 @@ impl Shard {
         present: SlotSet,
     ) -> Result<Option<Entry<'_>>> {
         let Some(log) = &self.log else { return Ok(None) };
-        let each = rows.iter().map(|work| {
+        let touched = rows.iter().map(|work| {
             let slots = if work.touched() == work.roles.data {
                 self.setup.geometry.all_slots()
             } else {
@@ -224,7 +277,8 @@ impl Shard {
             ((work.at(), work.row.len()), slots)
         });
         let bytes = record::most_bytes(log.setup, rows, present);
-        self.admit_rows(log, each, bytes).await.map(Some)
+        let partials = rows.iter().map(ppl::partial_of);
+        self.admit_rows(log, touched, bytes, partials).await.map(Some)
     }
 
     /// Takes rows apart into groups whose records fit into the log, each with room for another one
@@ -232,7 +286,7 @@ impl Shard {
     pub(crate) fn parts_to_log(&self, rows: &[RowWork]) -> Option<Vec<Vec<RowWork>>> {
         let log = self.log.as_ref()?;
         let (share, present) = (log.share(), self.view().present);
-        let bytes = |rows: &[RowWork]| record::most_bytes(log.setup, rows, present);
+        let bytes = |rows: &[RowWork]| log.need(rows, present);
         if bytes(rows) <= share {
             return None;
         }
@@ -259,45 +313,71 @@ impl Shard {
     /// True if the records of these rows fit into a log that holds nothing but the batch which says
     /// so, while these slots are `present`.
     pub(crate) fn fits_log(&self, rows: &[RowWork], present: SlotSet) -> bool {
-        self.log.as_ref().is_none_or(|log| {
-            record::most_bytes(log.setup, rows, present) <= log.ring.borrow().most()
-        })
+        let fits = |log: &Log| log.need(rows, present) <= log.space.borrow().most();
+        self.log.as_ref().is_none_or(fits)
     }
 
-    /// As [`Shard::admit`], for whole stripes that lie at this place on each member.
-    pub(crate) async fn admit_stripes(&self, place: (u64, u64)) -> Result<Option<Entry<'_>>> {
+    /// As [`Shard::admit`], for whole stripes, `first..first + count`: no more than
+    /// [`Shard::stripes_to_log`].
+    pub(crate) async fn admit_stripes(
+        &self,
+        (first, count): (u64, u64),
+    ) -> Result<Option<Entry<'_>>> {
         let Some(log) = &self.log else { return Ok(None) };
-        let all = std::iter::once((place, self.setup.geometry.all_slots()));
-        self.admit_rows(log, all, 2 * BATCH_ALIGNMENT).await.map(Some)
+        let geometry = &self.setup.geometry;
+        let place = (first * geometry.chunk_bytes(), count * geometry.chunk_bytes());
+        let all = std::iter::once((place, geometry.all_slots()));
+        let partials =
+            (first..first + count).map(|stripe| (geometry.stripe(Stripe(stripe)).p(), 0));
+        self.admit_rows(log, all, 2 * BATCH_ALIGNMENT, partials).await.map(Some)
     }
 
+    /// How many whole stripes may be logged together as zeros.
+    pub(crate) fn stripes_to_log(&self) -> u64 {
+        self.log.as_ref().map_or(u64::MAX, Log::most_stripes)
+    }
+
+    /// Admits rows: what they touch, the bytes of a ring that they need, and their partial parity
+    /// on the members of these slots.
     async fn admit_rows<'a>(
         &self,
         log: &'a Log,
         rows: impl Iterator<Item = ((u64, u64), SlotSet)> + Clone,
         bytes: u64,
+        partials: impl Iterator<Item = (Slot, u64)> + Clone,
     ) -> Result<Entry<'a>> {
-        loop {
+        let mut waited = false;
+        let reserved = loop {
             let conflict = {
-                let (ring, touched) = (log.ring.borrow(), log.touched.borrow());
-                let live = |sequence| ring.is_live(sequence);
+                let (space, touched) = (log.space.borrow(), log.touched.borrow());
+                let live = |sequence| space.is_live(sequence);
                 rows.clone().any(|(place, slots)| touched.conflicts(place, slots, live))
             };
             let conflict = conflict && !broken(Broken::LogConflictIgnored);
-            if !conflict && log.ring.borrow_mut().reserve(bytes) {
-                break;
+            let reserve = || log.space.borrow_mut().reserve(bytes, partials.clone());
+            if let Some(reserved) = (!conflict).then(reserve).flatten() {
+                break reserved;
+            }
+            if conflict && !std::mem::replace(&mut waited, true) {
+                let conflicts = &self.requests.load().log_conflicts;
+                conflicts.set(conflicts.get() + 1);
             }
             self.check_writable(&self.view())?;
+            if log.space.borrow().is_torn() {
+                let what = "a write was cut short, and md's log keeps what its rows need: the \
+                            array takes writes again when it is assembled anew";
+                return Err(Error::new(ErrorKind::ReadOnly, what));
+            }
             let freed = log.freed.wait();
             log.waiting.set(log.waiting.get() + 1);
             log.crowded.raise();
             log.stirred.raise();
             freed.await;
             log.waiting.set(log.waiting.get() - 1);
-        }
+        };
         Ok(Entry {
             log,
-            reserved: Cell::new(bytes),
+            reserved: Cell::new(reserved),
             batch: Cell::new(None),
             torn: Cell::new(false),
             volatile: Cell::new(false),
@@ -310,8 +390,8 @@ impl Shard {
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
             let (crowded, landed) = {
-                let ring = log.ring.borrow();
-                (ring.is_filling(), ring.has_landed())
+                let space = log.space.borrow();
+                (space.is_filling(), space.has_landed())
             };
             if landed && (crowded || log.waiting.get() > 0) {
                 if self.make_durable(&mut scratch).await.is_ok() {

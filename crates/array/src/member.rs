@@ -199,6 +199,11 @@ impl Member {
             || !bad.overlaps(member_offset..member_offset + len)
     }
 
+    /// Are all of these bytes on the bad-block list?
+    pub(crate) fn is_bad(&self, member_offset: u64, len: u64) -> bool {
+        self.bad.borrow().covers(&(member_offset..member_offset + len))
+    }
+
     /// Which of these bytes are on the bad-block list, counted from `member_offset`.
     pub(crate) fn bad_within(&self, member_offset: u64, len: u64) -> RangeSet {
         let (bad, end) = (self.bad.borrow(), member_offset + len);

@@ -2,6 +2,7 @@
 
 use io::{Buf, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
+use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::{Slot, SlotSet, Stripe, StripeMap};
 
 use crate::broken::{Broken, broken};
@@ -58,6 +59,24 @@ impl RowWork {
         (self.row.first..self.row.first + self.row.count)
             .map(|index| self.map.data(index))
             .collect()
+    }
+
+    /// Its blocks, as rows of their own: bad blocks are known by these.
+    fn blocks(&self) -> impl Iterator<Item = RowWork> + use<> {
+        let (whole, step) = (*self, CHECKSUM_BLOCK_BYTES);
+        let cuts = (whole.row.start / step..whole.row.end.div_ceil(step)).map(move |block| Row {
+            start: whole.row.start.max(block * step),
+            end: whole.row.end.min((block + 1) * step),
+            ..whole.row
+        });
+        cuts.map(move |row| RowWork {
+            row,
+            bad: SlotSet::EMPTY,
+            plan: None,
+            first: 0,
+            count: 0,
+            ..whole
+        })
     }
 
     /// What was read of a slot.
@@ -128,6 +147,7 @@ impl Shard {
     /// Plans the writing of every row.
     pub(crate) fn plan_rows(&self, view: &View, rows: &mut [RowWork]) -> Result<(), Error> {
         for work in rows {
+            work.plan = None;
             let state = self.state_of(view, work);
             let plan = plan_write(&work.roles, &state, work.touched());
             let mut plan = plan.map_err(|lost| self.data_lost(work, lost))?;
@@ -137,6 +157,30 @@ impl Shard {
             work.plan = Some(plan);
         }
         Ok(())
+    }
+
+    /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has lost
+    /// must cost no other one. False if there are none.
+    pub(crate) fn take_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
+        let bad = |work: &RowWork| {
+            let (at, len) = (work.at(), work.row.len());
+            let mut members = view.members();
+            !work.bad.is_empty() || members.any(|(_, member)| !member.is_good(at, len))
+        };
+        let apart = |work: &RowWork| {
+            let poor = work.plan.is_none_or(|plan| plan.method == Method::DataOnly);
+            poor && work.blocks().nth(1).is_some() && bad(work)
+        };
+        if !self.setup.parity || !rows.iter().any(apart) {
+            return false;
+        }
+        let each = rows.iter().flat_map(|work| {
+            let (whole, parts) =
+                if apart(work) { (None, Some(work.blocks())) } else { (Some(*work), None) };
+            whole.into_iter().chain(parts.into_iter().flatten())
+        });
+        *rows = each.collect();
+        true
     }
 
     /// Plans the writing of the data alone, parity left as it is: only to measure what parity

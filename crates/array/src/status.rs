@@ -59,6 +59,8 @@ pub struct Status {
     pub last_scrub: Option<ScrubResult>,
     /// Memory of writes that are acknowledged and not on the members yet.
     pub cached_bytes: u64,
+    /// Writes that had to wait for a flush, since the intent log tells of their rows already.
+    pub log_conflicts: u64,
     /// Requests under way.
     pub requests_in_flight: usize,
 }

@@ -89,6 +89,8 @@ pub(crate) struct Load {
     pub(crate) requests: Count,
     /// Bytes that are acknowledged and not on the members.
     pub(crate) cached_bytes: Count,
+    /// Units that had to wait until rows that they touch were flushed.
+    pub(crate) log_conflicts: Count,
 }
 
 /// The requests that came in at one shard and have not ended.

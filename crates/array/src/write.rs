@@ -78,6 +78,16 @@ impl<'a> Fresh<'a> {
     }
 }
 
+/// What became of rows that were to be written.
+enum Gone {
+    /// They are written.
+    Out,
+    /// Their records do not fit into the log with those members who are left.
+    TooLong,
+    /// Some had to be taken apart.
+    Apart,
+}
+
 impl Shard {
     /// Writes `bytes`, which cover `range` of the array.
     pub(crate) async fn write(
@@ -102,10 +112,15 @@ impl Shard {
             if let Some(part) = todo.pop() {
                 work.rows = part;
             }
-            if !self.write_rows(work, manner, fresh).await? {
-                // A member was lost since they were taken apart: its part is to be logged too.
-                let rows = std::mem::take(&mut work.rows);
-                todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
+            match self.write_rows(work, manner, fresh).await? {
+                Gone::Out => {}
+                // A member was lost since they were divided: its part is to be logged too.
+                Gone::TooLong => {
+                    let rows = std::mem::take(&mut work.rows);
+                    todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
+                }
+                // What is read together fails together.
+                Gone::Apart => todo.extend(work.rows.drain(..).map(|row| vec![row])),
             }
             if todo.is_empty() {
                 break;
@@ -115,25 +130,26 @@ impl Shard {
         Ok(())
     }
 
-    /// Writes the rows in `work.rows`. False if nothing was done, since their records do not fit
-    /// into the log with those members who are left.
+    /// Writes the rows in `work.rows`, or does nothing yet.
     async fn write_rows(
         &self,
         work: &mut Scratch,
         manner: Manner,
         fresh: Fresh<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Gone> {
         let slots = self.setup.geometry.slots() as u64;
         let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
         let _memory = self.scratch.take(need).await;
         let (inside, view, entry) = loop {
             let present = self.view().present;
             if !self.fits_log(&work.rows, present) {
-                return Ok(false);
+                return Ok(Gone::TooLong);
             }
             let entry = self.admit(&work.rows, present).await?;
             let inside = self.gate.enter().await;
-            let view = self.prepare(work, manner, &inside).await?;
+            let Some(view) = self.prepare(work, manner, &inside).await? else {
+                return Ok(Gone::Apart);
+            };
             if entry.is_some() && view.present != present {
                 // What is to be logged depends on who is there.
                 continue;
@@ -148,7 +164,9 @@ impl Shard {
                     if !broken(Broken::LogAfterData)
                         && !self.log_rows(work, entry, fresh, &view).await =>
                 {
-                    self.lose(&inside, &view, &mut work.failures).await?;
+                    if !work.failures.is_empty() {
+                        self.lose(&inside, &view, &mut work.failures).await?;
+                    }
                 }
                 _ => break (inside, view, entry),
             }
@@ -166,7 +184,7 @@ impl Shard {
             self.settle_rows(&work.rows);
             entry.inspect(|entry| entry.whole(self.is_volatile()));
         }
-        result.map(|()| true)
+        result.map(|()| Gone::Out)
     }
 
     /// True if what a member has written must be flushed to be durable.
@@ -181,27 +199,32 @@ impl Shard {
             let (at, len) = (row.at(), row.row.len());
             let parity = row.roles.parity().intersection(view.present);
             let members = parity.iter().filter_map(|slot| view.member(slot).cloned());
-            self.unrecoverable(members.filter(|member| member.is_good(at, len)), at, len);
+            let believed = members.filter(|member| !member.is_bad(at, len));
+            self.unrecoverable(believed, at, len);
         }
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there.
+    /// Plans the rows and reads what the plans ask for, until all of it is there. `None` if rows had
+    /// to be taken apart first.
     async fn prepare(
         &self,
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
-    ) -> Result<std::rc::Rc<View>> {
+    ) -> Result<Option<std::rc::Rc<View>>> {
         loop {
             let view = self.view();
             self.check_writable(&view)?;
-            if self.setup.parity {
-                self.plan_rows(&view, &mut work.rows)?;
-            } else {
-                self.plan_without_parity(&view, &mut work.rows)?;
+            let planned = match self.setup.parity {
+                true => self.plan_rows(&view, &mut work.rows),
+                false => self.plan_without_parity(&view, &mut work.rows),
+            };
+            if self.take_apart(&view, &mut work.rows) {
+                return Ok(None);
             }
+            planned?;
             if self.read_for_rows(work, manner, &view).await {
-                return Ok(view);
+                return Ok(Some(view));
             }
             if !work.failures.is_empty() {
                 self.lose(inside, &view, &mut work.failures).await?;

@@ -42,6 +42,7 @@ use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::durable::CacheMode;
 use crate::error::{Error, Result};
+use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::shard::{Scratch, Shard};
 use crate::unit::{Action, Gain, Origin, Unit};
@@ -395,12 +396,44 @@ impl Shard {
         work.batch.forget_waiting();
         if !self.look_at_held(work, range) && !self.copy_read_ahead(range, bufs).await {
             let result = self.read(work, manner, range, bufs).await;
-            if result.is_err() {
-                work.held.clear();
+            if result.is_err() && work.held.is_empty() {
                 return result;
+            }
+            if result.is_err() {
+                let held = std::mem::take(&mut work.held);
+                let beside = self.read_beside(work, manner, (range.0, &held), bufs).await;
+                work.held = held;
+                if beside.is_err() {
+                    work.held.clear();
+                    return beside;
+                }
             }
         }
         self.lay_over(work, range.0, bufs);
+        Ok(())
+    }
+
+    /// Reads what lies beside the held pieces: the members may have lost what they are about to be
+    /// given.
+    async fn read_beside(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, held): (u64, &[Piece]),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        let mut beside: RangeSet = std::iter::once(offset..offset + len).collect();
+        held.iter().for_each(|piece| beside.remove(piece.start..piece.end()));
+        for Range { start, end } in beside.iter() {
+            let mut part = vec![self.pool.take((end - start) as usize)];
+            self.read(work, manner, (start, end - start), &mut part).await?;
+            let mut at = start;
+            for bytes in &part {
+                Target { offset, bufs }.put(at, bytes);
+                at += bytes.len() as u64;
+            }
+        }
         Ok(())
     }
 

@@ -122,19 +122,39 @@ impl Shard {
         whole: std::ops::Range<u64>,
         how: impl Fn(u64) -> Work,
     ) -> Result<()> {
+        let most = self.stripes_to_log().saturating_mul(self.setup.geometry.stripe_bytes());
+        let mut at = whole.start;
+        while at < whole.end {
+            let end = at.saturating_add(most).min(whole.end);
+            self.on_logged_stripes(work, manner, at..end, &how).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// As [`Shard::on_stripes`], for no more of them than are logged together.
+    async fn on_logged_stripes(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
         let geometry = &self.setup.geometry;
         let stripe = geometry.stripe_bytes();
         let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
         let range = (whole.start, whole.end - whole.start);
         let sync = crate::sync::sync_range(geometry, whole);
         let (inside, entry) = loop {
-            let entry = self.admit_stripes((sync.start, sync.end - sync.start)).await?;
+            let entry = self.admit_stripes(stripes).await?;
             let inside = self.gate.enter().await;
             let view = self.view();
             self.check_writable(&view)?;
             match &entry {
                 Some(entry) if !self.log_zeros(work, entry, stripes, &view).await => {
-                    self.lose(&inside, &view, &mut work.failures).await?;
+                    if !work.failures.is_empty() {
+                        self.lose(&inside, &view, &mut work.failures).await?;
+                    }
                 }
                 _ => break (inside, entry),
             }

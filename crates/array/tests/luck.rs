@@ -195,3 +195,31 @@ fn a_write_that_was_under_way_when_a_flush_was_sent_is_covered_by_the_next_one()
     let now = flushes();
     assert!(before.iter().zip(&now).all(|(before, now)| now > before), "{before:?}, {now:?}");
 }
+
+/// What one block of a row has lost to a bad one must not cost the other blocks of the row.
+#[test]
+fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
+    let world = world(Level::Raid4, 4, 0);
+    let array = world.start();
+    let bytes = pattern(0, 48 << 10, 3);
+    world.write(&array, 0, &bytes).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    let mut first = vec![0; 16 << 10];
+    let at = (0..(6 << 20)).step_by(4096).find(|&at| {
+        world.disks[0].disk.peek(at, &mut first);
+        first == bytes[..16 << 10]
+    });
+    // The same bytes of another member: parity.
+    let at = at.expect("the first chunk is on disk 0") + 4096;
+    world.disks[3].break_with(Fault::Unreadable { offset: at, len: 512 });
+    world.disks[2].break_with(Fault::Gone);
+    for salt in [4, 5] {
+        // Parity is lost to a part of these bytes: there it is given up.
+        let new = pattern(16 << 10, 5120, salt);
+        world.write(&array, 16 << 10, &new).expect("its member is there");
+        assert_eq!(world.read(&array, 16 << 10, 5120).expect("there"), new);
+        let kept = world.read(&array, 32 << 10, 4096).expect("its parity is there");
+        assert_eq!(kept, bytes[32 << 10..36 << 10], "nobody wrote these");
+        world.read(&array, 36 << 10, 4096).expect_err("its row has lost two");
+    }
+}

@@ -217,6 +217,12 @@ impl Consistency {
         Consistency::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
+    /// True if partial parities are logged, in the private area or in md's log: a crash and the
+    /// loss of a member together change no block that nobody wrote.
+    pub const fn closes_hole(self) -> bool {
+        self.has_log() || matches!(self, Consistency::Ppl)
+    }
+
     /// True if partial parities are logged in the private area.
     pub const fn has_log(self) -> bool {
         matches!(self, Consistency::Intent | Consistency::Journal)

@@ -243,8 +243,8 @@ fn check_threads(assembly: &Assembly, threads: usize) -> Result<()> {
     };
     let name = &assembly.facts().name;
     let message = format!(
-        "the intent log of {name} has room for {most} threads, not for {threads}: each needs a \
-         part of it on every member"
+        "the log of {name} has room for {most} threads, not for {threads}: each needs a part of it \
+         on every member"
     );
     let action = format!("say --threads {most}, or give up the log: --consistency bitmap");
     Err(Failure::new(Id::WrongState, message, action))

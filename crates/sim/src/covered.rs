@@ -24,6 +24,7 @@ use crate::disk::SimDisk;
 use crate::logged;
 use crate::medium::SECTOR;
 use crate::options::Promise;
+use crate::ppl;
 
 /// A member, as md's documents say that it lies on a disk.
 pub struct Raw {
@@ -33,6 +34,10 @@ pub struct Raw {
     start: u64,
     data_offset: u64,
     bitmap_start: Option<u64>,
+    /// Where its partial parity log lies, and how many bytes it has.
+    ppl: Option<(u64, u64)>,
+    /// Of the array.
+    pub set_uuid: [u8; 16],
     features: u32,
     /// Its number in the role table.
     pub number: u32,
@@ -51,6 +56,8 @@ pub struct Raw {
 
 const RECOVERY_OFFSET: u32 = 2;
 const REPLACEMENT: u32 = 16;
+/// A partial parity log, of either form.
+const ANY_PPL: u32 = 1024 | 2048;
 
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -89,11 +96,18 @@ pub fn read(disk: &Rc<SimDisk>) -> Option<Raw> {
         let features = word(&bytes, 8);
         let offset = i64::from(word(&bytes, 96) as i32);
         let bitmap = (features & 1 != 0).then_some(((sector as i64 + offset) as u64) * SECTOR);
+        let place = word(&bytes, 96);
+        let ppl = (features & ANY_PPL != 0).then(|| {
+            let start = sector as i64 + i64::from(place as u16 as i16);
+            (start as u64 * SECTOR, u64::from(place >> 16) * SECTOR)
+        });
         Some(Raw {
             disk: Rc::clone(disk),
             start: sector * SECTOR,
             data_offset: long(&bytes, 128) * SECTOR,
             bitmap_start: bitmap,
+            ppl,
+            set_uuid: std::array::from_fn(|at| bytes[16 + at]),
             features,
             number: word(&bytes, 160),
             events: long(&bytes, 200),
@@ -110,6 +124,11 @@ impl Raw {
     /// The role that this member's table gives to a number: below 0xfffd it is a slot.
     pub fn role(&self, number: u32) -> u16 {
         self.roles.get(number as usize).copied().unwrap_or(0xffff)
+    }
+
+    /// Where its partial parity log lies on its disk, and how many bytes it has.
+    pub fn ppl(&self) -> Option<(u64, u64)> {
+        self.ppl
     }
 
     /// Where its data begins on its disk.
@@ -153,6 +172,14 @@ impl Raw {
         let set = (0..bits).filter(|bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0);
         Some(set.map(|bit| bit * chunk..(bit + 1) * chunk).collect())
     }
+}
+
+/// True if the members say that nothing was being written.
+pub fn is_quiet(seats: &BTreeMap<usize, Raw>) -> bool {
+    let quiet = |raw: &Raw| {
+        raw.resync_sector == u64::MAX && raw.dirty().is_none_or(|marked| marked.is_empty())
+    };
+    seats.values().all(quiet)
 }
 
 /// The members that count, by slot: those that the freshest superblock lists as whole.
@@ -201,7 +228,13 @@ pub fn covered(geometry: &Geometry, disks: &[Rc<SimDisk>], promise: Promise) -> 
         Family::Parity if seats.len() < geometry.slots() => Ok(()),
         Family::Parity => {
             let closed = promise == Promise::Closed;
-            let log = closed.then(|| LazyCell::new(|| logged::rows(seats.values())));
+            let ppl = freshest.ppl.is_some();
+            let log = closed.then(|| {
+                LazyCell::new(|| match ppl {
+                    true => ppl::rows(geometry, seats.values()),
+                    false => logged::rows(seats.values()),
+                })
+            });
             let logged = |stripe: u64, sector: Range<u64>| {
                 let rows = log.as_ref().map(|rows| rows.get(&stripe));
                 let holds = |row: &Range<u64>| row.start <= sector.start && sector.end <= row.end;

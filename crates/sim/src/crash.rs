@@ -17,9 +17,11 @@ use array::status::SlotState;
 use array::{ErrorKind, JobKind};
 use io::Disk;
 use layout::Family;
+use layout::private::Consistency;
 
 use crate::covered;
 use crate::cut::{Cut, Mode};
+use crate::disk::Pending;
 use crate::incident::Director;
 use crate::logged;
 use crate::mark::{self, Health, Part};
@@ -27,6 +29,7 @@ use crate::node::{Consent, Node};
 use crate::options::Promise;
 use crate::oracle::Caches;
 use crate::parts::Parts;
+use crate::ppl;
 use crate::rng::Rng;
 use crate::workload::chain;
 
@@ -113,6 +116,7 @@ impl Director {
         self.tell(|| format!("CRASH power cut {}, {:?}", crash.power, crash.mode));
         let health = self.note_state(crash);
         stage.deaths.set(stage.deaths.get() + 1);
+        stage.stuck.set(false);
         stage.oracle.borrow_mut().crash(self.caches(crash.power));
         let cut = stage.oracle.borrow().is_cut();
         for node in &self.nodes {
@@ -120,19 +124,19 @@ impl Director {
         }
         stage.stirred.raise();
         let disks = world.disks();
-        let unlucky = rng.below(disks.len() as u64);
+        let (unlucky, mut torn) = (rng.below(disks.len() as u64), Vec::new());
         for (number, disk) in disks.iter().enumerate() {
             let seat = self.nodes.iter().find_map(|node| node.seat_of(disk));
             let parts = Parts::of(disk, seat);
             let some = crash.mode == Mode::SomeSuperblocks;
             let unlucky = if some { rng.percent(50) } else { number as u64 == unlucky };
             let mut cut = Cut::new(crash.mode, unlucky, Rng::stream(rng.bits(), "cut", 0));
-            let busy = disk.crash(crash.power, &mut cut, &parts);
-            if busy.contains(&Part::Superblock) {
-                self.mark(mark::F11);
-            }
-            let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
-            flying.for_each(|name| self.mark(name));
+            let pending = disk.crash(crash.power, &mut cut, &parts);
+            self.note_pending(&pending, health);
+            torn.extend(pending.into_iter().map(|pending| (Rc::clone(disk), pending)));
+        }
+        if crash.power && self.garbage {
+            self.garble(torn, rng);
         }
         if crash.mode == Mode::Shorn {
             self.mark(mark::F5);
@@ -140,8 +144,23 @@ impl Director {
         self.look();
     }
 
+    /// Marks what lay in the way.
+    fn note_pending(&self, pending: &[Pending], health: Health) {
+        let mut busy: Vec<Part> = Vec::new();
+        for Pending { part, .. } in pending {
+            if !busy.contains(part) {
+                busy.push(*part);
+            }
+        }
+        if busy.contains(&Part::Superblock) {
+            self.mark(mark::F11);
+        }
+        let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
+        flying.for_each(|name| self.mark(name));
+    }
+
     /// What a crash takes from caches, by whose they are.
-    fn caches(&self, power: bool) -> Caches {
+    pub(crate) fn caches(&self, power: bool) -> Caches {
         let volatile = self.build.limits.volatile;
         let held = self.nodes.iter().any(|node| node.shape.cache == CacheMode::Writeback);
         let drained = self.stage.world.disks().iter().any(|disk| disk.was_drained());
@@ -157,6 +176,7 @@ impl Director {
     fn note_state(&self, crash: Crash) -> Health {
         self.mark(if crash.power { mark::CUT } else { mark::KILLED });
         self.mark(crash.mode.mark());
+        self.stage.world.trace.fault();
         if self.nodes.len() > 1 {
             self.mark(mark::CRASHED_NESTED);
         }
@@ -196,8 +216,8 @@ impl Director {
 
     /// Whatever is out of step must be marked.
     fn look(&self) {
-        // Blocks on a list of bad ones hold anything.
-        if !self.stage.doubted.borrow().is_empty() {
+        // Blocks on a list of bad ones hold anything; so does what was not flushed by one who said so.
+        if !self.stage.doubted.borrow().is_empty() || self.stage.lied.get() {
             return;
         }
         for node in &self.nodes {
@@ -207,11 +227,16 @@ impl Director {
                 continue;
             }
             if node.shape.promise() == Promise::Closed && geometry.family() == Family::Parity {
+                let raw = disks.iter().filter_map(covered::read);
+                if raw.into_iter().any(|raw| ppl::has_wrapped(&raw)) {
+                    self.mark(mark::PPL_WRAPPED);
+                }
                 let usage = disks.iter().map(logged::usage);
                 for logged::Usage { wrapped, tail_only } in usage {
                     wrapped.then(|| self.mark(mark::LOG_WRAPPED));
                     tail_only.then(|| self.mark(mark::LOG_TAIL_ONLY));
                 }
+                node.hold_to_record();
             }
             if let Err(fault) = covered::covered(&geometry, &disks, node.promise()) {
                 panic!("{}: after the crash, from behind: {fault}", node.name);
@@ -233,8 +258,20 @@ impl Director {
 
     /// A member is missing: of arrays with a log, blocks that were being written may be lost.
     pub(crate) fn expose(&self) {
+        let mut oracle = self.stage.oracle.borrow_mut();
         if self.nodes.iter().any(|node| node.shape.promise() == Promise::Closed) {
-            self.stage.oracle.borrow_mut().expose();
+            oracle.expose();
+        }
+        let node = &self.nodes[0];
+        if node.shape.consistency == Consistency::Ppl
+            && let Some(geometry) = node.last_geometry()
+        {
+            // Who is there is not always known: it may be any slot, but not a row beside it.
+            let slots = node.running().map_or(geometry.all_slots(), |_| node.endangered());
+            oracle.guess_torn(|offset| {
+                let (stripe, index, _) = geometry.stripe_of(offset);
+                slots.contains(geometry.stripe(stripe).data(index))
+            });
         }
     }
 
@@ -266,7 +303,15 @@ impl Director {
     /// Assembles one array, by the way out that a refusal names if need be.
     pub(crate) async fn assemble(&self, node: &Rc<Node>) {
         let outer = node.name == self.stage.node.name;
-        let refusal = match node.assemble(Consent::Degraded).await {
+        let mut started = node.assemble(Consent::Degraded).await;
+        if started.as_ref().is_err_and(|refusal| refusal.to_string().contains("two histories")) {
+            // Of members that were given up one after the other, the last one and the first may
+            // each have given up the other. Who was in charge knows whose side is the later one.
+            self.mark(mark::SIDES);
+            node.leave_out_lost();
+            started = node.assemble(Consent::Degraded).await;
+        }
+        let refusal = match started {
             Ok(_) => return self.offer(node, outer),
             Err(refusal) => refusal,
         };

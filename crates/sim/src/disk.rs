@@ -51,6 +51,8 @@ struct Damage {
     write_fault: Cell<Option<WriteFault>>,
     /// The next flush fails, and what it should have kept may be gone.
     flush_fault: Cell<bool>,
+    /// Flushes are answered, and not done.
+    lying: Cell<bool>,
     /// What becomes of the next write of data.
     stray: Cell<Option<Stray>>,
     /// What it did wrong may not have been noticed before this moment.
@@ -113,6 +115,19 @@ pub struct SimDisk {
     strayed: Cell<u64>,
     /// It lost its cache while its host went on, and nobody has looked since.
     drained: Cell<bool>,
+    /// It lost its power: whoever has it open sees no more of it.
+    unplugged: Cell<bool>,
+}
+
+/// A write that a crash may take back, or part of it.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// Which bytes of the disk.
+    pub range: Range<u64>,
+    /// What they are.
+    pub part: Part,
+    /// It went past the cache: all of it is there.
+    pub durable: bool,
 }
 
 /// What has hung is answered so much later than what comes after it: less than any deadline.
@@ -153,6 +168,7 @@ impl SimDisk {
             data: RefCell::new(0..0),
             strayed: Cell::new(0),
             drained: Cell::new(false),
+            unplugged: Cell::new(false),
         }
     }
 
@@ -248,6 +264,7 @@ impl SimDisk {
                 self.set_shaky(NOTICED_MICROS);
                 self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
             }
+            Work::Flush if self.damage.lying.get() => {}
             Work::Flush => {
                 let taken = medium.flush(flight.covers);
                 for other in self.flights.borrow_mut().values_mut() {
@@ -373,12 +390,16 @@ impl SimDisk {
     // ---------------------------------------------------------------------------------
 
     /// The process that uses the disk dies, and the power is cut or not. Each operation under way
-    /// has landed, partly or wholly, or never will. Gives what lay in the way, part by part.
-    pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Part> {
+    /// has landed, partly or wholly, or never will. Gives what the crash could choose from.
+    pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Pending> {
         let flights = std::mem::take(&mut *self.flights.borrow_mut());
         let mut flights: Vec<Flight> = flights.into_values().collect();
         self.rng.borrow_mut().shuffle(&mut flights);
         let mut medium = self.medium.borrow_mut();
+        if !power && self.is_shaky() {
+            // A flush that failed a moment before the process died: the next one cannot know of it.
+            medium.redeem();
+        }
         let mut under_way = 0;
         for flight in &flights {
             // A disk that is gone or full takes nothing any more.
@@ -387,13 +408,11 @@ impl SimDisk {
                 under_way += usize::from(leave(&mut medium, &flight.op));
             }
         }
-        let mut busy: Vec<Part> = Vec::new();
-        for (offset, _) in medium.pending() {
-            let part = parts.at(offset);
-            if !busy.contains(&part) {
-                busy.push(part);
-            }
-        }
+        let pending = medium.pending().map(|(range, durable)| {
+            let part = parts.at(range.start);
+            Pending { range, part, durable }
+        });
+        let pending = pending.collect();
         medium.crash(power, under_way, cut, |offset| parts.at(offset));
         drop(medium);
         for mut flight in flights {
@@ -401,7 +420,7 @@ impl SimDisk {
             self.answers
                 .finish(flight.ticket, Done { work: flight.op.work, result: flight.result });
         }
-        busy
+        pending
     }
 
     /// The power of this disk alone is cut: it is gone from now on. Has it a cache?
@@ -410,6 +429,7 @@ impl SimDisk {
         self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
         self.damage.gone.set(true);
         self.drained.set(true);
+        self.unplugged.set(true);
         self.limits.volatile
     }
 
@@ -421,6 +441,7 @@ impl SimDisk {
     /// The host is up again: what this disk has lost is as lost as what others have.
     pub fn forget_drain(&self) {
         self.drained.set(false);
+        self.unplugged.set(false);
     }
 
     // ---- looking from behind

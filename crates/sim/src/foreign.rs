@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
-//! kernel knows nothing of the private area and leaves it as it was.
+//! kernel knows nothing of the private area and leaves it as it was. Not with md's partial parity
+//! log, which the other engine would have to keep too.
 
 use std::rc::Rc;
 
+use layout::private::Consistency;
 use layout::{Family, Slot, Stripe};
 
 use crate::covered;
@@ -32,6 +34,7 @@ impl Director {
         let fit = self.nodes.len() == 1
             && node.geometry().family() == Family::Parity
             && node.promise() == Promise::Closed
+            && node.shape.consistency != Consistency::Ppl
             && node.is_whole()
             && node.endangered().is_empty();
         if !fit {

@@ -78,6 +78,8 @@ pub enum What {
     Split(u64),
     /// The host dies, and another engine runs the array.
     Foreign(u64),
+    /// A member does not do what it says it has flushed.
+    Lie(u64),
 }
 
 /// Something that happens, when, and to whom.
@@ -98,22 +100,28 @@ pub struct Incident {
 /// The incidents of a run, in their order.
 pub fn draw(options: &Options) -> Vec<Incident> {
     let weights = weights(&options.dangers);
-    if weights.iter().all(|&(weight, _)| weight == 0) {
-        return Vec::new();
-    }
-    let mut incidents: Vec<Incident> = (0..options.incidents)
+    let some = weights.iter().any(|&(weight, _)| weight > 0);
+    let (common, lies) = (options.incidents, options.incidents + options.lies);
+    let kept = (0..options.happenings())
         .filter(|&number| options.keep.keeps(Choice::Incident(number)))
+        .filter(|&number| some || number >= common);
+    let mut incidents: Vec<Incident> = kept
         .map(|number| {
             let mut rng = Rng::stream(options.seed, "incident", number as u64);
-            let make = rng.weighted(&weights);
-            let what = make(&mut rng);
-            Incident {
-                after: rng.below(1000),
-                pause: rng.skewed(20_000),
-                node: rng.bits(),
-                slot: rng.bits(),
-                what,
+            let what = match number {
+                _ if number < common => rng.weighted(&weights)(&mut rng),
+                _ if number < lies => What::Lie(rng.bits()),
+                _ => {
+                    let power = rng.percent(70);
+                    What::Crash(Crash::draw(&mut rng, power))
+                }
+            };
+            let mut after = rng.below(1000);
+            if number >= lies {
+                // Crashes that must be are spread over the run.
+                after = (1000 * (number - lies + 1) / (options.crashes + 1)) as u64;
             }
+            Incident { after, pause: rng.skewed(20_000), node: rng.bits(), slot: rng.bits(), what }
         })
         .collect();
     incidents.sort_by_key(|incident| incident.after);
@@ -169,6 +177,8 @@ pub struct Director {
     pub requests: u64,
     /// Members are harmed although a crash has left parity in doubt.
     pub doubts: bool,
+    /// A power cut leaves garbage in a sector.
+    pub garbage: bool,
 }
 
 impl Director {
@@ -211,6 +221,7 @@ impl Director {
             What::Ruin(chance) => self.ruin(chance).await,
             What::Split(chance) => self.split(chance).await,
             What::Foreign(chance) => self.foreign(chance).await,
+            What::Lie(chance) => self.lie(slot, chance).await,
             harm => self.harm(node, slot, harm),
         }
     }
@@ -226,6 +237,7 @@ impl Director {
         }
         self.tell(|| format!("INCIDENT {}: slot {slot}, {}: {harm:?}", node.name, disk.name));
         self.note_harm(node, slot, harm);
+        self.stage.world.trace.fault();
         self.expose();
         match harm {
             What::Gone => {
@@ -341,6 +353,7 @@ impl Director {
             }
             self.tell(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
             disk.set_gone(true);
+            self.stage.world.trace.fault();
             self.expose();
             harmed += 1;
             if millis > 0 {
@@ -378,7 +391,12 @@ impl Director {
         let Some(member) = &status.slots[slot.index()].member else { return };
         let known = node.unwell().with(slot);
         let survives = node.geometry().survives(known);
-        if survives && !(node.can_lose(slot) && node.bears_loss()) {
+        let bears = match survives {
+            true => node.can_lose(slot) && node.bears_loss(),
+            // A rebuild may be through before the command's turn.
+            false => node.geometry().survives(node.sick().with(slot)),
+        };
+        if !bears {
             // The engine does not know yet what else is about to fail: it would obey.
             return;
         }
@@ -436,6 +454,7 @@ impl Director {
         let disk = node.members.borrow()[&name].clone();
         self.tell(|| format!("INCIDENT {}: {name} comes back", node.name));
         if let Some(sim) = self.stage.world.disk_named(&name) {
+            sim.plug();
             sim.heal();
             // Whoever opens a disk anew has closed it before: nothing of the old days is under way.
             // Others use the same handle: the engine must see to it.
@@ -470,10 +489,20 @@ impl Director {
         match result {
             Ok(()) => self.mark(mark::REPLACING),
             Err(_) => {
+                let bytes = |name: &str| {
+                    self.stage.world.disk_named(name).map_or(0, |disk| disk.limits().bytes)
+                };
+                // Without redundancy each member has a size of its own.
+                let member = status.slots[slot.index()].member.as_ref();
+                let small = member.is_some_and(|member| bytes(&member.name) > bytes(&spare.name));
                 let whole = status.slots[slot.index()].state == SlotState::InSync;
                 let spare_left = node.status().spares.iter().any(|s| s.id == spare.id);
                 let still = node.status().slots[slot.index()].state == SlotState::InSync;
-                assert!(!(whole && spare_left && still), "{}: refused without need", node.name);
+                assert!(
+                    small || !(whole && spare_left && still),
+                    "{}: refused without need",
+                    node.name
+                );
             }
         }
     }
@@ -484,7 +513,7 @@ impl Director {
     }
 
     /// Stops the clients' array and assembles it again.
-    async fn restart(&self, under_load: bool) {
+    pub(crate) async fn restart(&self, under_load: bool) {
         let (stage, node) = (&self.stage, &self.stage.node);
         if node.status().job.is_some() {
             self.mark(mark::STOPPED_BUSY);
@@ -496,11 +525,42 @@ impl Director {
             }
         }
         self.tell(|| format!("INCIDENT restart, under load: {under_load}"));
-        node.stop().await.expect("an array stops");
-        stage.oracle.borrow_mut().keep_all();
+        let stopped = node.stop().await;
+        match stopped {
+            Ok(()) => stage.oracle.borrow_mut().keep_all(),
+            Err(error) => {
+                assert!(stage.stuck.get(), "an array does not stop: {}", chain(&error));
+                // What cannot be written out is gone.
+                stage.deaths.set(stage.deaths.get() + 1);
+                stage.oracle.borrow_mut().crash(self.caches(false));
+            }
+        }
+        stage.stuck.set(false);
         self.again(node).await;
         stage.paused.set(false);
         stage.stirred.raise();
+    }
+
+    /// Members that have lost their power, and that nobody has missed, are given up. True if there
+    /// are any.
+    pub async fn give_up_dead(&self, node: &Node) -> bool {
+        let status = node.status();
+        let dead =
+            |name: &str| self.stage.world.disk_named(name).filter(|disk| disk.is_unplugged());
+        for spare in &status.spares {
+            if let Some(disk) = dead(&spare.name) {
+                disk.plug();
+                disk.heal();
+            }
+        }
+        let mut found = false;
+        let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+        for member in seated.filter(|member| dead(&member.name).is_some()) {
+            found = true;
+            let result = node.array().fail(member.id).await;
+            self.tell(|| format!("{}: {} is dead: {result:?}", node.name, member.name));
+        }
+        found
     }
 
     async fn again(&self, node: &Rc<Node>) {

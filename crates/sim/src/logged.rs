@@ -28,6 +28,8 @@ struct Place {
     session: u64,
     zones: u64,
     zone_bytes: u64,
+    /// There may be more out of step than it tells of.
+    doubt: bool,
 }
 
 /// A batch in a zone.
@@ -72,16 +74,19 @@ impl Place {
                 session: long(header, 168),
                 zones: u64::from(word(header, 184)),
                 zone_bytes: long(header, 176),
+                doubt: word(header, 192) & 1 != 0,
             };
-            counts.then(place).filter(|place| place.session != 0)
+            counts.then(place)
         })
     }
 
     /// The batches of a zone that carry its session's number.
     fn batches(&self, disk: &SimDisk, zone: u64) -> Vec<Batch> {
+        // Nothing was logged yet.
+        let zone_bytes = if self.session == 0 { 0 } else { self.zone_bytes };
         let (mut found, mut at) = (Vec::new(), 0);
         let mut head = [0; 64];
-        while at < self.zone_bytes {
+        while at < zone_bytes {
             disk.peek(self.start + zone * self.zone_bytes + at, &mut head);
             let bytes = u64::from(word(&head, 48));
             let is_one = &head[..8] == b"Pintents"
@@ -119,6 +124,17 @@ pub fn usage(disk: &Rc<SimDisk>) -> Usage {
         usage.tail_only |= batches.iter().any(|batch| batch.records == 0);
     }
     usage
+}
+
+/// True if the headers of all members go with their superblocks and say that their logs tell of all
+/// that a crash may have cut. A member that missed the last superblock may have no log yet.
+pub fn vouches(seats: &BTreeMap<usize, Raw>) -> bool {
+    let last = seats.values().map(|raw| raw.events).max();
+    let vouches = |raw: &Raw| {
+        Place::of(raw)
+            .is_some_and(|place| !place.doubt && (place.session != 0 || Some(raw.events) != last))
+    };
+    last.is_some() && seats.values().all(vouches)
 }
 
 /// The rows that live records of these members tell of: by stripe, ranges of the chunk.

@@ -15,12 +15,16 @@ use sim::shrink::{Keep, shrink};
 use sim::trace::Telling;
 
 const USAGE: &str = "\
-cargo sim [SEED] [--seconds N] [--seeds A..B] [--level L] [--shards N] [--cache C]
-          [--verbose] [--marks] [--require-marks] [--keep PARTS] [--whole]
+cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level L] [--shards N]
+          [--cache C] [--full] [--verbose] [--marks] [--require-marks] [--keep PARTS] [--whole]
 
   SEED          run this one, and print its options and its hash
   --seeds A..B  run these
-  --seconds N   run seeds from a fresh one on for so long (default: 10)
+  --regressions run every seed that ever failed (crates/sim/seeds.txt)
+  --fresh       run seeds that nobody has run, from a number on that is printed; so it is also
+                where nothing else is asked for
+  --seconds N   fresh seeds for so long (default: 10)
+  --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N    so many shards
   --cache C     only this cache mode: none, sync, writeback
@@ -45,6 +49,8 @@ const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
 struct Request {
     seed: Option<u64>,
     seeds: Option<(u64, u64)>,
+    regressions: bool,
+    fresh: bool,
     seconds: Option<u64>,
     wish: Wish,
     verbose: bool,
@@ -89,6 +95,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--keep" => {
                 request.keep = Keep::parse(&words.next().ok_or("--keep needs parts: r0.3,i1")?)?;
             }
+            "--regressions" => request.regressions = true,
+            "--fresh" => request.fresh = true,
+            "--full" => request.wish.full = true,
             "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
@@ -107,6 +116,9 @@ struct Tally {
     failed: u64,
     events: u64,
     marks: BTreeMap<&'static str, u64>,
+    /// Of each run.
+    crashes: Vec<u64>,
+    faults: Vec<u64>,
 }
 
 fn main() -> ExitCode {
@@ -129,20 +141,7 @@ fn main() -> ExitCode {
     };
     let start = Instant::now();
     let mut tally = Tally::default();
-    match (request.seed, request.seeds) {
-        (Some(seed), _) => one(seed, &request, &mut tally),
-        (None, Some((from, to))) => {
-            println!("seeds {from}..{to}, parapet {}", env!("CARGO_PKG_VERSION"));
-            (from..to).for_each(|seed| try_seed(seed, &request, &mut tally));
-        }
-        (None, None) => {
-            let first = fresh();
-            println!("seeds from {first} on, parapet {}", env!("CARGO_PKG_VERSION"));
-            let time = Duration::from_secs(request.seconds.unwrap_or(10));
-            let seeds = (first..).take_while(|_| start.elapsed() < time);
-            seeds.for_each(|seed| try_seed(seed, &request, &mut tally));
-        }
-    }
+    run(&request, &mut tally);
     let missed: Vec<_> = mark::all().filter(|mark| !tally.marks.contains_key(mark)).collect();
     if request.marks {
         for (mark, times) in &tally.marks {
@@ -154,11 +153,50 @@ fn main() -> ExitCode {
         missed.iter().for_each(|mark| println!("    missed  {mark}"));
     }
     let Tally { passed, failed, events, .. } = tally;
+    let (crashes, faults) = (spread(&mut tally.crashes), spread(&mut tally.faults));
+    println!("in each seed: crashes {crashes}, faults {faults}");
     let seconds = start.elapsed().as_secs_f64();
     let rate = (passed + failed) as f64 / seconds * 60.0;
     println!("{rate:.0} seeds a minute, {events} events in {seconds:.1} s");
     println!("{passed} passed, {failed} failed");
     ExitCode::from(u8::from(failed > 0 || (request.require_marks && !missed.is_empty())))
+}
+
+/// Runs what was asked for.
+fn run(request: &Request, tally: &mut Tally) {
+    if let Some(seed) = request.seed {
+        return one(seed, request, tally);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    if request.regressions {
+        println!("every seed that ever failed, parapet {version}");
+        for words in sim::regressions::all() {
+            let line = parse(words.into_iter()).expect("a test reads the list");
+            let seed = line.seed.expect("a test reads the list");
+            try_seed(seed, &Request { whole: request.whole, ..line }, tally);
+        }
+    }
+    if let Some((from, to)) = request.seeds {
+        println!("seeds {from}..{to}, parapet {version}");
+        (from..to).for_each(|seed| try_seed(seed, request, tally));
+    }
+    if request.fresh || !request.regressions && request.seeds.is_none() {
+        let (first, start) = (fresh(), Instant::now());
+        println!("seeds from {first} on, parapet {version}");
+        let time = Duration::from_secs(request.seconds.unwrap_or(10));
+        let seeds = (first..).take_while(|_| start.elapsed() < time);
+        seeds.for_each(|seed| try_seed(seed, request, tally));
+    }
+}
+
+/// Least, median and most.
+fn spread(numbers: &mut [u64]) -> String {
+    numbers.sort_unstable();
+    let numbers = &*numbers;
+    match (numbers.first(), numbers.get(numbers.len() / 2), numbers.last()) {
+        (Some(least), Some(median), Some(most)) => format!("{least} to {most}, median {median}"),
+        _ => "none".into(),
+    }
 }
 
 /// A seed that nobody has run: from the time of day.
@@ -190,6 +228,9 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     for (mark, times) in ending.trace.marks() {
         *tally.marks.entry(mark).or_default() += times;
     }
+    let crashes = [mark::KILLED, mark::CUT].map(|m| ending.trace.marks().get(m).copied());
+    tally.crashes.push(crashes.into_iter().flatten().sum());
+    tally.faults.push(ending.trace.faults());
     let Some(failure) = ending.failure else {
         tally.passed += 1;
         return;
@@ -222,5 +263,6 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == request.wish.cache);
     let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
     let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
-    println!("replay: cargo sim {seed}{level}{shards}{cache}{kept} --verbose");
+    let full = if request.wish.full { " --full" } else { "" };
+    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{kept} --verbose");
 }

@@ -68,8 +68,12 @@ marks! {
     FOREIGN = "another engine ran the array after a crash";
     /// A log has gone round.
     LOG_WRAPPED = "log: it has gone round";
+    /// md's partial parity log has gone round.
+    PPL_WRAPPED = "log: md's has gone round";
     /// A batch without records.
     LOG_TAIL_ONLY = "log: a batch that only says that older ones do not matter";
+    /// A log that tells of a row lets nobody else at it before a flush.
+    LOG_CONFLICT = "log: a conflict forced a flush";
     /// A member that was lost before a crash was there again at the assembly, and left out.
     STALE_REFUSED = "stale: a lost member is there at assembly and left out";
     /// One event behind and given up.
@@ -78,6 +82,8 @@ marks! {
     BEHIND_ACCEPTED = "stale: one event behind by a crash, and taken";
     /// Two histories were refused.
     DIVERGED = "stale: two histories are refused";
+    /// Two members have given up each other, at different times.
+    SIDES = "stale: whose side is the later one must be said";
     /// Sick members were left out of an assembly.
     LEFT_OUT = "assembly: without the members that were sick";
     /// Assembled again after a stop.
@@ -154,8 +160,14 @@ marks! {
     F15 = "F15: no space";
     /// F20.
     F20 = "F20: a flush fails";
+    /// F20, and the member says it has not.
+    LYING_FLUSH = "F20: a lying flush";
+    /// A sector that was being written when the power was cut holds neither old nor new bytes.
+    GARBAGE = "F5: a garbage sector";
     /// Several members at once, for a while.
     BURST = "burst: several members are away for a while";
+    /// What is held goes to a row that lacks more than it brings.
+    STUCK = "a flush fails: what is held cannot be written out";
     /// More than the level bears, and what is left is right.
     RUINED = "ruin: more is lost than the level bears";
     /// A member is gone.

@@ -277,14 +277,23 @@ impl Medium {
         }
     }
 
+    /// What a failed flush has lost is made durable after all.
+    pub fn redeem(&mut self) {
+        let Some(durable) = &mut self.durable else { return };
+        for page in self.doomed.drain(..) {
+            durable.pages[page] = self.newest.pages[page].clone();
+        }
+    }
+
     /// A write that is under way when its host dies: it is among those that the crash chooses from.
     pub fn leave(&mut self, offset: u64, bytes: Change) {
         self.since.push(Version { offset, change: bytes, durable: false });
     }
 
-    /// The writes that a crash chooses from, as offset and length, in order.
-    pub fn pending(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.since.iter().map(|version| (version.offset, version.len()))
+    /// The writes that a crash chooses from, in order, and whether they went past the cache.
+    pub fn pending(&self) -> impl Iterator<Item = (std::ops::Range<u64>, bool)> + '_ {
+        let range = |version: &Version| version.offset..version.offset + version.len();
+        self.since.iter().map(move |version| (range(version), version.durable))
     }
 
     /// The host dies. If the power is cut, of every sector the durable version survives, or any

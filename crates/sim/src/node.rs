@@ -21,7 +21,7 @@ use crate::disk::SimDisk;
 use crate::executor::TaskId;
 use crate::options::{Promise, Shape};
 use crate::world::World;
-use crate::{check, covered, mark};
+use crate::{check, covered, logged, mark};
 
 /// One array of the world.
 pub struct Node {
@@ -35,6 +35,8 @@ pub struct Node {
     tasks: Cell<Option<(TaskId, TaskId)>>,
     /// Every disk that was ever a member, and is not thrown away, by name.
     pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
+    /// Who held a slot or waited when that was looked at last.
+    last_seated: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
     ids: RefCell<BTreeMap<String, MemberId>>,
     /// Raised when an array has started.
@@ -50,6 +52,8 @@ pub struct Node {
     pub forced: Cell<bool>,
     /// Parity was in sync once since all of it was known: with a log it is never in doubt again.
     proven: Cell<bool>,
+    /// Somebody has gone round the log since, and not every member has a record of ours again.
+    spoiled: Cell<bool>,
     /// The running array has told that it made rows right from its log.
     settled: Cell<bool>,
     /// The last one died before it did.
@@ -81,6 +85,7 @@ impl Node {
             array: RefCell::default(),
             tasks: Cell::default(),
             members: RefCell::default(),
+            last_seated: RefCell::default(),
             ids: RefCell::default(),
             started: io::Signal::new(),
             lives: Cell::new(0),
@@ -88,6 +93,7 @@ impl Node {
             doubt: RefCell::default(),
             forced: Cell::new(false),
             proven: Cell::new(false),
+            spoiled: Cell::new(false),
             settled: Cell::new(false),
             settle_cut: Cell::new(false),
         })
@@ -237,6 +243,12 @@ impl Node {
         self.started.raise();
     }
 
+    /// Leaves out whoever had no place in the last array that ran here.
+    pub fn leave_out_lost(&self) {
+        let last = self.last_seated.borrow();
+        self.members.borrow_mut().retain(|name, _| last.contains(name));
+    }
+
     /// The running array.
     ///
     /// # Panics
@@ -254,12 +266,20 @@ impl Node {
     pub fn status(&self) -> Status {
         let status = self.array().status();
         let mut ids = self.ids.borrow_mut();
+        *self.last_seated.borrow_mut() =
+            all_members(&status).map(|member| member.name.clone()).collect();
         for member in all_members(&status) {
             ids.insert(member.name.clone(), member.id);
         }
+        if status.log_conflicts > 0 {
+            self.world.trace.mark(mark::LOG_CONFLICT);
+        }
         // As far as it is on record.
-        if status.unsynced_bytes == 0 && status.clean {
-            self.proven.set(true);
+        if status.unsynced_bytes == 0 && status.clean && !self.proven.get() {
+            match self.spoiled.get() {
+                true => self.hold_to_record(),
+                false => self.proven.set(true),
+            }
         }
         status
     }
@@ -365,12 +385,17 @@ impl Node {
 
     /// Slots that are not whole, or whose disk may yet fail.
     pub fn endangered(&self) -> SlotSet {
+        self.sick().union(self.unwell())
+    }
+
+    /// Slots whose disk may yet fail.
+    pub fn sick(&self) -> SlotSet {
         let status = self.status();
         let sick = status.slots.iter().filter(|slot| {
             let member = slot.member.as_ref().and_then(|m| self.world.disk_named(&m.name));
             member.is_some_and(|disk| disk.is_sick() || disk.is_shaky())
         });
-        sick.map(|slot| slot.slot).fold(self.unwell(), SlotSet::with)
+        sick.map(|slot| slot.slot).collect()
     }
 
     /// May this slot be harmed without loss of data, but for what a crash has made doubtful?
@@ -390,10 +415,20 @@ impl Node {
         if self.proven.get() { self.shape.promise() } else { Promise::Doubt }
     }
 
+    /// Where the array's own records say that the log tells of all that a crash may have cut, it is
+    /// held to that.
+    pub fn hold_to_record(&self) {
+        if logged::vouches(&covered::seats(&self.sim_disks())) {
+            self.spoiled.set(false);
+            self.proven.set(true);
+        }
+    }
+
     /// The log was harmed behind the array's back, or somebody has gone round it: parity is in
-    /// doubt until it is in sync again.
+    /// doubt until it is in sync again, and on record on every member.
     pub fn spoil_log(&self) {
         self.proven.set(false);
+        self.spoiled.set(true);
     }
 
     /// May a member be lost now without harm to anything that a crash has not cut just now?

@@ -52,14 +52,14 @@ pub enum Promise {
     /// array may be refused, and an array of arrays may not be asked for more.
     Doubt,
     /// The write hole is closed: the array starts, and only blocks that were being written when it
-    /// died may be lost.
+    /// died may be lost. With md's partial parity log these may hold anything.
     Closed,
 }
 
 impl Shape {
     /// What the engine promises of such an array.
     pub fn promise(&self) -> Promise {
-        if self.consistency.has_log() { Promise::Closed } else { Promise::Doubt }
+        if self.consistency.closes_hole() { Promise::Closed } else { Promise::Doubt }
     }
 }
 
@@ -145,6 +145,12 @@ pub struct Options {
     pub dangers: Dangers,
     /// How often something happens.
     pub incidents: usize,
+    /// How often a member tells lies about a flush.
+    pub lies: usize,
+    /// How often the host dies, whatever else happens.
+    pub crashes: usize,
+    /// Of what is being written when the power is cut, a sector may hold neither old nor new bytes.
+    pub garbage: bool,
     /// What of all this is left out, to make a failure short.
     pub keep: Keep,
 }
@@ -158,6 +164,8 @@ pub struct Wish {
     pub shards: Option<usize>,
     /// Only this cache mode.
     pub cache: Option<CacheMode>,
+    /// As much as a run can hold: every danger, many requests, many crashes.
+    pub full: bool,
 }
 
 impl Options {
@@ -165,10 +173,13 @@ impl Options {
     pub fn draw(seed: u64, wish: Wish) -> Options {
         let mut rng = Rng::stream(seed, "options", 0);
         let level = wish.level.unwrap_or_else(|| rng.weighted(&LEVELS));
-        let nested = rng.percent(8);
+        let nested = rng.percent(8) && !wish.full;
         let mut outer = draw_shape(&mut rng, level, if nested { 4 } else { 9 });
         if !nested && outer.members > 4 && rng.percent(2) {
             outer = widened(outer);
+        }
+        while wish.full && !(3..=8).contains(&outer.members) {
+            outer = draw_shape(&mut rng, level, 8);
         }
         let inner = nested.then(|| {
             let level = rng.weighted(&LEVELS);
@@ -194,6 +205,9 @@ impl Options {
         if let Some(inner) = &mut inner {
             draw_log(&mut log, inner);
         }
+        if inner.is_none() {
+            draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
+        }
         let mut hedges = Rng::stream(seed, "hedges", 0);
         draw_hedges(&mut hedges, &mut outer.bounds);
         if let Some(inner) = &mut inner {
@@ -210,7 +224,8 @@ impl Options {
         for (weight, usual) in mix.iter_mut().zip([40, 50, 6, 6, 5, 5]) {
             *weight = if *weight > 0 { usual } else { usual * rng.below(2) };
         }
-        Options {
+        let mut sly = Rng::stream(seed, "sly", 0);
+        let options = Options {
             seed,
             outer,
             inner,
@@ -221,10 +236,30 @@ impl Options {
             requests: rng.within(6, 30) as usize,
             mix,
             hot_percent: rng.pick(&[0, 20, 60]),
-            dangers: draw_dangers(&mut rng),
+            dangers: draw_dangers(&mut rng, wish.full),
             incidents: rng.within(0, 40) as usize,
+            lies: usize::from(sly.percent(25)),
+            crashes: 0,
+            garbage: sly.percent(30),
             keep: Keep::default(),
-        }
+        };
+        if wish.full { options.filled() } else { options }
+    }
+
+    /// Everything that happens in a run, by number.
+    pub fn happenings(&self) -> usize {
+        self.incidents + self.lies + self.crashes
+    }
+
+    /// As much as a run can hold.
+    fn filled(mut self) -> Options {
+        let mut rng = Rng::stream(self.seed, "full", 0);
+        let requests = rng.within(200, 2000) as usize;
+        self.requests = requests.div_ceil(self.clients);
+        self.incidents = rng.within(100, 150) as usize;
+        self.crashes = rng.within(5, 8) as usize;
+        (self.lies, self.garbage) = (1, true);
+        self
     }
 }
 
@@ -323,6 +358,16 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
     }
 }
 
+/// md's partial parity log, from a stream of its own. What it leaves as a guess would be one for an
+/// array above too, which knows nothing of it.
+fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
+    if matches!(shape.layout, Layout::Raid5(_)) && rng.percent(25) {
+        shape.consistency = Consistency::Ppl;
+        shape.shards = 1;
+        shape.bounds.log_bytes = rng.pick(&[16 << 10, 160 << 10, 264 << 10, 1 << 20]);
+    }
+}
+
 /// When reads are done again, from a stream of its own.
 fn draw_hedges(rng: &mut Rng, bounds: &mut Bounds) {
     bounds.hedge_floor = Duration::from_micros(rng.pick(&[20, 500, 2000]));
@@ -344,8 +389,8 @@ fn draw_build(rng: &mut Rng) -> Build {
     Build { limits, fill, latency_us: rng.pick(&[20, 100, 500]) }
 }
 
-fn draw_dangers(rng: &mut Rng) -> Dangers {
-    let mut some = |weight: u64| weight * rng.below(2);
+fn draw_dangers(rng: &mut Rng, all: bool) -> Dangers {
+    let mut some = |weight: u64| weight * rng.below(2).max(u64::from(all));
     Dangers {
         command: some(6),
         gone: some(8),
@@ -419,6 +464,8 @@ impl fmt::Display for Options {
         writeln!(f, ", discard {discard}, discard zeroes {discard_zeroes}")?;
         write!(f, "load: {} clients × {} requests", self.clients, self.requests)?;
         writeln!(f, ", mix {:?}, hot {} %", self.mix, self.hot_percent)?;
-        write!(f, "{} incidents: {:?}", self.incidents, self.dangers)
+        let Options { incidents, lies, crashes, garbage, .. } = self;
+        write!(f, "{incidents} incidents, {lies} lies, {crashes} crashes, garbage {garbage}")?;
+        write!(f, ": {:?}", self.dangers)
     }
 }

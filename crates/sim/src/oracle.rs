@@ -126,8 +126,8 @@ pub struct Oracle {
     block: u64,
     /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
     torn: BTreeSet<u64>,
-    /// Of these, sectors that may be an error.
-    lost: BTreeSet<u64>,
+    /// Of these, sectors that may be an error, and until when: [`OPEN`] before they are known again.
+    lost: BTreeMap<u64, u64>,
     /// When the host died last.
     died: u64,
     /// What was written before has been put right since.
@@ -136,6 +136,9 @@ pub struct Oracle {
 
 /// What a crash cuts is known by blocks of 4 KiB of a chunk.
 const BLOCK_BYTES: u64 = 4096;
+
+/// What sectors may have held at some moment.
+pub struct Past(Vec<(u64, Held)>);
 
 /// What became of caches when a host died.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,7 +169,7 @@ impl Oracle {
             loose: false,
             block: BLOCK_BYTES / SECTOR,
             torn: BTreeSet::new(),
-            lost: BTreeSet::new(),
+            lost: BTreeMap::new(),
             died: 0,
             settled: 0,
         }
@@ -273,6 +276,7 @@ impl Oracle {
             self.leave(&under, now);
         }
         self.reads.clear();
+        self.lost.retain(|_, until| *until == OPEN);
         if caches == Caches::Emptied {
             self.stable = now;
         }
@@ -298,7 +302,18 @@ impl Oracle {
     /// A member is missing, or has just been lost: what was cut and is not yet put right may be
     /// lost with it.
     pub fn expose(&mut self) {
-        self.lost.extend(&self.torn);
+        self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
+    }
+
+    /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
+    /// that lay on a lost member.
+    pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
+        let now = self.tick();
+        for &sector in self.torn.iter().filter(|&&sector| lost(sector * SECTOR)) {
+            let (value, superseded) = (Held::Unknown, OPEN);
+            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
+            self.sectors[sector as usize].push(any);
+        }
     }
 
     /// The array has come back so far that whatever the crash has cut is put right, or lost.
@@ -312,22 +327,27 @@ impl Oracle {
         !self.torn.is_empty()
     }
 
-    /// May one of these sectors be an error, since a crash has cut it?
-    pub fn may_be_lost(&self, sector: u64, count: u64) -> bool {
-        self.lost.range(sector..sector + count).next().is_some()
+    /// May this read be an error, since a crash has cut one of its sectors, which was not known
+    /// again when it began?
+    pub fn may_be_lost(&self, read: Request) -> bool {
+        let Under { sector, count, begun } = self.reads[&read];
+        self.lost.range(sector..sector + count).any(|(_, &until)| until > begun)
     }
 
-    /// The sectors that may be an error.
+    /// May this sector be an error now?
+    pub fn is_lost(&self, sector: u64) -> bool {
+        self.lost.get(&sector) == Some(&OPEN)
+    }
+
+    /// The sectors that may be an error now.
     pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lost.iter().copied()
+        self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
     }
 
     /// These sectors have been read, or written anew: they stay what they are.
     fn found(&mut self, sector: u64, count: u64) {
-        if !self.lost.is_empty() {
-            let known: Vec<u64> = self.lost.range(sector..sector + count).copied().collect();
-            self.lost.retain(|sector| !known.contains(sector));
-        }
+        let known = self.lost.range_mut(sector..sector + count);
+        known.for_each(|(_, until)| *until = self.now.min(*until));
     }
 
     /// These bytes had to be computed from parity that a crash may have cut.
@@ -338,6 +358,42 @@ impl Oracle {
             let (value, superseded) = (Held::Unknown, OPEN);
             let any = Candidate { value, ended: now, superseded, buried: false, write: now };
             self.sectors[at as usize].push(any);
+        }
+    }
+
+    /// Was this sector being written when the host died, or was it not durable?
+    pub fn is_open(&self, sector: u64) -> bool {
+        let candidates = self.sectors[sector as usize].iter();
+        let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
+    }
+
+    /// The power was cut while this sector was being written, and left garbage: this value, or, of
+    /// something that is computed from it, any.
+    pub fn garble(&mut self, sector: u64, value: Option<Value>) {
+        let now = self.tick();
+        let value = value.map_or(Held::Unknown, Held::Known);
+        let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+        self.sectors[sector as usize].push(new);
+    }
+
+    /// What these sectors may hold now: to be given to [`Oracle::relapse`].
+    pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
+        let open = |sector: u64| {
+            let candidates = self.sectors[sector as usize].iter();
+            let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+            open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
+        };
+        Past(sectors.flat_map(open).collect())
+    }
+
+    /// Sectors may hold again what they held then, though what came after it was flushed: the member
+    /// that held them has lied.
+    pub fn relapse(&mut self, past: &Past) {
+        let now = self.tick();
+        for &(sector, value) in &past.0 {
+            let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+            self.sectors[sector as usize].push(old);
         }
     }
 
@@ -529,6 +585,24 @@ mod tests {
             assert!(!sees(&mut oracle, second));
             assert!(sees(&mut oracle, first));
         }
+    }
+
+    #[test]
+    fn what_a_crash_has_cut_is_lost_to_reads_that_began_before_it_was_known_again() {
+        let mut oracle = Oracle::new(4096, true);
+        oracle.set_forgetful(true);
+        oracle.write(0, 512, Put::Pattern);
+        oracle.crash(Caches::Emptied);
+        oracle.expose();
+        let before = oracle.read(0, 512);
+        let beside = oracle.read(512, 512);
+        let new = oracle.write(0, 512, Put::Pattern);
+        assert!(oracle.may_be_lost(before) && oracle.may_be_lost(beside), "the whole block is cut");
+        oracle.acknowledge(new, false);
+        let after = oracle.read(0, 512);
+        assert!(oracle.may_be_lost(before) && !oracle.may_be_lost(after));
+        assert!(!oracle.is_lost(0) && oracle.is_lost(1));
+        assert_eq!(oracle.lost().collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
     }
 
     #[test]

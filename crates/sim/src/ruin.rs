@@ -87,6 +87,7 @@ impl Director {
             let gone = rng.percent(40);
             self.tell(|| format!("INCIDENT ruin, members are gone: {gone}"));
             self.mark(mark::RUINED);
+            self.stage.world.trace.fault();
             self.stage.overloaded.set(true);
             match gone {
                 true => self.ruin_members(node, &mut rng).await,

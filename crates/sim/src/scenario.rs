@@ -169,7 +169,9 @@ async fn load(
     let requests = drawn.iter().map(Vec::len).sum::<usize>() as u64;
     let doubts = options.dangers.doubt > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
-    let director = Rc::new(Director { stage: stage_of, nodes, build, requests, doubts });
+    let garbage = options.garbage;
+    let director = Director { stage: stage_of, nodes, build, requests, doubts, garbage };
+    let director = Rc::new(director);
     let mut tasks: Vec<_> = (0..options.clients)
         .zip(drawn)
         .map(|(number, requests)| {
@@ -199,10 +201,15 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let build = sized(options.build, most + extra, lowest(options));
     let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
     let doubts = options.dangers.doubt > 0;
-    let director = Director { stage: stage_of, nodes: all, build, requests: 0, doubts };
+    let (nodes_of, garbage) = (all, options.garbage);
+    let director =
+        Director { stage: stage_of, nodes: nodes_of, build, requests: 0, doubts, garbage };
+    if stage.stuck.get() {
+        director.restart(false).await;
+    }
     for node in nodes.iter().rev() {
         let mut choice = 0;
-        while !node.is_whole() {
+        while director.give_up_dead(node).await || !node.is_whole() {
             let status = node.status();
             let missing = status.slots.iter().any(|slot| slot.state == SlotState::Missing);
             if missing && status.spares.is_empty() {
@@ -230,7 +237,7 @@ async fn settle_doubt(stage: &Rc<Stage>) {
     for sector in lost {
         let request = |kind| Request { kind, sector, count: 1, fua: true, pause: 0 };
         stage.perform((95, 0), request(Kind::Read(1))).await;
-        if stage.oracle.borrow().may_be_lost(sector, 1) {
+        if stage.oracle.borrow().is_lost(sector) {
             stage.world.trace.mark(mark::SETTLED_LOST);
             stage.perform((95, 1), request(Kind::Write(1))).await;
         }

@@ -98,7 +98,7 @@ pub fn shrink(seed: u64, wish: Wish) -> Option<Keep> {
     let clients = 0..options.clients;
     let requests =
         clients.flat_map(|client| (0..options.requests).map(move |at| Choice::Request(client, at)));
-    let incidents = (0..options.incidents).map(Choice::Incident);
+    let incidents = (0..options.happenings()).map(Choice::Incident);
     let all: Vec<Choice> = requests.chain(incidents).collect();
     let mut runs = 0;
     let mut fails = |keep: &Keep| {

@@ -55,6 +55,7 @@ impl Director {
             && let Some(disk) = node.disk_in(slot)
         {
             self.tell(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
+            self.stage.world.trace.fault();
             match rot {
                 Rot::Data if locates(node) => self.rot_data(node, slot, &disk, &mut rng).await,
                 Rot::Data => {}
@@ -85,6 +86,7 @@ impl Director {
             let stray =
                 if lost { Stray::Lost } else { Stray::Elsewhere(rng.within(8, 64) * SECTOR) };
             self.tell(|| format!("INCIDENT slot {slot}, {}: {stray:?}", disk.name));
+            self.stage.world.trace.fault();
             let used = node.geometry().member_bytes(slot);
             let before = disk.strayed();
             disk.set_stray(stray, data.start..data.start + used);
@@ -110,8 +112,8 @@ impl Director {
         self.stage.perform((99, 0), flush).await;
         for _ in 0..40 {
             let status = node.status();
-            if !node.forced.get() && node.endangered().is_empty() && node.is_whole() && status.clean
-            {
+            let sound = !node.forced.get() && !self.stage.stuck.get();
+            if sound && node.endangered().is_empty() && node.is_whole() && status.clean {
                 return true;
             }
             self.stage.world.pause(2000).await;
@@ -135,7 +137,7 @@ impl Director {
     }
 
     /// A scrub repairs what is wrong in this slot, and the next one finds nothing.
-    async fn find_and_repair(&self, node: &Rc<Node>, slot: Slot) {
+    pub(crate) async fn find_and_repair(&self, node: &Rc<Node>, slot: Slot) {
         for repair in [true, false] {
             let Some(report) = self.scrubbed(node, repair).await else { return };
             assert_eq!(report.guessed_bytes, 0, "{}: it can be told who is wrong", node.name);
@@ -148,7 +150,7 @@ impl Director {
     }
 
     /// A scrub from begin to end; `None` if something came between.
-    async fn scrubbed(&self, node: &Rc<Node>, repair: bool) -> Option<array::Report> {
+    pub(crate) async fn scrubbed(&self, node: &Rc<Node>, repair: bool) -> Option<array::Report> {
         let asked = self.stage.world.clock.unix_micros();
         node.array().scrub(repair).ok()?;
         for _ in 0..10_000 {

@@ -35,6 +35,7 @@ impl Director {
         {
             self.tell(|| format!("INCIDENT two halves go on apart, one without {theirs:?}"));
             self.mark(mark::F12);
+            self.stage.world.trace.fault();
             self.go_apart(node, theirs, &mut rng).await;
         }
         self.stage.go_on();

@@ -38,6 +38,7 @@ struct Inner {
     story: Option<RefCell<Vec<String>>>,
     detailed: bool,
     marks: RefCell<BTreeMap<&'static str, u64>>,
+    faults: Cell<u64>,
 }
 
 impl Trace {
@@ -92,6 +93,16 @@ impl Trace {
     /// The story up to now.
     pub fn story(&self) -> Vec<String> {
         self.inner.story.as_ref().map(|story| story.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Counts something that went wrong.
+    pub fn fault(&self) {
+        self.inner.faults.set(self.inner.faults.get() + 1);
+    }
+
+    /// How often something went wrong.
+    pub fn faults(&self) -> u64 {
+        self.inner.faults.get()
     }
 
     /// The marks that were reached, with how often.

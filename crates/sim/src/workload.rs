@@ -134,6 +134,11 @@ pub struct Stage {
     /// Ranges that a crash left in doubt when a member was lost: errors are honest there, until
     /// they are written anew.
     pub doubted: RefCell<RangeSet>,
+    /// A write is held, or was, that cannot be written out: it went to a row that lacks more than it
+    /// brings. Nothing is durable any more until the array is started anew.
+    pub stuck: Cell<bool>,
+    /// A member has lied about a flush: what is out of step is not marked.
+    pub lied: Cell<bool>,
     /// Some array holds writes back: that it answers does not say that it has reached its members.
     pub held: Cell<bool>,
     /// Each write is durable when it is acknowledged.
@@ -165,6 +170,8 @@ impl Stage {
             deaths: Cell::new(0),
             under_way: Cell::new(0),
             doubted: RefCell::default(),
+            stuck: Cell::new(false),
+            lied: Cell::new(false),
             held: Cell::new(node.shape.cache == CacheMode::Writeback),
             sync: node.shape.cache == CacheMode::Sync,
         })
@@ -269,6 +276,15 @@ impl Stage {
         }
     }
 
+    /// A write was acknowledged: has it a place to go to?
+    fn note_held(&self, request: &Request, durable: bool) {
+        let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
+        let held = self.node.shape.cache == CacheMode::Writeback && !durable;
+        if held && self.doubted.borrow().overlaps(range) {
+            self.stuck.set(true);
+        }
+    }
+
     /// Is this error an honest one?
     fn excuse(&self, request: &Request, error: &io::Error) {
         let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
@@ -276,10 +292,8 @@ impl Stage {
         if doubted && !self.overloaded.get() {
             return self.world.trace.mark(mark::DOUBTED);
         }
-        let reads = matches!(request.kind, Kind::Read(_));
-        let (first, count) = (request.sector, request.count);
-        if reads && self.oracle.borrow().may_be_lost(first, count) {
-            return self.world.trace.mark(mark::LOST);
+        if self.stuck.get() && (request.fua || request.kind == Kind::Flush) {
+            return self.world.trace.mark(mark::STUCK);
         }
         let honest = self.overloaded.get();
         assert!(honest, "{request} failed within the budget of the level: {}", chain(error));
@@ -315,11 +329,15 @@ impl Stage {
         let back: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         assert_eq!(back, len, "{request}: all buffers come back");
         if let Err(error) = done.result {
+            let lost = self.oracle.borrow().may_be_lost(read);
             self.oracle.borrow_mut().drop_read(read);
             if Stage::is_stopping(&error) {
                 return Outcome::Stopping;
             }
-            self.excuse(&request, &error);
+            match lost {
+                true => self.world.trace.mark(mark::LOST),
+                false => self.excuse(&request, &error),
+            }
             return Outcome::Answered;
         }
         self.note_answer(false);
@@ -374,6 +392,7 @@ impl Stage {
             drop(oracle);
             let durable = request.fua || self.sync;
             self.note_answer(durable);
+            self.note_held(&request, durable);
             let mut oracle = self.oracle.borrow_mut();
             write.into_iter().for_each(|write| oracle.acknowledge(write, durable));
             return Outcome::Answered;

@@ -27,8 +27,12 @@ fn the_same_seed_is_the_same_run() {
 fn some_seeds_of_each_level_hold() {
     for level in layout::Level::ALL {
         for seed in 1000..1012 {
-            let wish =
-                Wish { level: Some(level), shards: Some(1 + 2 * (seed as usize % 2)), cache: None };
+            let wish = Wish {
+                level: Some(level),
+                shards: Some(1 + 2 * (seed as usize % 2)),
+                cache: None,
+                full: false,
+            };
             let ending = scenario::run(seed, wish, Telling::Nothing);
             let failure = ending.failure.unwrap_or_default();
             assert!(failure.is_empty(), "cargo sim {seed} --level {}: {failure}", level.name());

@@ -33,7 +33,7 @@ struct Play {
 /// An ordinary array of this level: 8 KiB chunks, quick disks that start as zeros.
 fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
     let cache = Some(CacheMode::None);
-    let wish = Wish { level: Some(Level::Raid5), shards: Some(1), cache };
+    let wish = Wish { level: Some(Level::Raid5), shards: Some(1), cache, full: false };
     let mut options = Options::draw(seed, wish);
     options.inner = None;
     let shape = &mut options.outer;
@@ -55,6 +55,7 @@ fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
     options.build.latency_us = 50;
     options.build.limits.zero = ZeroSupport::Fast;
     options.dangers = Dangers::default();
+    (options.lies, options.garbage) = (0, false);
     options
 }
 

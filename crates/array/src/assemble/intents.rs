@@ -10,12 +10,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use layout::md::{Features, Uuid};
+use layout::md::superblock::Role;
+use layout::md::{Features, Superblock, Uuid};
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
 use layout::{Family, Geometry, Slot, Stripe};
 
+use super::ppl;
 use super::seats::Seated;
 use super::sighting::Sighting;
 use super::together::Members;
@@ -85,8 +87,9 @@ pub(super) async fn load(
     let newest = valid.max_by_key(|header| header.events);
     let latest = newest.or_else(|| latest.max_by_key(|header| header.events));
     let superblock = &members.latest().superblock;
+    let policy = latest.map(|header| header.consistency);
     let mut intents = Intents {
-        consistency: latest.map_or_else(|| by_features(superblock.features), |h| h.consistency),
+        consistency: by_features(superblock.features, policy),
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
         cuts: Err("it has no intent log".to_string()),
@@ -95,8 +98,13 @@ pub(super) async fn load(
         zones: Zones::default(),
         sessions: BTreeMap::new(),
     };
-    let wanted = geometry.family() == Family::Parity && intents.consistency.has_log();
+    let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
     if !wanted || superblock.is_clean() {
+        return intents;
+    }
+    if intents.consistency == Consistency::Ppl {
+        intents.doubt = never_in_sync(&headers, seated, superblock);
+        intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
     let configuration = &seated.configuration;
@@ -104,18 +112,15 @@ pub(super) async fn load(
     for (found, header) in &headers {
         let id = MemberId(found.superblock.dev_number);
         let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
+            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            continue;
+        }
         let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
-        let valid = match header.valid.as_ref().or(foreign) {
-            Some(valid) if valid.log.session != 0 => valid,
-            Some(_) => {
-                intents.cuts = Err("nothing was logged yet".to_string());
-                return intents;
-            }
-            None => {
-                let name = &found.name;
-                intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
-                return intents;
-            }
+        let Some(valid) = header.valid.as_ref().or(foreign) else {
+            let name = &found.name;
+            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
+            return intents;
         };
         intents.doubt |= valid.doubt;
         intents.sessions.insert(id, valid.log.session);
@@ -124,12 +129,33 @@ pub(super) async fn load(
     // A session begins with a commit, before anything is logged and after all of the one before is
     // settled. Who missed that commit has nothing to tell.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
+    if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
+        intents.cuts = Err("nothing was logged yet".to_string());
+        return intents;
+    }
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
     intents.cuts = read_logs(reach, logs, configuration, geometry).await;
     intents
+}
+
+/// There was doubt before the session that md's log is of, which it cannot remove.
+fn never_in_sync(
+    headers: &[(&Sighting, Header)],
+    seated: &Seated,
+    superblock: &Superblock,
+) -> bool {
+    let sits = |found: &Sighting| {
+        let id = MemberId(found.superblock.dev_number);
+        seated.configuration.seat_of(id).is_some()
+    };
+    // Where a kernel ran it, a checkpoint says that something was never in sync.
+    headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
+        let valid = header.valid.as_ref();
+        valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+    })
 }
 
 /// The header of a member.
@@ -191,10 +217,13 @@ async fn read_bad(
     private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
 }
 
-/// Where no header says it: what md's features mean.
-fn by_features(features: Features) -> Consistency {
+/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
+    let header = header.filter(|&policy| policy != Consistency::Ppl);
     if features.intersects(Features::ANY_PPL) {
         Consistency::Ppl
+    } else if let Some(policy) = header {
+        policy
     } else if features.contains(Features::BITMAP) {
         Consistency::Bitmap
     } else {

@@ -12,13 +12,30 @@ use layout::md::Features;
 use layout::private::Consistency;
 use layout::{Family, Geometry};
 
+use super::intents::Intents;
 use super::refuse;
 use super::seats::Seated;
 use super::sync::{Loaded, new_bitmap};
 use super::together::Members;
 use crate::bitmap::{Bits, Pages};
 use crate::error::{Error, Result};
+use crate::ledger::ppl;
 use crate::log::least_zone;
+
+/// Refuses a change while a log tells of rows that are not settled, where superblocks alone say
+/// which log it is: a crash before they are settled would leave them to the wrong one.
+pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
+    let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
+    if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
+        return Ok(());
+    }
+    refuse(format!(
+        "writes were under way when the array was last used: assemble it with its policy {} first, \
+         which makes them right, and stop it; then it can be given policy {}",
+        now.name(),
+        wanted.name()
+    ))
+}
 
 /// Makes the records those of an array that keeps to `wanted`.
 ///
@@ -46,18 +63,20 @@ pub(super) fn adopt(
         (Family::Mirror, Consistency::Intent | Consistency::Journal | Consistency::Ppl) => {
             return needs("it is for levels with parity");
         }
-        (_, Consistency::Ppl) => {
-            return refuse(
-                "md's partial parity log is set up by mdadm (mdadm --grow \
-                 --consistency-policy=ppl), or when an array is created",
-            );
-        }
         _ => {}
+    }
+    if now == Consistency::Ppl {
+        drop_ppl(loaded);
     }
     if wanted.has_log() {
         check_room(loaded, geometry, wanted)?;
     }
-    if wanted == Consistency::Resync {
+    if wanted == Consistency::Ppl {
+        drop_bitmap(loaded);
+        add_ppl(loaded, geometry)?;
+        // Where there is no room for its bits, everything is compared after a crash.
+        loaded.bits = new_bits(loaded, members, seated, geometry);
+    } else if wanted == Consistency::Resync {
         drop_bitmap(loaded);
     } else if loaded.bits.is_none() {
         add_bitmap(loaded, members, seated, geometry)?;
@@ -92,6 +111,35 @@ fn drop_bitmap(loaded: &mut Loaded) {
     }
 }
 
+fn drop_ppl(loaded: &mut Loaded) {
+    // Their place is another one.
+    loaded.bits = None;
+    for record in loaded.records.values_mut() {
+        let features = record.superblock.features.without(Features::ANY_PPL);
+        record.superblock.features = features;
+        record.superblock.bitmap_offset = 0;
+    }
+}
+
+/// md's partial parity log where there was none. It is emptied before the first superblock says
+/// that it is there.
+fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
+    if let Some(why) = ppl::unfit(geometry) {
+        return refuse(why);
+    }
+    for record in loaded.records.values_mut() {
+        let place = record.map.ppl_place().ok_or_else(|| {
+            let name = &record.name;
+            Error::refused(format!(
+                "{name} has no room for md's partial parity log before its data"
+            ))
+        })?;
+        record.superblock.features = record.superblock.features.with(Features::MULTIPLE_PPLS);
+        record.superblock.set_ppl(place);
+    }
+    Ok(())
+}
+
 /// A bitmap where there was none: all bits are set unless all is known to agree.
 fn add_bitmap(
     loaded: &mut Loaded,
@@ -100,16 +148,24 @@ fn add_bitmap(
     geometry: &Geometry,
 ) -> Result<()> {
     let none = || Error::refused("there is no room for a write-intent bitmap on its members");
-    let mut bits = new_bitmap(&loaded.records, members, geometry).ok_or_else(none)?;
-    let whole = seated.configuration.in_sync() == geometry.all_slots();
-    if whole && loaded.unsynced.is_empty() {
-        bits = Bits::new(bits.header().clone(), false);
-    }
-    loaded.bits = Some(bits);
+    loaded.bits = Some(new_bits(loaded, members, seated, geometry).ok_or_else(none)?);
     for record in loaded.records.values_mut() {
         record.superblock.features = record.superblock.features.with(Features::BITMAP);
         record.superblock.bitmap_offset = record.map.bitmap_offset().ok_or_else(none)?;
-        record.behind = Pages::ALL;
     }
     Ok(())
+}
+
+/// Bits for the places that the members have for them now, to be written to all.
+fn new_bits(
+    loaded: &mut Loaded,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Option<Bits> {
+    let bits = new_bitmap(&loaded.records, members, geometry)?;
+    loaded.records.values_mut().for_each(|record| record.behind = Pages::ALL);
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let agree = whole && loaded.unsynced.is_empty();
+    Some(if agree { Bits::new(bits.header().clone(), false) } else { bits })
 }

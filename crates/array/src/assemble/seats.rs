@@ -3,17 +3,17 @@
 //! Owns the rules for a slot that two members claim, for members in rebuild, and for starting with
 //! members missing.
 
+use layout::md::ppl::HEADER_BYTES;
 use layout::md::superblock::Role;
 use layout::md::{Features, SECTOR, Superblock};
 use layout::{Epoch, Geometry, Slot, SlotSet};
 
 use super::history::Standing;
-use super::together::{Members, read_only_feature};
+use super::together::Members;
 use super::{Note, Options, refuse, with_reasons};
 use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::Format;
-use crate::ledger::MOST_BLOCK_BYTES;
+use crate::ledger::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::member::MemberId;
 use crate::sync;
 use crate::view::{Configuration, Mode, Seat};
@@ -53,7 +53,7 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
             notes.push(Note::Spare { name: found.name.clone() });
         }
     }
-    let read_only_reason = read_only_reason(members, options);
+    let read_only_reason = read_only_reason(members, geometry, options);
     let mode = if read_only_reason.is_some() { Mode::ReadOnly } else { Mode::ReadWrite };
     let configuration = Configuration { epoch: Epoch(1), seats, spares, mode };
     enough(members, geometry, &configuration, options)?;
@@ -105,7 +105,7 @@ fn take_seat(
 }
 
 /// Why nothing may be written, if so.
-fn read_only_reason(members: &Members, options: &Options) -> Option<String> {
+fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -> Option<String> {
     if options.read_only {
         return Some("it was started read-only".to_string());
     }
@@ -115,8 +115,9 @@ fn read_only_reason(members: &Members, options: &Options) -> Option<String> {
                    a new array, or let Linux convert it (mdadm --assemble --update=metadata)";
         return Some(why.to_string());
     }
-    if let Some(why) = read_only_feature(&latest.superblock) {
-        return Some(why.to_string());
+    let keeps_ppl = latest.superblock.features.intersects(Features::ANY_PPL);
+    if let Some(why) = ppl::unfit(geometry).filter(|_| keeps_ppl) {
+        return Some(why);
     }
     members.counted().find_map(|(_, found, _)| {
         let limits = found.disk.limits();
@@ -124,7 +125,12 @@ fn read_only_reason(members: &Members, options: &Options) -> Option<String> {
             return Some(format!("{} is read-only", found.name));
         }
         let block = limits.logical_block;
+        let log = found.map.ppl.as_ref().filter(|_| keeps_ppl);
+        if log.is_some_and(|log| log.end - log.start < 2 * HEADER_BYTES) {
+            return Some(format!("the partial parity log of {} has no room", found.name));
+        }
         let misfit = block > MOST_BLOCK_BYTES
+            || log.is_some_and(|log| !log.start.is_multiple_of(block.into()))
             || !found.map.superblock.start.is_multiple_of(block.into())
             || !found.map.data.start.is_multiple_of(block.into());
         misfit.then(|| {

@@ -49,6 +49,7 @@ impl Sighting {
             behind: Pages::ALL,
             session: 0,
             next_session: 0,
+            stale_ppl: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use layout::md::bitmap;
 use layout::md::{Bitmap, Fault, Features, SECTOR};
-use layout::private::Tag;
+use layout::private::{self, HEADERS_BYTES, Tag};
 use layout::{Family, Geometry};
 
 use super::intents::Intents;
@@ -22,11 +22,14 @@ use crate::create::FIRST_EVENT;
 use crate::error::Result;
 use crate::ledger::Format;
 use crate::ledger::reach::{Reach, all};
-use crate::ledger::record::Record;
+use crate::ledger::record::{Record, marks_room};
 use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::sync::{array_range, sync_bytes};
 use crate::view::Mode;
+
+/// Features of an array that has a bitmap, or something in its place.
+const HAVE_MARKS: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
 
 /// What the members hold, and what of it is in doubt.
 pub(super) struct Loaded {
@@ -88,13 +91,18 @@ pub(super) async fn load(
     loaded
 }
 
-/// Reads a member's bitmap; `None` if the array has none, or none that Parapet looks at.
+/// Reads a member's bitmap, or what is in its place; `None` if the array has none, or none that
+/// Parapet looks at.
 async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Option<Copy> {
     let superblock = &found.superblock;
-    if !superblock.features.contains(Features::BITMAP) || found.format == Format::Md090 {
+    if !superblock.features.intersects(HAVE_MARKS) || found.format == Format::Md090 {
         return None;
     }
-    let range = found.map.bitmap.clone()?;
+    let range = marks_room(&found.map, superblock.features)?;
+    if superblock.features.intersects(Features::ANY_PPL) && !is_ours(reach, found).await {
+        let why = "it does not go with the superblock, which somebody else has written";
+        return Some(Copy::Bad(why.to_string()));
+    }
     let bytes = match reach.read(&*found.disk, range).await {
         Ok(bytes) => bytes,
         Err(why) => return Some(Copy::Bad(why.to_string())),
@@ -125,11 +133,20 @@ async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Op
     Some(Copy::Bad(bad))
 }
 
+/// True if the private area of this member counts.
+async fn is_ours(reach: &Reach, found: &Sighting) -> bool {
+    let Some(bounds) = found.map.private.clone() else { return false };
+    let copies = reach.read(&*found.disk, bounds.start..bounds.start + HEADERS_BYTES).await;
+    let valid =
+        |copies: Vec<u8>| private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
+    copies.ok().and_then(valid).is_some()
+}
+
 impl Loaded {
     /// Makes one bitmap of all copies. If there is no good one, a new one with every bit set.
     fn merge(&mut self, copies: Vec<(MemberId, Bits)>, members: &Members, geometry: &Geometry) {
         let superblock = &members.latest().superblock;
-        let wanted = superblock.features.contains(Features::BITMAP)
+        let wanted = superblock.features.intersects(HAVE_MARKS)
             && members.latest().format != Format::Md090
             && self.foreign_bitmap.is_none()
             && geometry.family() != Family::Plain;
@@ -189,13 +206,17 @@ impl Loaded {
 
     /// A write that a crash cut may have reached a member and not the twin that is made a copy of
     /// it: the copy counts up to there only. Otherwise what was read from the member would change
-    /// when the twin takes its slot.
-    pub(super) fn shorten_copies(&self, seated: &mut Seated) {
-        let trusted = broken(Broken::CopyTrustedAfterCrash);
-        let Some(first) = self.unsynced.next(0).filter(|_| !trusted) else { return };
+    /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
+    /// whether there was a crash: nothing of the copy counts.
+    pub(super) fn shorten_copies(&self, seated: &mut Seated, geometry: &Geometry) {
+        let first = match geometry.family() {
+            Family::Plain => Some(0),
+            _ => self.unsynced.next(0).map(|range| range.start),
+        };
+        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
         for seat in &mut seated.configuration.seats {
             if let Some((_, copied)) = &mut seat.twin {
-                *copied = first.start.min(*copied);
+                *copied = first.min(*copied);
             }
         }
     }
@@ -221,7 +242,7 @@ impl Loaded {
             seated.read_only_reason.get_or_insert_with(|| why.to_string());
         }
         let parity = geometry.family() == Family::Parity;
-        if parity && !self.unsynced.is_empty() && intents.consistency.has_log() {
+        if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {
             match &intents.cuts {
                 // Nothing is settled where nothing may be written.
                 Ok(_) if seated.read_only_reason.is_some() => {}
@@ -267,8 +288,9 @@ pub(super) fn new_bitmap(
     members: &Members,
     geometry: &Geometry,
 ) -> Option<Bits> {
-    let room = |record: &Record| record.map.bitmap.as_ref().map_or(0, |at| at.end - at.start);
-    let room = records.values().map(room).min()?;
+    let room = |record: &Record| marks_room(&record.map, record.superblock.features);
+    let room = records.values().map(|record| room(record).map_or(0, |at| at.end - at.start));
+    let room = room.min()?;
     let sectors = sync_bytes(geometry) / SECTOR;
     let chunk = bitmap::chunk_for(sectors, room)?;
     let superblock = &members.latest().superblock;

@@ -4,7 +4,7 @@
 //! other shapes, features that Parapet does not run.
 
 use layout::MAX_SLOTS;
-use layout::md::{Features, Superblock};
+use layout::md::Superblock;
 
 use super::history::{self, Divergence, Lapse, Standing};
 use super::sighting::{Reject, Sighting};
@@ -182,14 +182,6 @@ fn utc(seconds: u64) -> String {
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute) = (second / 3600, second / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
-}
-
-/// Features that make an array of a kind that is only read, with what to say.
-pub(super) fn read_only_feature(superblock: &Superblock) -> Option<&'static str> {
-    superblock.features.intersects(Features::ANY_PPL).then_some(
-        "it keeps md's partial parity log, which would have to be written too; Linux can remove it \
-         (mdadm --grow --consistency-policy=resync)",
-    )
 }
 
 #[cfg(test)]

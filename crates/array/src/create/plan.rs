@@ -3,12 +3,14 @@
 use io::Limits;
 use layout::geometry::Shape;
 use layout::md::bitmap::{self, HEADER_BYTES};
-use layout::md::{ByteMap, SECTOR, Version};
+use layout::md::{ByteMap, Features, SECTOR, Version};
+use layout::private::Consistency;
 use layout::{Family, Geometry, Layout, Level};
 
 use super::{BitmapChunk, NewArray};
 use crate::error::{Error, Result};
 use crate::ledger::MOST_BLOCK_BYTES;
+use crate::ledger::record::marks_room;
 use crate::sync::sync_bytes;
 
 /// RAID 1 uses whole blocks of this size, as mdadm does.
@@ -33,7 +35,7 @@ pub struct Plan {
     pub used_bytes: u64,
     /// Bytes for data that are not used, on each disk.
     pub unused_bytes: Vec<u64>,
-    /// Bytes of sync space per bit of the bitmap.
+    /// Bytes of sync space per bit of the bitmap, or of what is in its place.
     pub bitmap_chunk: Option<u32>,
     /// What the user should know before saying yes.
     pub warnings: Vec<String>,
@@ -63,6 +65,10 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     };
     let shape = Shape { layout: new.layout, chunk_bytes: new.chunk_bytes, members };
     let geometry = Geometry::new(shape).map_err(|error| Error::refused(error.to_string()))?;
+    let ppl = new.consistency == Some(Consistency::Ppl);
+    if let Some(why) = crate::ledger::ppl::unfit(&geometry).filter(|_| ppl) {
+        return Err(Error::refused(why));
+    }
     for ((name, _), map) in disks.iter().zip(&maps).skip(slots) {
         if map.data_bytes() < used_bytes {
             return Err(Error::refused(format!(
@@ -72,9 +78,12 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
             )));
         }
     }
-    let bitmap_chunk = match new.bitmap {
+    let bitmap_chunk = match new.bitmap.or(ppl.then_some(BitmapChunk::Fitting)) {
         Some(choice) if geometry.family() != Family::Plain => {
-            Some(bitmap_chunk(choice, &geometry, &maps)?)
+            let features = if ppl { Features::MULTIPLE_PPLS } else { Features::BITMAP };
+            let rooms = maps.iter().map(|map| marks_room(map, features));
+            let rooms = rooms.map(|room| room.map_or(0, |at| at.end - at.start));
+            Some(bitmap_chunk(choice, &geometry, rooms.min().unwrap_or(0))?)
         }
         _ => None,
     };
@@ -150,9 +159,8 @@ fn used(new: &NewArray, maps: &[ByteMap]) -> Result<u64> {
     }
 }
 
-fn bitmap_chunk(choice: BitmapChunk, geometry: &Geometry, maps: &[ByteMap]) -> Result<u32> {
-    let room = maps.iter().filter_map(|map| map.bitmap.as_ref()).map(|at| at.end - at.start).min();
-    let room = room.unwrap_or(0).min(bitmap::MOST_SPACE_BYTES);
+fn bitmap_chunk(choice: BitmapChunk, geometry: &Geometry, room: u64) -> Result<u32> {
+    let room = room.min(bitmap::MOST_SPACE_BYTES);
     let sync_bytes = sync_bytes(geometry);
     let fitting = || bitmap::chunk_for(sync_bytes / SECTOR, room);
     let too_large = || Error::refused(format!("no bitmap fits into {room} bytes"));

@@ -102,6 +102,7 @@ impl Ledger {
             behind: Pages::ALL,
             session,
             next_session: session,
+            stale_ppl: true,
         };
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));
@@ -213,7 +214,8 @@ impl Ledger {
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
         let session = self.session();
-        let record = Record { session, next_session: session, ..found.into_record() };
+        let record =
+            Record { session, next_session: session, stale_ppl: true, ..found.into_record() };
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));
         }

@@ -18,7 +18,7 @@ use crate::log::{LogPlace, LogSetup, least_zone};
 use crate::member::MemberId;
 use crate::view::Configuration;
 
-/// How a log is divided.
+/// How a log is divided. md's is not, and has so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zones {
     pub(crate) count: u32,
@@ -55,8 +55,14 @@ impl Ledger {
     /// If there is no room for so many zones: see [`Ledger::zones_possible`].
     pub(crate) fn open_log(&self, zones: usize, most_bytes: u64) -> Option<LogSetup> {
         let mut private = self.private.get();
-        if !private.next_consistency.has_log() || self.sealed.is_some() {
+        if !private.next_consistency.closes_hole() || self.sealed.is_some() {
             return None;
+        }
+        if private.next_consistency == Consistency::Ppl {
+            assert_eq!(zones, 1, "md's log is written by one shard");
+            let next_log = Zones { bytes: self.ppl_bytes(most_bytes), ..Zones::default() };
+            self.private.set(Private { kept: true, next_log, ..private });
+            return Some(self.ppl_setup());
         }
         let share = self.log_bytes()? / zones as u64;
         let zone_bytes = share.min(most_bytes) / BATCH_ALIGNMENT * BATCH_ALIGNMENT;
@@ -70,20 +76,31 @@ impl Ledger {
         if broken(Broken::RecordBeforeSettled) {
             self.begin_session();
         }
-        Some(LogSetup { zone_bytes, data: private.next_consistency == Consistency::Journal })
+        let data = private.next_consistency == Consistency::Journal;
+        Some(LogSetup::Zone { zone_bytes, data })
     }
 
     /// The session begins: what the log said before is settled.
     pub(crate) fn begin_session(&self) {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
+        let log = if consistency.has_log() { log } else { Zones::default() };
         self.private.set(Private { log, consistency, ..private });
         let mut state = self.state.borrow_mut();
-        state.records.values_mut().for_each(|record| record.session = record.next_session);
+        for record in state.records.values_mut() {
+            record.session = record.next_session;
+            if consistency == Consistency::Ppl {
+                record.begin_ppl();
+            }
+        }
     }
 
     /// How many shards may log; `None` if the array has no log.
     pub(crate) fn zones_possible(&self) -> Option<u64> {
+        if self.keeps_ppl() && self.sealed.is_none() {
+            // Of all that a member's log holds, only what was written last counts.
+            return Some(1);
+        }
         let logs = self.private.get().next_consistency.has_log() && self.sealed.is_none();
         let bytes = self.log_bytes().filter(|_| logs)?;
         Some(bytes / self.least_zone())
@@ -135,13 +152,22 @@ impl Ledger {
     /// Where a member's log lies, if the array has one.
     pub(crate) fn log_place(&self, id: MemberId) -> Option<LogPlace> {
         let state = self.state.borrow();
-        let record = state.records.get(&id).filter(|_| self.private.get().next_log.count > 0)?;
-        let offset = record.map.private_parts()?.log.start;
-        Some(LogPlace { offset, session: record.next_session })
+        let record = state.records.get(&id)?;
+        if self.keeps_ppl() {
+            let bytes = self.private.get().next_log.bytes;
+            return record.ppl_place().map(|place| LogPlace { bytes, ..place });
+        }
+        let log = record.map.private_parts().filter(|_| self.private.get().next_log.count > 0)?.log;
+        let bytes = log.end - log.start;
+        Some(LogPlace { offset: log.start, bytes, session: record.next_session })
     }
 
     /// True if a member with this record has room for the log of this session.
     pub(super) fn has_room_for_log(&self, record: &Record) -> bool {
+        if self.keeps_ppl() {
+            let least = self.private.get().next_log.bytes;
+            return record.ppl_place().is_some_and(|place| place.bytes >= least);
+        }
         let Zones { count, bytes, .. } = self.private.get().next_log;
         let parts = record.map.private_parts();
         let room = parts.map_or(0, |parts| parts.log.end - parts.log.start);

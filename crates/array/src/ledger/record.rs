@@ -3,6 +3,7 @@
 //! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
 //! touches a byte outside the member's byte map.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::Disk;
@@ -31,6 +32,9 @@ pub(crate) struct Record {
     pub(crate) session: u64,
     /// The number that it carries from the beginning of the session on.
     pub(crate) next_session: u64,
+    /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
+    /// superblock that seats it.
+    pub(crate) stale_ppl: bool,
 }
 
 impl Record {
@@ -58,7 +62,7 @@ impl Record {
         reach: &Reach,
         pages: &[(u64, Vec<u8>)],
     ) -> io::Result<()> {
-        let Some(room) = &self.map.bitmap else { return Ok(()) };
+        let Some(room) = marks_room(&self.map, self.superblock.features) else { return Ok(()) };
         let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
         let (start, reach) = (room.start, reach.of(&self.name, &self.disk));
         for (at, bytes) in pages {
@@ -107,6 +111,15 @@ impl Record {
             .with(Features::REPLACEMENT);
         let rest = found.without(own);
         if self.bad.is_empty() { rest } else { rest.with(Features::BAD_BLOCKS) }
+    }
+}
+
+/// Where the bits of what may be out of step lie on a member with these features: md's bitmap, or,
+/// where md's partial parity log excludes that, in the same form in the private area.
+pub(crate) fn marks_room(map: &ByteMap, features: Features) -> Option<Range<u64>> {
+    match features.intersects(Features::ANY_PPL) {
+        true => map.private_parts().map(|parts| parts.regions),
+        false => map.bitmap.clone(),
     }
 }
 

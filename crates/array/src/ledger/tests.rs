@@ -136,6 +136,53 @@ fn a_member_that_fails_is_named_and_the_others_are_written() {
     assert_eq!(rig.superblock(0).roles[2], Role::Faulty, "it could come back");
 }
 
+/// A crash has left `disk2` one event behind the others, which are at 2.
+fn one_behind() -> Rig {
+    let rig = Rig::of(Level::Raid6, 5, |_| ());
+    let assembly = rig.all().unwrap();
+    rig.keep_superblock(2, true);
+    assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(2)]));
+    rig.keep_superblock(2, false);
+    assert_eq!((rig.superblock(1).events, rig.superblock(2).events), (2, 1));
+    rig
+}
+
+#[test]
+fn who_is_behind_is_brought_up_before_the_next_commit() {
+    let rig = one_behind();
+    let assembly = rig.all().unwrap();
+    rig.acts();
+    commit(&assembly, &decision(&assembly, false)).unwrap();
+    let acts = rig.acts();
+    assert_eq!(acts[2][0], Act::Write(4096..4608, true), "first of all its superblock");
+    assert_eq!(acts[2].len(), acts[1].len() + 1, "then as the others");
+    // Whatever of the next commit a crash leaves out, it is never two behind.
+    let rig = one_behind();
+    let assembly = rig.all().unwrap();
+    rig.keep_superblock(2, true);
+    assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(2)]));
+    assert_eq!(rig.superblock(1).events, 2, "the others do not go on without it");
+    let again = rig.all().unwrap();
+    assert_eq!(again.configuration.in_sync(), again.geometry.all_slots());
+}
+
+#[test]
+fn the_header_of_who_is_behind_is_not_overwritten() {
+    let rig = one_behind();
+    let assembly = rig.all().unwrap();
+    // The headers are written, and no superblock.
+    rig.disks[0].flush_fails.set(true);
+    assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(0)]));
+    let (behind, other) = (rig.superblock(2), rig.superblock(1));
+    assert_eq!((behind.events, behind.utime), (other.events, other.utime));
+    assert_eq!((behind.roles, behind.resync_offset), (other.roles, other.resync_offset));
+    let bounds = record_of(&assembly).map.private.expect("a member of ours has one");
+    let mut copies = [0; 8192];
+    rig.disks[2].mem.peek(bounds.start, &mut copies);
+    let superblock = rig.superblock(2);
+    assert!(layout::private::valid(&copies, &superblock, &bounds, parity::crc32c).is_some());
+}
+
 #[test]
 fn bits_are_durable_when_set_and_survive() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid10, Level::Raid35] {

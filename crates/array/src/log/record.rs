@@ -30,7 +30,7 @@ pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) ->
         let count = work.row.count as u64;
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
         let missing = || work.touched().difference(present).count() as u64;
-        let data = if setup.data { count } else { missing() };
+        let data = if setup.with_data() { count } else { missing() };
         let partial = u64::from(work.touched() != work.roles.data);
         64 + 4 * blocks * count + work.row.len() * (partial + data)
     });
@@ -48,6 +48,9 @@ impl Shard {
         view: &View,
     ) -> bool {
         let log = entry.log;
+        if entry.is_late() {
+            return false;
+        }
         let mut outgoing = &work.outgoing[..];
         let mut any = false;
         for row in &work.rows {
@@ -85,10 +88,16 @@ impl Shard {
             logged: 0,
             zeros: true,
         };
+        if entry.is_late() {
+            return false;
+        }
         {
             let mut next = entry.log.next.borrow_mut();
-            for slot in view.present.iter() {
-                next.lanes[slot.index()].records.push(record);
+            if let LogSetup::Ppl { .. } = entry.log.setup {
+                self.gather_zeros(&mut next, (first, count), view);
+            } else {
+                let present = view.present.iter();
+                present.for_each(|slot| next.lanes[slot.index()].records.push(record));
             }
             next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
         }
@@ -111,10 +120,11 @@ impl Shard {
         }
         let count = row.row.count;
         let all = plan.method == Method::Full;
-        let checked = count > 1 || view.in_sync.count() < self.setup.geometry.slots();
+        let ours = matches!(log.setup, LogSetup::Zone { .. });
+        let checked = ours && (count > 1 || view.in_sync.count() < self.setup.geometry.slots());
         // What has no member has no other place than parity: it is logged itself.
-        let index_logged =
-            |&index: &usize| log.setup.data || !view.present.contains(row.map.data(index));
+        let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
+        let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
         let touched = row.row.first..row.row.first + count;
         let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
         let mut next = log.next.borrow_mut();
@@ -221,7 +231,7 @@ impl Shard {
         {
             let mut next = log.next.borrow_mut();
             next.units.push(ticket);
-            next.reserved += entry.reserved.take();
+            next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
         }
         log.stirred.raise();
         match answer.await {

@@ -7,7 +7,8 @@
 //!   lost and written        from the log, where it has the data; else from P and Q on the members,
 //!                           if that gives what was to be written, or if nothing else was written
 //!                           in the row (then it is the old block or the new one, by sectors), or
-//!                           if P and Q tell the same
+//!                           if P and Q tell the same; or anyway if it comes from md's log, which
+//!                           has nothing to check it with: then it may be anything
 //! ```
 //!
 //! What none of this settles is lost: it was being written, and never acknowledged as durable.
@@ -153,7 +154,9 @@ impl Puzzle<'_> {
         let part = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|b| b[self.block.clone()].to_vec());
         let (p, q) = (part(&self.held.p), part(&self.held.q));
         let all: Vec<usize> = (0..self.held.data.len()).collect();
-        let alone = self.cut.record.count == 1;
+        // Where nothing can be checked, parity is believed as md does.
+        let record = &self.cut.record;
+        let believed = record.count == 1 || !(record.checked || record.zeros);
         if lost.len() == 2 {
             return self.recover(lost, all, p.as_deref(), q.as_deref(), found)
                 && lost.iter().all(|&index| self.is_new(index, found));
@@ -170,7 +173,7 @@ impl Puzzle<'_> {
             }
             told.push(bytes);
         }
-        if let Some(bytes) = told.first().filter(|_| alone) {
+        if let Some(bytes) = told.first().filter(|_| believed) {
             let at = self.lost.iter().position(|&index| index == lost[0]).expect("one of them");
             found[at][self.block.clone()].copy_from_slice(bytes);
             return true;

@@ -8,7 +8,8 @@ use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader};
 
 use super::record::lanes_in_use;
 use super::ring::Placed;
-use super::{Gathering, Lane, Log};
+use super::space::Space;
+use super::{Gathering, Lane, Log, LogSetup};
 use crate::batch::{Batch, Failure, Manner};
 use crate::broken::{Broken, broken};
 use crate::member::Member;
@@ -25,10 +26,15 @@ struct Desk {
 }
 
 impl Log {
-    /// True if a batch is to be written now.
-    fn is_due(&self) -> bool {
-        let makes_room = self.waiting.get() > 0 && self.ring.borrow().has_retired();
-        !self.next.borrow().units.is_empty() || makes_room
+    /// True if a batch is to be written now, while the gate is `closed` or not.
+    fn is_due(&self, closed: bool) -> bool {
+        match &*self.space.borrow() {
+            Space::Ring(ring) => {
+                let makes_room = self.waiting.get() > 0 && ring.has_retired();
+                !self.next.borrow().units.is_empty() || makes_room
+            }
+            Space::Round(round) => round.is_due(closed),
+        }
     }
 }
 
@@ -39,7 +45,7 @@ impl Shard {
         let mut desk = Desk::default();
         desk.spare.lanes.resize_with(self.setup.geometry.slots(), Lane::default);
         while !self.is_stopping() {
-            if log.is_due() {
+            if log.is_due(self.gate.is_closed()) {
                 self.write_batch(log, &mut desk).await;
                 log.look_again();
             } else {
@@ -69,13 +75,7 @@ impl Shard {
             }
         };
         desk.failures.clear();
-        {
-            let mut ring = log.ring.borrow_mut();
-            if answer.is_err() {
-                ring.abandon(placed.sequence);
-            }
-            ring.written();
-        }
+        log.space.borrow_mut().written(placed.sequence, answer.is_err());
         for ticket in gathered.units.drain(..) {
             log.answers.finish(ticket, answer.clone());
         }
@@ -86,7 +86,14 @@ impl Shard {
     fn place(&self, log: &Log, gathered: &Gathering) -> Placed {
         let bytes = gathered.lanes.iter().map(Lane::bytes).max().unwrap_or(0);
         let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
-        let mut ring = log.ring.borrow_mut();
+        let mut space = log.space.borrow_mut();
+        let ring = match &mut *space {
+            Space::Ring(ring) => ring,
+            Space::Round(round) => {
+                let sequence = round.place();
+                return Placed { start: 0, sequence, tail: sequence, durable: sequence - 1 };
+            }
+        };
         let placed = ring.place(bytes, gathered.reserved, gathered.units.len() as u32);
         let mut touched = log.touched.borrow_mut();
         for &(place, slots) in &gathered.rows {
@@ -108,13 +115,22 @@ impl Shard {
         let add = |slot: Slot, lane: &Lane, batch: &mut Batch| {
             for member in view.targets(slot) {
                 let place = member.log.expect("every member of an array with a log has one");
+                let payload = lane.payload.iter().cloned();
+                let zone_bytes = match log.setup {
+                    LogSetup::Zone { zone_bytes, .. } => zone_bytes,
+                    LogSetup::Ppl { signature, .. } => {
+                        let mark = (signature, placed.sequence);
+                        let (at, head) = self.ppl_unit(lane, mark, slot, member, place);
+                        batch.log(member, slot, at, std::iter::once(head).chain(payload));
+                        continue;
+                    }
+                };
                 let head = self.head(lane, placed, member);
-                let at = place.offset + self.index as u64 * log.setup.zone_bytes + placed.start;
+                let at = place.offset + self.index as u64 * zone_bytes + placed.start;
                 let used = lane.bytes();
                 let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
                 let padding = log.zeros.slice(0..padding);
                 let padding = Some(padding).filter(|padding| !padding.is_empty());
-                let payload = lane.payload.iter().cloned();
                 batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
                 member.logged.set(placed.sequence);
             }

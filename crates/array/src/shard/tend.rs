@@ -33,7 +33,10 @@ impl Shard {
             ToShard::Unit(unit) => self.enqueue(unit),
             ToShard::ShutCache(shut) => self.cache.shut(shut),
             ToShard::Ended(ended) => self.end(ended),
-            ToShard::Close => self.gate.close(),
+            ToShard::Close => {
+                self.gate.close();
+                self.log.as_ref().inspect(|log| log.gate_closes());
+            }
             ToShard::Open(configuration) => {
                 let view = View::new(&configuration, |id| self.member(id));
                 *self.view.borrow_mut() = Rc::new(view);

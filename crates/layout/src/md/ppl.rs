@@ -1,7 +1,8 @@
 //! Headers of md's two logs for RAID 4, 5 and 6: the partial parity log, and (recognised only) the
 //! journal.
 //!
-//! Owns the form of a header. Never writes a log, and never replays one.
+//! Owns the form of a header, which row an entry tells of, and which of the headers in a log
+//! counts. Never writes a log, and never replays one.
 //!
 //! ```text
 //!   0         512                 536                        4096
@@ -11,6 +12,14 @@
 //! An entry says: these sectors of the array were being written, and the XOR of the *other* data
 //! blocks of the row is this. The log of a row lies on the member that holds the row's parity.
 //!
+//! Header and partial parities are a *unit*. Of all units in a log only the newest counts: when it
+//! was written, everything that the one before tells of was durable. A log with room for two is a
+//! ring: units follow each other, and one that does not fit before the end goes to the start.
+//!
+//! ```text
+//!   | unit 7 | unit 8 | remains of 3, torn or older …        8 is the newest
+//! ```
+//!
 //! Source: `drivers/md/raid5-ppl.c`, `include/uapi/linux/raid/md_p.h`,
 //! `Documentation/driver-api/md/raid5-ppl.rst` of Linux 6.1.
 
@@ -18,7 +27,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::field::{Fault, Field, ParseError};
-use super::{Crc32c, Uuid};
+use super::{Crc32c, SECTOR, Uuid};
 
 super::field::fields! { 4096;
     RESERVED   "reserved"      0    512
@@ -46,8 +55,12 @@ pub(crate) mod entry {
 pub const HEADER_BYTES: u64 = 4096;
 /// The most entries a header has.
 pub const MOST_ENTRIES: usize = 148;
-/// A log of at least this many bytes is used as a ring of several headers.
-pub const MULTIPLE_BYTES: u64 = 2 * (128 + 4) * 1024;
+/// The most partial parity that a unit of a ring has.
+pub const MOST_PP_BYTES: u64 = 128 << 10;
+/// A log of at least this many bytes is used as a ring of several units.
+pub const MULTIPLE_BYTES: u64 = 2 * (MOST_PP_BYTES + HEADER_BYTES);
+/// The most slots of an array that has such logs.
+pub const MOST_SLOTS: usize = 64;
 
 const ENTRY_BYTES: usize = 24;
 const STRUCTURE: &str = "partial parity log";
@@ -76,6 +89,51 @@ pub struct PplEntry {
     pub parity_disk: u32,
     /// CRC-32C of the partial parity.
     pub checksum: u32,
+}
+
+/// The row that an entry tells of, or a part of one. Sizes in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PplRow {
+    /// The stripe.
+    pub stripe: u64,
+    /// First byte of the row, from the start of the chunk: a multiple of 512.
+    pub start: u64,
+    /// Bytes of the row on one member: a multiple of 512.
+    pub len: u64,
+    /// The first data index that is written.
+    pub first: u64,
+    /// How many data indices are written.
+    pub count: u64,
+}
+
+/// Bytes of a log of `size` bytes that are used: the header and whole blocks of 4096.
+pub const fn usable_bytes(size: u64) -> u64 {
+    size / HEADER_BYTES * HEADER_BYTES
+}
+
+/// The most partial parity of a unit in a log of so many usable bytes.
+pub const fn unit_pp_bytes(usable: u64) -> u64 {
+    if usable >= MULTIPLE_BYTES { MOST_PP_BYTES } else { usable.saturating_sub(HEADER_BYTES) }
+}
+
+/// The newest unit of a log, and where it begins in it: units are followed from the start as long
+/// as they are valid, of this array, and none is older than the one before. `None` if there is none
+/// at the start: it was torn, or this is no log.
+///
+/// Linux 6.1 writes a header into the last 4096 bytes, and then overlooks it; it is found here.
+pub fn newest(log: &[u8], signature: u32, crc32c: Crc32c) -> Option<(PplHeader, usize)> {
+    let (mut found, mut at) = (None::<(PplHeader, usize)>, 0);
+    while let Some(bytes) = log.get(at..) {
+        let header = PplHeader::parse(bytes, crc32c).ok();
+        let Some(header) = header.filter(|header| header.signature == signature) else { break };
+        if found.as_ref().is_some_and(|(before, _)| before.generation > header.generation) {
+            break;
+        }
+        let unit = HEADER_BYTES + header.pp_bytes();
+        found = Some((header, at));
+        at += unit as usize;
+    }
+    found
 }
 
 /// What marks the logs of an array: the CRC-32C of its UUID.
@@ -136,6 +194,41 @@ impl PplHeader {
 }
 
 impl PplEntry {
+    /// The entry of a row whose parity is on slot `parity_disk`, in an array of chunks of
+    /// `chunk_bytes`, `data_count` in a stripe. `pp` is its partial parity, as many bytes as the
+    /// row has; empty if all data of the row is written.
+    pub fn of_row(
+        row: &PplRow,
+        (chunk_bytes, data_count): (u64, u64),
+        parity_disk: u32,
+        pp: &[u8],
+        crc32c: Crc32c,
+    ) -> PplEntry {
+        let chunk = row.stripe * data_count + row.first;
+        PplEntry {
+            data_sector: (chunk * chunk_bytes + row.start) / SECTOR,
+            pp_bytes: pp.len() as u32,
+            data_bytes: (row.len * row.count) as u32,
+            parity_disk,
+            checksum: crc32c(0, pp),
+        }
+    }
+
+    /// The row that it tells of. `None` for what no kernel writes: several rows of different blocks
+    /// in one entry, or sizes that do not go together.
+    pub fn row(&self, (chunk_bytes, data_count): (u64, u64)) -> Option<PplRow> {
+        let (offset, data_bytes) = (self.data_sector.checked_mul(SECTOR)?, self.data_bytes.into());
+        let (chunk, start) = (offset / chunk_bytes, offset % chunk_bytes);
+        let (stripe, first) = (chunk / data_count, chunk % data_count);
+        let (len, count) = match u64::from(self.pp_bytes) {
+            0 => (data_bytes / data_count, data_count),
+            len => (len, data_bytes / len),
+        };
+        let whole = len > 0 && len.is_multiple_of(SECTOR) && len * count == data_bytes;
+        let inside = start + len <= chunk_bytes && count > 0 && first + count <= data_count;
+        (whole && inside).then_some(PplRow { stripe, start, len, first, count })
+    }
+
     fn read(bytes: &[u8]) -> PplEntry {
         PplEntry {
             data_sector: entry::DATA_SECTOR.get(bytes),
@@ -221,6 +314,71 @@ mod tests {
         many[528..532].copy_from_slice(&149_u32.to_le_bytes());
         let error = PplHeader::parse(&many, crc32c).unwrap_err();
         assert_eq!((error.field, error.value), ("entries_count", 149));
+    }
+
+    #[test]
+    fn an_entry_tells_the_row_it_was_made_of() {
+        let shape = (64 << 10, 4);
+        let pp = [7; 64 << 10];
+        for (start, len) in [(0, 4096), (512, 512), (4096, 60 << 10), (0, 64 << 10)] {
+            for (first, count) in [(0, 1), (1, 2), (3, 1), (1, 3), (0, 4)] {
+                let row = PplRow { stripe: 11, start, len, first, count };
+                let pp = if count == 4 { &[][..] } else { &pp[..len as usize] };
+                let entry = PplEntry::of_row(&row, shape, 2, pp, crc32c);
+                assert_eq!(entry.data_sector, (11 * 4 + first) * 128 + start / 512);
+                assert_eq!(entry.row(shape), Some(row));
+            }
+        }
+    }
+
+    #[test]
+    fn what_no_kernel_writes_is_no_row() {
+        let shape = (64 << 10, 4);
+        let entry = |data_sector, pp_bytes, data_bytes| {
+            PplEntry { data_sector, pp_bytes, data_bytes, parity_disk: 0, checksum: 0 }.row(shape)
+        };
+        assert!(entry(8, 4096, 8192).is_some());
+        assert_eq!(entry(8, 4096, 6144), None, "not a whole number of blocks");
+        assert_eq!(entry(8, 4096, 0), None, "nothing is written");
+        assert_eq!(entry(8, 4096, 5 * 4096), None, "past the end of the stripe");
+        assert_eq!(entry(384, 4096, 8192), None, "past the end of the stripe");
+        assert_eq!(entry(120, 8192, 8192), None, "past the end of the chunk");
+        assert_eq!(entry(0, 0, 6 * 512), None, "not the same of each block");
+        assert_eq!(entry(128, 0, 4 * 512), None, "all data, but not from the first on");
+        assert_eq!(entry(u64::MAX, 512, 512), None);
+        assert_eq!(entry(64, 64 << 10, 64 << 10), None, "the end of a chunk and half the next");
+    }
+
+    /// A log of 96 KiB with units at these places: generation and bytes of partial parity.
+    fn log(units: &[(usize, u64, u32)]) -> Vec<u8> {
+        let mut log = vec![0; 96 << 10];
+        for &(at, generation, pp_bytes) in units {
+            let entry = PplEntry { pp_bytes, ..sample(1).entries[0] };
+            let header = PplHeader { generation, entries: vec![entry], ..sample(0) };
+            log[at..at + 4096].copy_from_slice(&header.print(crc32c));
+        }
+        log
+    }
+
+    #[test]
+    fn the_newest_unit_is_the_last_of_those_that_follow_each_other() {
+        let signature = sample(0).signature;
+        let newest =
+            |log: &[u8]| newest(log, signature, crc32c).map(|(header, at)| (header.generation, at));
+        let units = [(0, 5, 4096), (8192, 6, 0), (12288, 7, 8192)];
+        assert_eq!(newest(&log(&units)), Some((7, 12288)));
+        assert_eq!(newest(&log(&units[..2])), Some((6, 8192)));
+        let older = [(0, 5, 4096), (8192, 6, 0), (12288, 3, 8192)];
+        assert_eq!(newest(&log(&older)), Some((6, 8192)));
+        let mut torn = log(&units);
+        torn[12288 + 600] ^= 1;
+        assert_eq!(newest(&torn), Some((6, 8192)));
+        torn[600] ^= 1;
+        assert_eq!(newest(&torn), None);
+        assert_eq!(super::newest(&log(&units), signature ^ 1, crc32c), None);
+        // A header that would go on past the end, and one that ends there.
+        assert_eq!(newest(&log(&[(0, 5, u32::MAX)])), Some((5, 0)));
+        assert_eq!(newest(&log(&[(0, 5, 88 << 10), (92 << 10, 6, 0)])), Some((6, 92 << 10)));
     }
 
     #[test]

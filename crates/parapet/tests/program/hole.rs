@@ -148,6 +148,25 @@ fn a_raid_4_that_loses_a_member_with_the_crash_has_all_that_was_flushed() {
 }
 
 #[test]
+fn md_s_partial_parity_log_keeps_all_that_was_flushed_too() {
+    let world = World::new();
+    let members = names(3);
+    let flushed = killed_in_mid_write(&world, "5", &members, &["--consistency", "ppl"]);
+    for lost in 0..3 {
+        with_copies(&world, &members, || {
+            let left = (0..3).filter(|&slot| slot != lost).map(|slot| members[slot].as_str());
+            let left: Vec<&str> = left.collect();
+            let server = world.serve(&[&["tank", "--degraded"], &left[..]].concat());
+            flushed_is_there(&world, &flushed, &format!("md's log, without {lost}"));
+            let status = world.order(&["status", "tank"]);
+            assert!(status["replay"]["rows"].as_u64().unwrap() > 0, "{status}");
+            assert_eq!(status["consistency"], "ppl");
+            assert_eq!(server.terminate(), 0, "{}", world.log());
+        });
+    }
+}
+
+#[test]
 fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile() {
     let world = World::new();
     let members = names(3);

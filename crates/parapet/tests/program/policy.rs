@@ -91,6 +91,37 @@ fn a_policy_is_changed_at_a_start_and_stays_changed() {
     assert_eq!(server.terminate(), 0);
 }
 
+#[test]
+fn md_s_partial_parity_log_is_one_of_them() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K", "--consistency", "ppl"]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    assert_eq!(on_disk(&world), ("ppl".into(), false));
+    let theirs = |member| world.tool("mdadm", &["mdadm", "--examine", member]);
+    assert!(theirs("m0").contains("PPL : 2048 sectors at offset"), "{}", theirs("m0"));
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 5 0 1M", "write -P 6 4k 8k", "flush"]);
+    let text = world.ok(&["status", "tank", &control(&world)]);
+    assert!(text.contains("closed by md's partial parity log"), "{text}");
+    world.order(&["scrub", "tank", "check"]);
+    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(server.terminate(), 0);
+    let told = world.refused(
+        &[&["serve", "tank", "--control", "unix:c.sock", "--threads", "2"], &names[..]].concat(),
+        3,
+        "PPT-3006",
+    );
+    assert!(told.contains("room for 1 threads, not for 2"), "{told}");
+    world.ok(&[&["assemble", "tank", "--consistency", "intent"], &names[..]].concat());
+    assert_eq!(on_disk(&world), ("intent".into(), true));
+    assert!(!theirs("m1").contains("PPL"), "{}", theirs("m1"));
+    world.ok(&[&["assemble", "tank", "--consistency", "ppl"], &names[..]].concat());
+    assert_eq!(on_disk(&world), ("ppl".into(), false));
+    let server = world.serve_members(&members);
+    world.qemu_io(&["read -P 6 4k 8k", "read -P 5 12k 1012k"]);
+    assert_eq!(server.terminate(), 0);
+}
+
 fn control(world: &World) -> String {
     format!("--control=unix:{}", world.path("control.sock").display())
 }

@@ -32,9 +32,19 @@ pub enum Stray {
 }
 
 impl SimDisk {
-    /// From now on nothing is answered but with `Gone`; or the disk is back.
+    /// From now on nothing is answered but with `Gone`; or the disk is back, if it has power.
     pub fn set_gone(&self, gone: bool) {
-        self.damage.gone.set(gone);
+        self.damage.gone.set(gone || self.unplugged.get());
+    }
+
+    /// Somebody has given it power and opens it anew.
+    pub fn plug(&self) {
+        self.unplugged.set(false);
+    }
+
+    /// True if it has lost its power, and nobody has opened it anew: it stays gone.
+    pub fn is_unplugged(&self) -> bool {
+        self.unplugged.get()
     }
 
     /// From now on nothing is answered; or everything that waits is.
@@ -63,6 +73,17 @@ impl SimDisk {
     /// The next flush fails, and with it go writes that it should have made durable.
     pub fn set_flush_fault(&self) {
         self.damage.flush_fault.set(true);
+    }
+
+    /// From now on flushes are answered and not done; or done again, and what was left out first.
+    pub fn set_lying(&self, lying: bool) {
+        self.damage.lying.set(lying);
+        if !lying {
+            let mut medium = self.medium.borrow_mut();
+            let versions = medium.versions();
+            medium.flush(versions);
+            self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+        }
     }
 
     /// The next write of data, which lies here, goes astray.
@@ -97,7 +118,7 @@ impl SimDisk {
 
     /// Lifts all damage; what hung is answered.
     pub fn heal(&self) {
-        self.damage.gone.set(false);
+        self.set_gone(false);
         self.damage.write_fault.set(None);
         self.damage.flush_fault.set(false);
         self.damage.shaky_until.set(Time(0));

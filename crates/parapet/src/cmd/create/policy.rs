@@ -7,7 +7,7 @@
 //!   resync     -           yes        yes         yes        none
 //!   bitmap     -           usual      yes         yes        needed
 //!   intent     -           -          usual       usual      wanted
-//!   ppl        -           -          -           yes        none: md excludes it
+//!   ppl        -           -          -           yes        none: md excludes it; our own bits
 //!   journal    -           -          yes         yes        wanted
 //! ```
 
@@ -17,9 +17,6 @@ use layout::Level;
 use super::Bitmap;
 use crate::api::Consistency;
 use crate::failure::{Failure, Id, Result};
-
-/// md's own log is not written yet.
-const PPL_IS_WRITTEN: bool = false;
 
 /// What a new array gets.
 pub(super) type Choice = (Option<Consistency>, Option<BitmapChunk>);
@@ -56,10 +53,6 @@ pub(super) fn choose(
         }
         Consistency::Ppl if level != Level::Raid5 => {
             let why = "md's partial parity log is for RAID 5 only";
-            Err(senseless(level, policy, why, "choose intent: it does more"))
-        }
-        Consistency::Ppl if !PPL_IS_WRITTEN => {
-            let why = "md's partial parity log is not written yet";
             Err(senseless(level, policy, why, "choose intent: it does more"))
         }
         Consistency::Ppl | Consistency::Resync
@@ -111,6 +104,8 @@ mod tests {
             let resync = Some(Consistency::Resync);
             assert_eq!(chosen(level, resync, None), (resync, false));
         }
+        let ppl = Some(Consistency::Ppl);
+        assert_eq!(chosen(Level::Raid5, ppl, None), (ppl, false));
         for level in [Level::Raid1, Level::Raid10] {
             assert_eq!(chosen(level, None, None), (Some(Consistency::Bitmap), true));
             assert_eq!(chosen(level, None, OFF), (Some(Consistency::Resync), false));
@@ -129,6 +124,7 @@ mod tests {
             (Level::Raid1, Ppl, None, "copies have no write hole"),
             (Level::Raid6, Ppl, None, "RAID 5 only"),
             (Level::Raid4, Ppl, None, "RAID 5 only"),
+            (Level::Raid5, Ppl, AUTO, "excludes a write-intent bitmap"),
             (Level::Raid5, Resync, AUTO, "policy bitmap"),
             (Level::Raid5, Marks, OFF, "write-intent bitmap is for"),
         ] {

@@ -1,0 +1,95 @@
+//! Members that a crash has left one event behind: the first commit begins with bringing them up.
+//!
+//! ```text
+//!              crash           the next commit              crash        what is left
+//!   a.img   23 ─────▶ 24       header 25 in place of 23's,  25           the freshest
+//!   b.img   23 ─────▶ 23       header 25 in place of 23's,  23           two behind: left out,
+//!                                                                        and without a header
+//! ```
+//!
+//! All that the superblocks of a commit speak for is durable on every member before the first of
+//! them is written. So members that have missed only their superblock are given it here, with the
+//! number and the tag that the others have, before the next number goes anywhere.
+
+use std::collections::BTreeMap;
+
+use layout::md::Superblock;
+
+use super::reach::all;
+use super::record::Record;
+use super::{Failures, Ledger, Opened};
+use crate::broken::{Broken, broken};
+use crate::member::MemberId;
+use crate::view::Configuration;
+
+/// What the last commit before a start has left undone.
+pub(super) struct Behind {
+    /// Who misses its superblock.
+    members: Vec<MemberId>,
+    /// One that was written.
+    latest: Superblock,
+    /// How far each member was at the start.
+    start: Configuration,
+}
+
+impl Behind {
+    /// `None` if every member that has a slot has the freshest superblock.
+    pub(super) fn of(opened: &Opened) -> Option<Behind> {
+        let Opened { records, configuration, latest, .. } = opened;
+        let missed = |id: &MemberId| {
+            records.get(id).is_some_and(|record| record.superblock.events < latest.events)
+        };
+        let members: Vec<_> = configuration.seated().map(|(_, id)| id).filter(missed).collect();
+        let (latest, start) = (latest.clone(), configuration.clone());
+        (!members.is_empty() && !broken(Broken::BehindStays)).then(|| Behind {
+            members,
+            latest,
+            start,
+        })
+    }
+
+    /// The superblock of the last commit for one who has missed it.
+    fn draw(&self, ledger: &Ledger, id: MemberId, mut record: Record) -> Superblock {
+        let latest = &self.latest;
+        record.superblock.features = latest.features;
+        Superblock {
+            roles: latest.roles.clone(),
+            events: latest.events,
+            utime: latest.utime,
+            resync_offset: latest.resync_offset,
+            ..ledger.draw_own(&self.start, id, &record)
+        }
+    }
+}
+
+impl Ledger {
+    /// Writes the superblock of the last commit to those who have missed it and still hold a slot.
+    ///
+    /// # Errors
+    /// The members that could not be written.
+    pub(super) async fn catch_up(&self, configuration: &Configuration) -> Result<(), Failures> {
+        let Some(behind) = self.behind.take() else { return Ok(()) };
+        let mut members = behind.members.clone();
+        members.retain(|&id| configuration.seat_of(id).is_some());
+        let writes = self.records(&members, &Failures::new()).into_iter().map(|(id, record)| {
+            let superblock = behind.draw(self, id, record.clone());
+            async move {
+                let written = record.write_superblock(&self.reach, &superblock).await;
+                (id, superblock, written)
+            }
+        });
+        let (mut failures, mut written) = (Failures::new(), BTreeMap::new());
+        for (id, superblock, result) in all(writes).await {
+            match result {
+                Ok(()) => drop(written.insert(id, superblock)),
+                Err(why) => failures.push((id, why)),
+            }
+        }
+        self.adopt(written, &failures);
+        if failures.is_empty() {
+            return Ok(());
+        }
+        self.behind.replace(Some(behind));
+        Err(failures)
+    }
+}

@@ -1,0 +1,29 @@
+//! Every seed that ever failed, with what it found: `seeds.txt` beside the sources.
+//!
+//! What a seed does changes with what is drawn from it; a list of them is kept all the same: it is
+//! short, and whoever has failed once is a good place to look again.
+
+/// The list: `SEED [OPTIONS] # what it found`.
+const LIST: &str = include_str!("../seeds.txt");
+
+/// The command line of each, without what it found.
+pub fn all() -> impl Iterator<Item = Vec<String>> {
+    let lines = LIST.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let words = lines.map(|line| line.split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    words.filter(|words| !words.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_line_is_a_seed_and_what_it_found() {
+        for line in super::LIST.lines().filter(|line| !line.starts_with('#')) {
+            let (words, what) = line.split_once('#').expect("it says what it found");
+            assert!(
+                words.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok())
+            );
+            assert!(what.trim().len() > 10, "{line}");
+        }
+        assert!(super::all().count() > 10);
+    }
+}
