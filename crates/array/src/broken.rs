@@ -201,7 +201,7 @@ ways! {
     /// A scrub trusts data, and makes parity and copies agree with it.
     ScrubTrustsData: "22",
     /// Copies that a crash left different are read before they are made alike.
-    CopiesUnsettled: "ours",
+    CopiesUnsettled: "ours" by "test unsynced",
     /// A resync changes data that parity says is wrong.
     ResyncChangesData: "ours",
 
@@ -223,7 +223,7 @@ ways! {
     /// A write that has missed its deadline counts as done.
     LateTrusted: "26" by "sweep",
     /// A member is taken back while what was written to it before may still land.
-    LateWritesLand: "ours",
+    LateWritesLand: "ours" by "test slow",
     // ---- checksums
     /// Nothing that is read is compared with its checksum.
     SumsUnchecked: "22",

@@ -167,8 +167,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has lost
-    /// must cost no other one. False if there are none.
+    /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has
+    /// lost must cost no other one. False if there are none.
     pub(crate) fn take_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
         let bad = |work: &RowWork| {
             let (at, len) = (work.at(), work.row.len());

@@ -248,8 +248,8 @@ impl Shard {
         }
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there. `None` if rows had
-    /// to be taken apart first.
+    /// Plans the rows and reads what the plans ask for, until all of it is there. `None` if rows
+    /// had to be taken apart first.
     async fn prepare(
         &self,
         work: &mut Scratch,

@@ -216,7 +216,7 @@ impl Director {
 
     /// Whatever is out of step must be marked.
     fn look(&self) {
-        // Blocks on a list of bad ones hold anything; so does what was not flushed by one who said so.
+        // Blocks on a list of bad ones hold anything; so does what a liar said it had flushed.
         if !self.stage.doubted.borrow().is_empty() || self.stage.lied.get() {
             return;
         }

@@ -1,17 +1,20 @@
 //! A power cut in the middle of a sector: it holds neither the old bytes nor the new.
 //!
-//! Disks promise that a sector is whole, and most keep it; some do not (Zheng et al., FAST 2013). Of
-//! one that does not, that very sector may be anything, as long as it was being written: what is
+//! Disks promise that a sector is whole, and most keep it; some do not (Zheng et al., FAST 2013).
+//! Of one that does not, that very sector may be anything, as long as it was being written: what is
 //! asked of the engine is that nothing else suffers.
 //!
 //! ```text
-//!   data     of that sector, and of no other                       anything, then always the same
-//!   parity   of the sectors of its row that were being written     that, or right; never the others
-//!   log      the batch was never durable                           its sum tells
+//!   data     of that sector, and of no other                   anything, then always the same
+//!   parity   of the sectors of its row that were being written that, or right; never the others
+//!   log      the batch was never durable                       its sum tells
 //! ```
 //!
-//! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap that
-//! is garbage on several members at once is more than md's format bears.
+//! The table of checksums is left out: such a sector says wrong things of 64 blocks, which redundancy
+//! mends where there is any (`docs/format.md`, what is assumed of the medium).
+//!
+//! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap
+//! that is garbage on several members at once is more than md's format bears.
 
 use std::rc::Rc;
 
@@ -70,7 +73,8 @@ impl Director {
     /// The array's sectors that garbage here may reach; `None` if none of them was being written.
     fn concerned(&self, disk: &Rc<SimDisk>, at: u64, part: Part) -> Option<Vec<u64>> {
         if matches!(part, Part::Log | Part::Private) {
-            return Some(Vec::new());
+            let table = Parts::of(disk, None).tables().is_some_and(|table| table.contains(&at));
+            return (!table).then(Vec::new);
         }
         let node = &self.nodes[0];
         let (geometry, slot) = node.seat_of(disk).filter(|_| self.nodes.len() == 1)?;

@@ -6,9 +6,9 @@
 //!
 //! No engine can know at once: what is asked is that the damage stays what it is. The member holds
 //! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
-//! tell who is wrong (RAID 6, three copies), a scrub finds the member and nothing is lost. Where one
-//! does, a scrub finds the rows, and blocks of that member alone may be old ones: documented as not
-//! promised (`docs/faults.md`).
+//! tell who is wrong (RAID 6, three copies), a scrub finds the member and nothing is lost. Where
+//! one does, a scrub finds the rows, and blocks of that member alone may be old ones: documented
+//! as not promised (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::rng::Rng;
-use crate::silent::locates;
+use crate::silent::outvotes;
 use crate::workload::{Kind, Request};
 
 /// Blocks that are written while it lies.
@@ -68,7 +68,8 @@ impl Director {
         }
         let (mode, chance) = (Mode::draw(rng), rng.bits());
         let crash = Crash { power: true, mode, mended_percent: 100, again: [0; 2], chance };
-        let told = locates(node);
+        // It has lost checksums as well as blocks: they fit each other.
+        let told = outvotes(node);
         self.stage.lied.set(true);
         let lost = || {
             disk.set_lying(false);

@@ -202,22 +202,9 @@ impl Options {
         if let Some(inner) = &mut inner {
             draw_cache(&mut cache, inner, wish.cache);
         }
-        let mut log = Rng::stream(seed, "log", 0);
-        draw_log(&mut log, &mut outer);
-        if let Some(inner) = &mut inner {
-            draw_log(&mut log, inner);
-        }
-        let mut sums = Rng::stream(seed, "sums", 0);
-        draw_sums(&mut sums, &mut outer);
-        if let Some(inner) = &mut inner {
-            draw_sums(&mut sums, inner);
-        } else {
+        draw_upkeep(seed, &mut outer, inner.as_mut());
+        if inner.is_none() {
             draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
-        }
-        let mut hedges = Rng::stream(seed, "hedges", 0);
-        draw_hedges(&mut hedges, &mut outer.bounds);
-        if let Some(inner) = &mut inner {
-            draw_hedges(&mut hedges, &mut inner.bounds);
         }
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
@@ -349,6 +336,18 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
     shape.bounds.ahead_bytes = rng.pick(&[0, 8 << 10, 64 << 10, 4 << 20]);
     shape.bounds.ahead_streams = rng.pick(&[1, 8]);
     shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
+}
+
+/// The intent log, and when reads are done again.
+fn draw_upkeep(seed: u64, outer: &mut Shape, inner: Option<&mut Shape>) {
+    let mut log = Rng::stream(seed, "log", 0);
+    let mut sums = Rng::stream(seed, "sums", 0);
+    let mut hedges = Rng::stream(seed, "hedges", 0);
+    for shape in std::iter::once(outer).chain(inner) {
+        draw_log(&mut log, shape);
+        draw_sums(&mut sums, shape);
+        draw_hedges(&mut hedges, &mut shape.bounds);
+    }
 }
 
 /// The intent log, from a stream of its own: small, so that it goes round.

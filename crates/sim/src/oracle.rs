@@ -126,7 +126,7 @@ pub struct Oracle {
     block: u64,
     /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
     torn: BTreeSet<u64>,
-    /// Of these, sectors that may be an error, and until when: [`OPEN`] before they are known again.
+    /// Of these, sectors that may be an error, and until when: [`OPEN`] until they are known again.
     lost: BTreeMap<u64, u64>,
     /// When the host died last.
     died: u64,
@@ -387,8 +387,8 @@ impl Oracle {
         Past(sectors.flat_map(open).collect())
     }
 
-    /// Sectors may hold again what they held then, though what came after it was flushed: the member
-    /// that held them has lied.
+    /// Sectors may hold again what they held then, though what came after it was flushed: the
+    /// member that held them has lied.
     pub fn relapse(&mut self, past: &Past) {
         let now = self.tick();
         for &(sector, value) in &past.0 {

@@ -54,6 +54,11 @@ impl Parts {
         }
     }
 
+    /// Where there is room for a table of checksums.
+    pub fn tables(&self) -> Option<Range<u64>> {
+        Some(self.map.as_ref()?.private_parts()?.checksums)
+    }
+
     /// Where the table of checksums lies, as far as the member's data needs it.
     pub fn table(&self) -> Option<Range<u64>> {
         let (geometry, slot) = self.seat.as_ref()?;

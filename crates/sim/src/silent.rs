@@ -255,12 +255,14 @@ impl Director {
     }
 }
 
-/// True if a scrub can tell who is wrong.
+/// True if a scrub can tell who is wrong: by the checksums, or as [`outvotes`].
 pub fn locates(node: &Node) -> bool {
+    node.shape.checksums || outvotes(node)
+}
+
+/// True if redundancy alone tells who is wrong.
+pub fn outvotes(node: &Node) -> bool {
     let Some(geometry) = node.last_geometry() else { return false };
-    if node.shape.checksums {
-        return true;
-    }
     match geometry.family() {
         Family::Plain => false,
         Family::Mirror => geometry.places(0).count() >= 3,

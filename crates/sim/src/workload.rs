@@ -134,8 +134,8 @@ pub struct Stage {
     /// Ranges that a crash left in doubt when a member was lost: errors are honest there, until
     /// they are written anew.
     pub doubted: RefCell<RangeSet>,
-    /// A write is held, or was, that cannot be written out: it went to a row that lacks more than it
-    /// brings. Nothing is durable any more until the array is started anew.
+    /// A write is held, or was, that cannot be written out: it went to a row that lacks more than
+    /// it brings. Nothing is durable any more until the array is started anew.
     pub stuck: Cell<bool>,
     /// A member has lied about a flush: what is out of step is not marked.
     pub lied: Cell<bool>,

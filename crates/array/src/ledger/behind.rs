@@ -41,11 +41,8 @@ impl Behind {
         };
         let members: Vec<_> = configuration.seated().map(|(_, id)| id).filter(missed).collect();
         let (latest, start) = (latest.clone(), configuration.clone());
-        (!members.is_empty() && !broken(Broken::BehindStays)).then_some(Behind {
-            members,
-            latest,
-            start,
-        })
+        let some = !members.is_empty() && !broken(Broken::BehindStays);
+        some.then_some(Behind { members, latest, start })
     }
 
     /// The superblock of the last commit for one who has missed it.
