@@ -39,6 +39,7 @@ fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
     let shape = &mut options.outer;
     (shape.layout, shape.members) = (layout, members);
     shape.version = layout::md::Version::V1_2;
+    shape.consistency = layout::private::Consistency::Intent;
     shape.chunk_bytes = if layout == Layout::Raid1 { 0 } else { 8192 };
     (shape.bitmap_chunk, shape.check_reads, shape.region_bytes) = (Some(16 << 10), false, 64 << 10);
     shape.bounds = array::Bounds {
