@@ -414,9 +414,11 @@ impl Array {
         result
     }
 
-    /// Writes out what is held in memory, and flushes; nothing in the other cache modes.
+    /// Writes out what is held in memory, data and checksums, and flushes; nothing where nothing is.
     async fn write_back(&self) -> Result<()> {
-        if self.inner.blueprint.cache != CacheMode::Writeback {
+        let holds = self.inner.blueprint.cache == CacheMode::Writeback;
+        let writable = self.inner.keeper.configuration().mode == Mode::ReadWrite;
+        if !holds && (self.inner.blueprint.sums.is_none() || !writable) {
             return Ok(());
         }
         let done = self.inner.fronts[0].flush(io::Class::Foreground).await;

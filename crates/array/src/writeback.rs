@@ -383,7 +383,8 @@ impl Shard {
             Some(error) => Err(error),
             None => {
                 if self.is_quiescing() {
-                    // What was held is on the members now: the last that is written.
+                    // What was held is on the members now: the last that is written. Not before,
+                    // since requests come in at other shards too.
                     self.write_sums(work).await?;
                 }
                 self.make_durable(work).await

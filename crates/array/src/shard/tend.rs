@@ -162,8 +162,6 @@ impl Shard {
         while !self.quiescing.get() || !self.requests.is_empty() {
             self.emptied.wait().await;
         }
-        // A member that does not take them is lost before the others are said to be clean.
-        while self.write_sums(&mut Scratch::default()).await.is_err() {}
         self.post.to_keeper(ToKeeper::Quiesced { shard: self.index });
     }
 
