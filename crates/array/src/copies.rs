@@ -257,6 +257,10 @@ impl Shard {
         if view.mode == Mode::ReadWrite {
             // It may have been the entry that was wrong, and not the block.
             self.sum_outgoing(work);
+            if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+                sums.mended.set(true);
+                sums.crowded.raise();
+            }
             self.renew_sums(work, inside).await?;
         }
         self.rewrite(work, manner, inside, view).await?;

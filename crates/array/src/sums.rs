@@ -50,6 +50,11 @@ pub(crate) use change::New;
 /// Bytes that are summed together.
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
+/// Why not: md's log has no room to say what blocks held and will hold.
+pub(crate) const NOT_WITH_PPL: &str = "checksums need the intent log to be right after a crash, and \
+    md's partial parity log cannot say what they were: choose consistency policy intent, or leave \
+    checksums out";
+
 /// What a shard is told of checksums when it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct SumsSetup {
@@ -103,6 +108,8 @@ pub(crate) struct Sums {
     /// Raised when pages should be written, and at the end.
     pub(crate) crowded: Signal,
     list: RefCell<Vec<Rc<Page>>>,
+    /// Entries were damaged and are right again, which no mark tells of.
+    pub(crate) mended: Cell<bool>,
 }
 
 /// A page of a member's table.
@@ -142,6 +149,7 @@ impl Sums {
             changed: Signal::new(),
             crowded: Signal::new(),
             list: RefCell::default(),
+            mended: Cell::new(false),
         }
     }
 
@@ -370,9 +378,13 @@ impl Shard {
         let Some(sums) = &self.sums else { return };
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
-            if sums.is_crowded() {
+            let mended = sums.mended.take();
+            if sums.is_crowded() || mended {
                 // Whoever failed is reported: the next round goes without him.
                 let _ = self.write_sums(&mut scratch).await;
+                if mended {
+                    let _ = self.make_durable(&mut scratch).await;
+                }
             } else {
                 sums.crowded.wait().await;
             }

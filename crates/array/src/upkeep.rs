@@ -104,6 +104,10 @@ impl Shard {
             if compares || !broken(Broken::RebuiltUnsummed) {
                 self.write_sums(work).await?;
             }
+            if sums.mended.take() {
+                // No bit tells of a repair: nobody would look for one that was lost.
+                self.make_durable(work).await?;
+            }
             if compares && (alike || whole) {
                 sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);
             }

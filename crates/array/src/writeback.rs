@@ -385,7 +385,8 @@ impl Shard {
                 if self.is_quiescing() {
                     // What was held is on the members now: the last that is written. Not before,
                     // since requests come in at other shards too.
-                    self.write_sums(work).await?;
+                    // Who does not take them is lost before the others are said to be clean.
+                    while self.write_sums(work).await.is_err() {}
                 }
                 self.make_durable(work).await
             }

@@ -25,6 +25,7 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
                 where nothing else is asked for
   --seconds N   fresh seeds for so long (default: 10)
   --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
+  --checksums   arrays keep checksums, where they can
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N    so many shards
   --cache C     only this cache mode: none, sync, writeback
@@ -98,6 +99,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--regressions" => request.regressions = true,
             "--fresh" => request.fresh = true,
             "--full" => request.wish.full = true,
+            "--checksums" => request.wish.checksums = true,
             "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
@@ -264,5 +266,6 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
     let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
     let full = if request.wish.full { " --full" } else { "" };
-    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{kept} --verbose");
+    let sums = if request.wish.checksums { " --checksums" } else { "" };
+    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{sums}{kept} --verbose");
 }

@@ -168,6 +168,8 @@ pub struct Wish {
     pub cache: Option<CacheMode>,
     /// As much as a run can hold: every danger, many requests, many crashes.
     pub full: bool,
+    /// Arrays keep checksums, where they can.
+    pub checksums: bool,
 }
 
 impl Options {
@@ -205,6 +207,11 @@ impl Options {
         draw_upkeep(seed, &mut outer, inner.as_mut());
         if inner.is_none() {
             draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
+        }
+        if wish.checksums {
+            let mut sums = Rng::stream(seed, "sums", 0);
+            draw_sums(&mut sums, &mut outer);
+            inner.iter_mut().for_each(|inner| draw_sums(&mut sums, inner));
         }
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
@@ -341,11 +348,9 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
 /// The intent log, and when reads are done again.
 fn draw_upkeep(seed: u64, outer: &mut Shape, inner: Option<&mut Shape>) {
     let mut log = Rng::stream(seed, "log", 0);
-    let mut sums = Rng::stream(seed, "sums", 0);
     let mut hedges = Rng::stream(seed, "hedges", 0);
     for shape in std::iter::once(outer).chain(inner) {
         draw_log(&mut log, shape);
-        draw_sums(&mut sums, shape);
         draw_hedges(&mut hedges, &mut shape.bounds);
     }
 }
@@ -367,8 +372,8 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
 /// Checksums, from a stream of their own; often with less memory than they need.
 fn draw_sums(rng: &mut Rng, shape: &mut Shape) {
     let plain = matches!(shape.layout.level(), Level::Linear | Level::Raid0);
-    let whole = shape.chunk_bytes.is_multiple_of(4096);
-    shape.checksums = rng.percent(60) && !plain && whole;
+    let whole = shape.chunk_bytes.is_multiple_of(4096) && shape.consistency != Consistency::Ppl;
+    shape.checksums = rng.percent(90) && !plain && whole;
     shape.bounds.sums_bytes = rng.pick(&[4096, 16 << 10, 64 << 20]);
 }
 

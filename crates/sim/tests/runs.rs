@@ -32,6 +32,7 @@ fn some_seeds_of_each_level_hold() {
                 shards: Some(1 + 2 * (seed as usize % 2)),
                 cache: None,
                 full: false,
+                checksums: seed % 3 == 0,
             };
             let ending = scenario::run(seed, wish, Telling::Nothing);
             let failure = ending.failure.unwrap_or_default();

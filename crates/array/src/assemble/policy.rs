@@ -132,6 +132,9 @@ pub(super) fn sums(
              4096 bytes",
         );
     }
+    if options.consistency.unwrap_or(intents.consistency) == Consistency::Ppl {
+        return refuse(sums::NOT_WITH_PPL);
+    }
     if let Some(record) = loaded.records.values().find(|record| !record.has_table()) {
         return refuse(format!(
             "{} has no room for checksums before its data: 8 bytes for each 4 KiB. Members that \

@@ -123,6 +123,9 @@ fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bo
             "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
              4096 bytes",
         )),
+        Some(true) if new.consistency == Some(Consistency::Ppl) => {
+            Err(Error::refused(sums::NOT_WITH_PPL))
+        }
         Some(true) if !room => {
             Err(Error::refused("a disk is too small: its table of checksums has no room"))
         }

@@ -129,7 +129,11 @@ impl Shard {
                 continue;
             }
             let now = clock.now();
-            self.marks.settle(now, bounds.clean_delay);
+            // A write may have ended while the sums of others were written.
+            let summed = !self.sums.as_ref().is_some_and(Sums::is_dirty);
+            if summed || broken(Broken::CleanUnsummed) {
+                self.marks.settle(now, bounds.clean_delay);
+            }
             let idle = self.marks.idle(now, bounds.region_linger);
             let skips = broken(Broken::BitClearedUnflushed);
             if !idle.is_empty() && (skips || self.put_away(&mut scratch).await.is_ok()) {

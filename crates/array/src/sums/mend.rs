@@ -128,6 +128,10 @@ impl Shard {
                 self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
             }
         }
+        if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
         self.renew_sums(work, inside).await?;
         if view.mode != Mode::ReadWrite {
             // Nothing is written: the block is worked around.

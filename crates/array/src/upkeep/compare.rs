@@ -157,6 +157,9 @@ impl Shard {
         if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
         }
+        if let Some(sums) = self.sums.as_ref().filter(|_| task == Task::Repair && disputed) {
+            sums.mended.set(true);
+        }
         if disputed && work.outgoing.is_empty() {
             self.distrust_sums(work, &row);
         } else {

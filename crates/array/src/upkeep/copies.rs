@@ -195,6 +195,9 @@ impl Shard {
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
         let leave = disputed && matches!(task, Task::Check | Task::Sum);
         self.sum_copies(work, &view, (&copies, &mends), (at, part), leave);
+        if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
+            sums.mended.set(true);
+        }
         // What was outvoted is written; what could not be read is written and read once more.
         for unreadable in [false, true] {
             work.outgoing.clear();
