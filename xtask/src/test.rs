@@ -31,8 +31,8 @@ const STEPS: &[Step] = &[
     step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
     step(
         "seeds",
-        "every seed that ever failed, and a minute of seeds that nobody has run",
-        "cargo sim --regressions --fresh --seconds 60",
+        "every seed that ever failed, and a minute of seeds that this commit gives",
+        "cargo sim --regressions --commit --seconds 60",
         3,
     ),
     step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),

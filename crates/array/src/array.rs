@@ -414,7 +414,7 @@ impl Array {
         result
     }
 
-    /// Writes out what is held in memory, data and checksums, and flushes; nothing where nothing is.
+    /// Writes out what is held in memory, data and checksums, and flushes; nothing without either.
     async fn write_back(&self) -> Result<()> {
         let holds = self.inner.blueprint.cache == CacheMode::Writeback;
         let writable = self.inner.keeper.configuration().mode == Mode::ReadWrite;

@@ -210,22 +210,13 @@ pub async fn assemble(
         loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
-    let whole = seated.configuration.in_sync() == geometry.all_slots();
-    let told = settled && whole && intents.consistency.has_log();
-    let crashed = (!latest.is_clean() && !told).then_some(&dirty);
-    let crashed = crashed.filter(|_| !broken(Broken::DirtySumsBelieved));
+    let crashed = (!latest.is_clean()).then_some((&dirty, settled));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
-    let mut private = private(&intents, consistency, settled, &random);
-    private.sums_from =
-        unsummed.as_ref().map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start));
-    private.kept |= unsummed.is_some();
+    let private = private(&intents, (consistency, settled), &unsummed, &random);
     let facts = Facts::of(latest, format, &geometry, header, &private);
     let bad = intents.bad.clone();
-    let cuts = match (&seated.read_only_reason, &intents.cuts) {
-        (None, Ok(cuts)) => cuts.clone(),
-        _ => Vec::new(),
-    };
-    let told = if unsummed.is_some() { intents.told.clone() } else { Told::default() };
+    let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
+    let told = unsummed.as_ref().map(|_| intents.told.clone());
     let latest = latest.clone();
     let mut notes = members.notes;
     notes.extend(seated.notes);
@@ -250,8 +241,8 @@ pub async fn assemble(
         doubt,
         settled,
         bad,
-        cuts,
-        told,
+        cuts: cuts.unwrap_or_default(),
+        told: told.unwrap_or_default(),
         unsummed,
         members,
         clean,
@@ -263,8 +254,8 @@ pub async fn assemble(
 /// What the headers will say: until all is settled what they said, then what is to be.
 fn private(
     intents: &intents::Intents,
-    next_consistency: Consistency,
-    settled: bool,
+    (next_consistency, settled): (Consistency, bool),
+    unsummed: &Option<RangeSet>,
     random: &Random,
 ) -> Private {
     let mut history_id = intents.history_id;
@@ -276,11 +267,13 @@ fn private(
         consistency: intents.consistency,
         next_consistency,
         history_id,
-        kept: intents.kept,
+        kept: intents.kept || unsummed.is_some(),
         log: intents.zones,
         next_log: Zones::default(),
         doubt: !settled,
-        sums_from: None,
+        sums_from: unsummed
+            .as_ref()
+            .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
     }
 }
 

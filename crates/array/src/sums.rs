@@ -13,8 +13,8 @@
 //! reason to; no order between it and the data is needed:
 //!
 //! - With an intent log, a record that is still needed has the old entry and the new sum of every
-//!   block that it was written for. After a crash the block has one of the two, and the page is made
-//!   right by which (`keeper/settle.rs`).
+//!   block that it was written for. After a crash the block has one of the two, and the page is
+//!   made right by which (`keeper/claims.rs`).
 //! - Without one, regions whose bit is set are read unchecked after a crash, and summed anew when
 //!   they are synced: `unsummed`.
 //!
@@ -51,9 +51,9 @@ pub(crate) use change::New;
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
 /// Why not: md's log has no room to say what blocks held and will hold.
-pub(crate) const NOT_WITH_PPL: &str = "checksums need the intent log to be right after a crash, and \
-    md's partial parity log cannot say what they were: choose consistency policy intent, or leave \
-    checksums out";
+pub(crate) const NOT_WITH_PPL: &str = "checksums need the intent log to be right after a crash, \
+    and md's partial parity log cannot say what they were: choose consistency policy intent, or \
+    leave checksums out";
 
 /// What a shard is told of checksums when it starts.
 #[derive(Clone, Debug)]
@@ -266,7 +266,8 @@ impl Drop for Fetch<'_> {
 
 impl Shard {
     /// Brings the pages of these parts into memory, and keeps them there as long as `work.pages`.
-    /// False if a member failed: it is in `work.failures`. A page that cannot be read knows nothing.
+    /// False if a member failed: it is in `work.failures`. A page that cannot be read knows
+    /// nothing.
     pub(crate) async fn load_sums(&self, work: &mut Scratch) -> bool {
         let Some(sums) = &self.sums else { return true };
         work.pages.clear();

@@ -20,7 +20,7 @@ use crate::api::Consistency;
 use crate::daemon::{Daemon, Known, Served, Story};
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
-use crate::flags::UNLIMITED;
+use crate::flags::{UNLIMITED, on_or_off};
 use crate::size::Size;
 
 /// Flags that say how an array is assembled.
@@ -37,7 +37,7 @@ pub(crate) struct AssemblyFlags {
     #[arg(long, value_name = "POLICY", conflicts_with = "read_only")]
     pub(crate) consistency: Option<Consistency>,
     /// Keep checksums of all blocks from now on, or do not; as before if left out
-    #[arg(long, value_name = "ON|OFF", value_parser = crate::flags::on_or_off, conflicts_with = "read_only")]
+    #[arg(long, value_name = "ON|OFF", value_parser = on_or_off, conflicts_with = "read_only")]
     pub(crate) checksums: Option<bool>,
     /// Write nothing to the members, and refuse all writes
     #[arg(long)]

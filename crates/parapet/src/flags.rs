@@ -152,6 +152,15 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
     written::name(text)
 }
 
+/// `on` or `off`.
+pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,14 +192,5 @@ mod tests {
         for bad in ["", "unix:", "/run/x", "tcp:", "tcp:x", "tcp:1.2.3.4", "tcp::x", "udp:1"] {
             assert!(address(bad).is_err(), "{bad}");
         }
-    }
-}
-
-/// `on` or `off`.
-pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("it is on or off".into()),
     }
 }

@@ -10,8 +10,8 @@
 //!   log      the batch was never durable                       its sum tells
 //! ```
 //!
-//! The table of checksums is left out: such a sector says wrong things of 64 blocks, which redundancy
-//! mends where there is any (`docs/format.md`, what is assumed of the medium).
+//! The table of checksums is left out: such a sector says wrong things of 64 blocks, which
+//! redundancy mends where there is any (`docs/format.md`, what is assumed of the medium).
 //!
 //! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap
 //! that is garbage on several members at once is more than md's format bears.

@@ -23,6 +23,7 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --regressions run every seed that ever failed (crates/sim/seeds.txt)
   --fresh       run seeds that nobody has run, from a number on that is printed; so it is also
                 where nothing else is asked for
+  --commit      as --fresh, from a number that the commit gives
   --seconds N   fresh seeds for so long (default: 10)
   --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
   --checksums   arrays keep checksums, where they can
@@ -52,6 +53,7 @@ struct Request {
     seeds: Option<(u64, u64)>,
     regressions: bool,
     fresh: bool,
+    of_commit: bool,
     seconds: Option<u64>,
     wish: Wish,
     verbose: bool,
@@ -98,6 +100,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             }
             "--regressions" => request.regressions = true,
             "--fresh" => request.fresh = true,
+            "--commit" => (request.fresh, request.of_commit) = (true, true),
             "--full" => request.wish.full = true,
             "--checksums" => request.wish.checksums = true,
             "--whole" => request.whole = true,
@@ -183,7 +186,8 @@ fn run(request: &Request, tally: &mut Tally) {
         (from..to).for_each(|seed| try_seed(seed, request, tally));
     }
     if request.fresh || !request.regressions && request.seeds.is_none() {
-        let (first, start) = (fresh(), Instant::now());
+        let first = if request.of_commit { of_commit() } else { fresh() };
+        let start = Instant::now();
         println!("seeds from {first} on, parapet {version}");
         let time = Duration::from_secs(request.seconds.unwrap_or(10));
         let seeds = (first..).take_while(|_| start.elapsed() < time);
@@ -205,6 +209,12 @@ fn spread(numbers: &mut [u64]) -> String {
 fn fresh() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     mix(now.as_nanos() as u64) % 1_000_000_000
+}
+
+/// A seed that nobody has run before this commit was made: whoever runs it again finds the same.
+fn of_commit() -> u64 {
+    let commit = COMMIT.bytes().fold(0, |sum, byte| mix(sum ^ u64::from(byte)));
+    mix(commit) % 1_000_000_000
 }
 
 fn one(seed: u64, request: &Request, tally: &mut Tally) {

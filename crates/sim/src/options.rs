@@ -198,21 +198,17 @@ impl Options {
         if let Some(shards) = wish.shards {
             outer.shards = shards;
         }
-        let mut cache = Rng::stream(seed, "cache", 0);
-        draw_cache(&mut cache, &mut outer, wish.cache);
-        let mut inner = inner;
-        if let Some(inner) = &mut inner {
-            draw_cache(&mut cache, inner, wish.cache);
+        let (mut cache, mut inner) = (Rng::stream(seed, "cache", 0), inner);
+        for shape in std::iter::once(&mut outer).chain(&mut inner) {
+            draw_cache(&mut cache, shape, wish.cache);
         }
         draw_upkeep(seed, &mut outer, inner.as_mut());
         if inner.is_none() {
             draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
         }
-        if wish.checksums {
-            let mut sums = Rng::stream(seed, "sums", 0);
-            draw_sums(&mut sums, &mut outer);
-            inner.iter_mut().for_each(|inner| draw_sums(&mut sums, inner));
-        }
+        let mut sums = Rng::stream(seed, "sums", 0);
+        let shapes = std::iter::once(&mut outer).chain(&mut inner);
+        shapes.filter(|_| wish.checksums).for_each(|shape| draw_sums(&mut sums, shape));
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
         let unequal = rng.percent(30);

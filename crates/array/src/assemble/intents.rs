@@ -81,10 +81,8 @@ pub(super) async fn load(
     seated: &Seated,
     geometry: &Geometry,
 ) -> Intents {
-    let reads = members.counted().map(|(_, found, _)| async move {
-        let header = read_header(reach, found).await;
-        (found, header)
-    });
+    let reads = members.counted();
+    let reads = reads.map(|(_, found, _)| async move { (found, read_header(reach, found).await) });
     let headers: Vec<_> = all(reads).await;
     // What goes with a superblock is in force; what does not may be a change that never was.
     let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
@@ -106,11 +104,7 @@ pub(super) async fn load(
         sessions: BTreeMap::new(),
     };
     let configuration = &seated.configuration;
-    let counts = |(found, header): &(&Sighting, Header)| {
-        let id = MemberId(found.superblock.dev_number);
-        header.valid.is_some() || configuration.seat_of(id).is_none()
-    };
-    if !headers.iter().all(counts) && !broken(Broken::ForeignSums) {
+    if !all_valid(&headers, configuration) && !broken(Broken::ForeignSums) {
         intents.sums_from = intents.sums_from.map(|_| 0);
     }
     let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
@@ -122,24 +116,7 @@ pub(super) async fn load(
         intents.cuts = ppl::load(reach, members, seated, geometry).await;
         return intents;
     }
-    let mut logs = Vec::new();
-    for (found, header) in &headers {
-        let id = MemberId(found.superblock.dev_number);
-        let Some((slot, _)) = configuration.seat_of(id) else { continue };
-        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
-            // It was a spare until a commit that it has missed: nothing of it counts yet.
-            continue;
-        }
-        let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
-        let Some(valid) = header.valid.as_ref().or(foreign) else {
-            let name = &found.name;
-            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
-            return intents;
-        };
-        intents.doubt |= valid.doubt;
-        intents.sessions.insert(id, valid.log.session);
-        logs.push((*found, slot, valid));
-    }
+    let Some(mut logs) = logs_of(&headers, configuration, &mut intents) else { return intents };
     // A session begins with a commit, before anything is logged and after all of the one before is
     // settled. Who missed that commit has nothing to tell.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
@@ -151,12 +128,46 @@ pub(super) async fn load(
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
-    let read = read_logs(reach, logs, configuration, geometry).await;
-    (intents.cuts, intents.told) = match read {
-        Ok((cuts, told)) => (Ok(cuts), told),
-        Err(why) => (Err(why), Told::default()),
-    };
+    match read_logs(reach, logs, configuration, geometry).await {
+        Ok((cuts, told)) => (intents.cuts, intents.told) = (Ok(cuts), told),
+        Err(why) => intents.cuts = Err(why),
+    }
     intents
+}
+
+/// The members whose logs are to be read; `None`, and why, if one that must count does not.
+fn logs_of<'a>(
+    headers: &'a [(&'a Sighting, Header)],
+    configuration: &Configuration,
+    intents: &mut Intents,
+) -> Option<Vec<(&'a Sighting, Slot, &'a PrivateHeader)>> {
+    let mut logs = Vec::new();
+    for (found, header) in headers {
+        let id = MemberId(found.superblock.dev_number);
+        let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
+            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            continue;
+        }
+        let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
+        let Some(valid) = header.valid.as_ref().or(foreign) else {
+            let name = &found.name;
+            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
+            return None;
+        };
+        intents.doubt |= valid.doubt;
+        intents.sessions.insert(id, valid.log.session);
+        logs.push((*found, slot, valid));
+    }
+    Some(logs)
+}
+
+/// Every member that has a seat has a header that goes with its superblock.
+fn all_valid(headers: &[(&Sighting, Header)], configuration: &Configuration) -> bool {
+    headers.iter().all(|(found, header)| {
+        let id = MemberId(found.superblock.dev_number);
+        header.valid.is_some() || configuration.seat_of(id).is_none()
+    })
 }
 
 /// There was doubt before the session that md's log is of, which it cannot remove.

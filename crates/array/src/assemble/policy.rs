@@ -18,6 +18,7 @@ use super::sync::{Loaded, new_bitmap};
 use super::together::Members;
 use super::{Options, refuse};
 use crate::bitmap::{Bits, Pages};
+use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
 use crate::ledger::ppl;
 use crate::log::least_zone;
@@ -104,8 +105,9 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
     Ok(())
 }
 
-/// The array ranges whose checksums do not count, `crashed` among them; `None` if none are kept from
-/// now on.
+/// The array ranges whose checksums do not count; `None` if none are kept from now on. After a crash
+/// these are what it left dirty, unless the log, which has settled all else, knows what blocks may
+/// hold: if every member that may have it is here.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
@@ -114,7 +116,7 @@ pub(super) fn sums(
     seated: &Seated,
     geometry: &Geometry,
     (intents, options): (&Intents, &Options),
-    crashed: Option<&RangeSet>,
+    crashed: Option<(&RangeSet, bool)>,
 ) -> Result<Option<RangeSet>> {
     let kept = intents.sums_from;
     let wanted = match (options.checksums, &seated.read_only_reason) {
@@ -145,7 +147,11 @@ pub(super) fn sums(
     let end = geometry.capacity();
     let from = kept.unwrap_or(0).min(end);
     let mut unsummed: RangeSet = std::iter::once(from..end).filter(|r| !r.is_empty()).collect();
-    crashed.into_iter().flat_map(RangeSet::iter).for_each(|range| unsummed.insert(range));
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let known = |settled| settled && whole && intents.consistency.has_log();
+    let doubt = crashed.filter(|&(_, settled)| !known(settled));
+    let doubt = doubt.filter(|_| !broken(Broken::DirtySumsBelieved));
+    doubt.into_iter().flat_map(|(dirty, _)| dirty.iter()).for_each(|range| unsummed.insert(range));
     Ok(Some(unsummed))
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   the table's entry ─┐
 //!   the log: new sum  ─┼─▶ which of them does the block fit? ─▶ the table says so from now on
-//!   the log: old entry ┘                  └─ none ─▶ it is wrong, and recovered like one that is lost
+//!   the log: old entry ┘                  └─ none ─▶ it is wrong: recovered as if it were lost
 //! ```
 //!
 //! The table on the members may be older than the blocks, or newer: it is written without regard to

@@ -172,8 +172,8 @@ impl Shard {
         if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
     }
 
-    /// Sums what was read of a row that agrees, with what is about to be mended in it, where that is
-    /// not known already.
+    /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
+    /// is not known already.
     pub(crate) fn sum_pieces(&self, work: &mut Scratch, view: &View, row: &RowWork) {
         let Some(sums) = &self.sums else { return };
         let Scratch { pieces, outgoing, news, .. } = work;

@@ -1,8 +1,8 @@
 //! Comparing what was read with its sums.
 //!
-//! A read of a healthy range takes no lock: a write under way may have changed the block and not yet
-//! its entry. So what does not fit here is looked at once more, under the lock of its row, before
-//! anybody is blamed.
+//! A read of a healthy range takes no lock: a write under way may have changed the block and not
+//! yet its entry. So what does not fit here is looked at once more, under the lock of its row,
+//! before anybody is blamed.
 
 use std::ops::Range;
 use std::rc::Rc;

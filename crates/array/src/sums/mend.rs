@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   what the rest of the row says of the block      the block   its entry   then
-//!   ──────────────────────────────────────────────  ─────────   ─────────   ───────────────────────
+//!   ──────────────────────────────────────────────  ─────────   ─────────   ──────────────────────
 //!   it fits the entry                               is wrong    is right    the block is rewritten
 //!   it is what the block holds                      is right    is wrong    the entry is
 //!   neither                                         ?           ?           an error for who reads

@@ -157,14 +157,7 @@ impl Shard {
         if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
         }
-        if let Some(sums) = self.sums.as_ref().filter(|_| task == Task::Repair && disputed) {
-            sums.mended.set(true);
-        }
-        if disputed && work.outgoing.is_empty() {
-            self.distrust_sums(work, &row);
-        } else {
-            self.sum_pieces(work, &view, &row);
-        }
+        self.sum_compared(work, &view, &row, (task, disputed));
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
         // No bit tells of a repair: a member that loses it would come back unrepaired.
@@ -174,6 +167,25 @@ impl Shard {
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
         Ok(Compared::Done)
+    }
+
+    /// Sums a row that was compared, as it will be when it is mended. What is left in dispute has
+    /// no sums.
+    fn sum_compared(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        row: &RowWork,
+        (task, disputed): (Task, bool),
+    ) {
+        if let Some(sums) = self.sums.as_ref().filter(|_| task == Task::Repair && disputed) {
+            sums.mended.set(true);
+        }
+        if disputed && work.outgoing.is_empty() {
+            self.distrust_sums(work, row);
+        } else {
+            self.sum_pieces(work, view, row);
+        }
     }
 
     /// What to read to compare a row; `None` if there is nothing left to compare it with.

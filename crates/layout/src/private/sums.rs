@@ -28,9 +28,9 @@
 //! The sum is the CRC-32C of the block, and of its place: array, slot, number of the block; so a
 //! page that was written elsewhere fits nowhere else. The *generation* of a block grows with each
 //! write of it. Where it is 0, nothing was ever written: the block is as it was when an array was
-//! made of disks full of zeros if the sum is 0 too, else nobody knows. Source of the idea: T10 protection
-//! information and NetApp's block checksums, with the place outside the block as in 'Parity Lost and
-//! Parity Regained' (FAST'08).
+//! made of disks full of zeros if the sum is 0 too, else nobody knows. Source of the idea: T10
+//! protection information and NetApp's block checksums, with the place outside the block as in
+//! 'Parity Lost and Parity Regained' (FAST'08).
 
 use alloc::vec;
 use alloc::vec::Vec;
