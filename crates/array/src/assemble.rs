@@ -214,7 +214,6 @@ pub async fn assemble(
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
     let private = private(&intents, (consistency, settled), &unsummed, &random);
     let facts = Facts::of(latest, format, &geometry, header, &private);
-    let bad = intents.bad.clone();
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
     let latest = latest.clone();
@@ -240,7 +239,7 @@ pub async fn assemble(
         unsynced: loaded.unsynced,
         doubt,
         settled,
-        bad,
+        bad: intents.bad,
         cuts: cuts.unwrap_or_default(),
         told: told.unwrap_or_default(),
         unsummed,
