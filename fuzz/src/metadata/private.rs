@@ -5,6 +5,7 @@ use std::ops::Range;
 use layout::md::{ByteMap, Superblock, Uuid, Version};
 use layout::private::bad::{self, BadList};
 use layout::private::log::{self, Batch, BatchHeader, Entry, Record, Syndrome};
+use layout::private::sums::Sum;
 use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader};
 
 use super::{CRC, TARGET, mend, number, sample};
@@ -91,6 +92,7 @@ fn private_headers() -> Vec<Vec<u8>> {
                 consistency: Consistency::Intent,
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
+                sums_from: slot.map(|_| 1 << 20),
             };
             header.print(CRC)
         })
@@ -136,6 +138,7 @@ fn check_entry(entry: &Entry, at: &mut usize, trail: &mut Trail) {
     assert_eq!(entry.data, entry.syndrome.end..entry.syndrome.end + data);
     *at = entry.data.end;
     assert_eq!(entry.checks.len(), record.checks());
+    assert_eq!(entry.olds.len(), if record.summed { record.checks() } else { 0 });
     if record.checked {
         let mut next = 0;
         for block in record.blocks() {
@@ -156,7 +159,11 @@ fn payload_bytes(batch: &Batch) -> usize {
 /// A batch as the engine writes it.
 fn print(batch: &Batch, payload: &[u8]) -> Vec<u8> {
     let records = batch.entries.len();
-    let checks: Vec<u32> = batch.entries.iter().flat_map(|entry| entry.checks.clone()).collect();
+    let words = |entry: &Entry| {
+        let olds = entry.olds.iter().flat_map(|old| [old.sum, old.generation]);
+        entry.checks.iter().copied().chain(olds).collect::<Vec<u32>>()
+    };
+    let checks: Vec<u32> = batch.entries.iter().flat_map(words).collect();
     let mut bytes = vec![0; log::head_bytes(records, checks.len())];
     for (index, entry) in batch.entries.iter().enumerate() {
         log::put_record(&mut bytes, index, &entry.record);
@@ -181,10 +188,11 @@ fn batches() -> Vec<Vec<u8>> {
         paired: false,
         partial: true,
         checked: true,
+        summed: false,
         logged: 0,
         zeros: false,
     };
-    let pair = Record { syndrome: Syndrome::Q, paired: true, ..record };
+    let pair = Record { syndrome: Syndrome::Q, paired: true, summed: true, ..record };
     let logged = Record { logged: 0b10, first: 1, count: 1, start: 0, len: 512, ..record };
     let whole = Record { partial: false, first: 0, count: 64, checked: false, ..record };
     let zeros = Record { zeros: true, stripes: 4, partial: false, checked: false, ..record };
@@ -192,7 +200,9 @@ fn batches() -> Vec<Vec<u8>> {
     let batch = |records: &[Record]| {
         let entry = |record: &Record| {
             let checks = (0..record.checks() as u32).collect();
-            Entry { record: *record, checks, syndrome: 0..0, data: 0..0 }
+            let olds = (record.checks() as u32..record.words() as u32).step_by(2);
+            let olds = olds.map(|word| Sum { sum: word, generation: word + 1 }).collect();
+            Entry { record: *record, checks, olds, syndrome: 0..0, data: 0..0 }
         };
         let entries = records.iter().map(entry).collect();
         let batch = Batch { header, bytes: 0, entries };

@@ -105,9 +105,9 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
     Ok(())
 }
 
-/// The array ranges whose checksums do not count; `None` if none are kept from now on. After a crash
-/// these are what it left dirty, unless the log, which has settled all else, knows what blocks may
-/// hold: if every member that may have it is here.
+/// The array ranges whose checksums do not count; `None` if none are kept from now on. After a
+/// crash these are what it left dirty, unless the log, which has settled all else, knows what
+/// blocks may hold: if every member that may have it is here.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
