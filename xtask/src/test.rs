@@ -13,7 +13,7 @@ const STEPS: &[Step] = &[
     step("tools", "what the tests talk to is installed", "cargo xtask tools", 6),
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
-    step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 8),
+    step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 7),
     step(
         "fuzz-fmt",
         "format, of what fuzzes",
@@ -27,13 +27,19 @@ const STEPS: &[Step] = &[
          -D warnings",
         3,
     ),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 14),
+    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 13),
     step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
     step(
         "seeds",
         "every seed that ever failed, and a minute of seeds that this commit gives",
         "cargo sim --regressions --commit --seconds 60",
         3,
+    ),
+    step(
+        "checksums",
+        "seeds of arrays that keep them",
+        "cargo sim --checksums --seeds 505..880",
+        2,
     ),
     step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),
     step(
