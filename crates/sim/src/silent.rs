@@ -202,6 +202,10 @@ impl Director {
         }
         self.assemble(node).await;
         self.read_all(node).await;
+        if rot == Rot::Table && self.calm(node).await {
+            // Copies that nobody has read have their damage still.
+            self.find_and_repair(node, slot).await;
+        }
     }
 
     /// Reads everything: it must be right, whatever has rotted, where checksums tell.

@@ -80,6 +80,7 @@ pub(crate) mod tests {
             crate::private::at::FIELDS,
             crate::private::log::at::FIELDS,
             crate::private::log::record::FIELDS,
+            crate::private::sums::entry::FIELDS,
         ];
         let fields = tables.into_iter().flatten();
         let coded: Vec<_> =

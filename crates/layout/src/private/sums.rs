@@ -40,6 +40,15 @@ use super::{CHECKSUM_BLOCK_BYTES, CHECKSUM_ENTRY_BYTES};
 use crate::md::{Crc32c, Uuid};
 use crate::units::Slot;
 
+pub(crate) mod entry {
+    use crate::md::field::fields;
+    fields! { 8;
+        SUM        "sum"        0 4
+        GENERATION "generation" 4 4
+    }
+    pub(crate) use at::*;
+}
+
 /// Bytes of a page of the table: it is read and written in whole pages.
 pub const PAGE_BYTES: u64 = 4096;
 /// Entries of a page.
@@ -47,6 +56,7 @@ pub const PAGE_ENTRIES: u64 = PAGE_BYTES / CHECKSUM_ENTRY_BYTES;
 /// Bytes of a member's data that a page stands for.
 pub const PAGE_COVERS: u64 = PAGE_ENTRIES * CHECKSUM_BLOCK_BYTES;
 
+const ENTRY_BYTES: usize = CHECKSUM_ENTRY_BYTES as usize;
 /// CRC-32C of a block of zeros.
 const CRC_OF_ZEROS: u32 = 0x98f9_4189;
 
@@ -97,10 +107,9 @@ impl Sum {
     /// # Panics
     /// If the page has no such entry.
     pub fn get(page: &[u8], index: usize) -> Sum {
-        let at = index * CHECKSUM_ENTRY_BYTES as usize;
-        let word =
-            |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
-        Sum { sum: word(at), generation: word(at + 4) }
+        let entry = &page[index * ENTRY_BYTES..][..ENTRY_BYTES];
+        let (sum, generation) = (entry::SUM.get_u32(entry), entry::GENERATION.get_u32(entry));
+        Sum { sum, generation }
     }
 
     /// Puts it into a page.
@@ -108,9 +117,9 @@ impl Sum {
     /// # Panics
     /// If the page has no such entry.
     pub fn put(self, page: &mut [u8], index: usize) {
-        let at = index * CHECKSUM_ENTRY_BYTES as usize;
-        page[at..at + 4].copy_from_slice(&self.sum.to_le_bytes());
-        page[at + 4..at + 8].copy_from_slice(&self.generation.to_le_bytes());
+        let entry = &mut page[index * ENTRY_BYTES..][..ENTRY_BYTES];
+        entry::SUM.put(entry, self.sum.into());
+        entry::GENERATION.put(entry, self.generation.into());
     }
 }
 
