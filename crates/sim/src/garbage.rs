@@ -37,7 +37,8 @@ impl Director {
     pub(crate) fn garble(&self, pending: Vec<(Rc<SimDisk>, Pending)>, rng: &mut Rng) {
         let fit = |part| matches!(part, Part::Data | Part::Parity | Part::Log | Part::Private);
         let mut pending = pending;
-        pending.retain(|(_, pending)| !pending.durable && fit(pending.part));
+        let whole = |range: &std::ops::Range<u64>| range.end - range.start >= SECTOR;
+        pending.retain(|(_, p)| !p.durable && fit(p.part) && whole(&p.range));
         rng.shuffle(&mut pending);
         for (disk, Pending { range, part, .. }) in pending.into_iter().take(TRIES) {
             let at = range.start + rng.below((range.end - range.start) / SECTOR) * SECTOR;
