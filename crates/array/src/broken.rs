@@ -224,29 +224,30 @@ ways! {
     LateTrusted: "26" by "sweep",
     /// A member is taken back while what was written to it before may still land.
     LateWritesLand: "ours" by "test slow",
+    /// A flush of a write-back cache does not wait for what is held.
+    FlushForgetsHeld: "ours",
+
     // ---- checksums
     /// Nothing that is read is compared with its checksum.
-    SumsUnchecked: "22",
+    SumsUnchecked: "22" by "test sums",
     /// Checksums do not depend on where a block lies.
-    SumsUnseeded: "23",
+    SumsUnseeded: "23" by "test sums",
     /// The log has no old checksums: the table may be ahead of the data.
     OldSumUnlogged: "24",
     /// The log's space is used again before the checksums of its rows are durable.
-    LogRecycledUnsummed: "ours",
+    LogRecycledUnsummed: "ours" by "test sums",
     /// Some writes leave the old checksum behind.
-    SumStaleAfterWrite: "ours",
+    SumStaleAfterWrite: "ours" by "test sums",
     /// What is rebuilt has no checksums when the checkpoint says that it is there.
     RebuiltUnsummed: "ours",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
-    DirtySumsBelieved: "ours",
+    DirtySumsBelieved: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours",
     /// The dirty mark is taken away before checksums are written.
     CleanUnsummed: "ours",
     /// Checksums are believed though somebody else has run the array.
-    ForeignSums: "13",
-    /// A flush of a write-back cache does not wait for what is held.
-    FlushForgetsHeld: "ours",
+    ForeignSums: "13" by "test sums",
 }
 
 /// 0: none; else one more than the way's number.

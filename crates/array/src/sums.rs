@@ -166,21 +166,33 @@ impl Sums {
         self.seed.sum(slot, block, crc)
     }
 
-    /// What the table has for a block; nothing known where the page is not in memory.
-    pub(crate) fn entry(&self, member: MemberId, block: u64) -> Sum {
+    /// True if this is the entry of a block of a slot with this CRC.
+    pub(crate) fn fits(&self, entry: Sum, (slot, block): (Slot, u64), crc: u32) -> bool {
+        entry.fits(crc, self.sum(slot, block, crc))
+    }
+
+    /// The page with a block's entry, and which one it is there, if it is in memory.
+    fn page(&self, member: MemberId, block: u64) -> Option<(Rc<Page>, usize)> {
         let (number, index) = place(block);
         let pages = self.pages.borrow();
-        let page = pages.get(&(member, number)).filter(|page| page.ready.get());
-        page.map_or(Sum::UNKNOWN, |page| Sum::get(&page.bytes.borrow(), index))
+        let page = pages.get(&(member, number)).filter(|page| page.ready.get())?;
+        Some((Rc::clone(page), index))
+    }
+
+    /// True if the page with a block's entry is in memory.
+    pub(crate) fn is_there(&self, member: MemberId, block: u64) -> bool {
+        self.page(member, block).is_some()
+    }
+
+    /// What the table has for a block; nothing known where the page is not in memory.
+    pub(crate) fn entry(&self, member: MemberId, block: u64) -> Sum {
+        let page = self.page(member, block);
+        page.map_or(Sum::UNKNOWN, |(page, index)| Sum::get(&page.bytes.borrow(), index))
     }
 
     /// Changes an entry whose page is in memory. False if it is not.
     pub(crate) fn set(&self, member: MemberId, block: u64, sum: Sum) -> bool {
-        let (number, index) = place(block);
-        let pages = self.pages.borrow();
-        let Some(page) = pages.get(&(member, number)).filter(|page| page.ready.get()) else {
-            return false;
-        };
+        let Some((page, index)) = self.page(member, block) else { return false };
         sum.put(&mut page.bytes.borrow_mut(), index);
         if !page.dirty.replace(true) {
             self.dirty.set(self.dirty.get() + 1);

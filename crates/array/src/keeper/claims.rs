@@ -9,9 +9,11 @@
 //! The table on the members may be older than the blocks, or newer: it is written without regard to
 //! them. Whatever it has, the log has what makes it good, for every block whose write may not have
 //! been durable with its entry.
+//!
+//! Owns the members' tables while rows are settled, before any shard looks at them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use layout::Slot;
@@ -62,7 +64,7 @@ impl Keeper {
         blocks(at..at + bytes.len() as u64).any(|(block, range)| {
             let part = (range.start - at) as usize..(range.end - at) as usize;
             let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
-            let fits = tables.entry(id, block).is_known_as(sums, (slot, block), crc);
+            let fits = sums.fits(tables.entry(id, block), (slot, block), crc);
             whole && !fits && !claimed(sums, told, (slot, block), crc)
         })
     }
@@ -87,7 +89,7 @@ impl Keeper {
         let mut todo: Vec<(Slot, u64)> = known.keys().copied().chain(told.each()).collect();
         todo.sort_unstable();
         todo.dedup();
-        let mut changed: BTreeMap<(MemberId, u64), ()> = BTreeMap::new();
+        let mut changed: BTreeSet<(MemberId, u64)> = BTreeSet::new();
         for (slot, block) in todo {
             let seat = &configuration.seats[slot.index()];
             for id in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
@@ -105,14 +107,14 @@ impl Keeper {
                 let entry = tables.entry(id, block);
                 // A block that was being written may be old in some sectors and new in others: what
                 // redundancy could not make good stays as it is, and its row agrees with it.
-                if !entry.is_known_as(sums, (slot, block), crc) {
+                if !sums.fits(entry, (slot, block), crc) {
                     tables.put(id, block, entry.next(sums.sum(slot, block, crc)));
-                    changed.insert((id, place(block).0), ());
+                    changed.insert((id, place(block).0));
                 }
             }
         }
         let mut failures = Failures::new();
-        for (id, number) in changed.into_keys() {
+        for (id, number) in changed {
             let page = tables.pages.borrow()[&(id, number)].clone();
             if let Err(why) = self.ledger.write_table(id, number, &page).await {
                 failures.push((id, why));
@@ -135,22 +137,11 @@ impl Tables {
     }
 }
 
-trait Fits {
-    fn is_known_as(&self, sums: &Sums, place: (Slot, u64), crc: u32) -> bool;
-}
-
-impl Fits for Sum {
-    /// The block with this CRC has this entry.
-    fn is_known_as(&self, sums: &Sums, (slot, block): (Slot, u64), crc: u32) -> bool {
-        self.fits(crc, sums.sum(slot, block, crc))
-    }
-}
-
 /// True if the log says that a block may hold bytes with this CRC.
 fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bool {
     told.of(slot, block).iter().any(|claim| match *claim {
         Claim::New(new) => new == crc,
-        Claim::Old(old) => !old.is_known() || old.fits(crc, sums.sum(slot, block, crc)),
+        Claim::Old(old) => !old.is_known() || sums.fits(old, (slot, block), crc),
         Claim::Any => true,
     }) && !broken(Broken::ClaimsIgnored)
 }

@@ -132,25 +132,20 @@ impl Keeper {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
         let mut held = self.read_row(configuration, &map, cut, at).await;
-        let mut wrong = Vec::new();
-        for index in 0..map.data_count() {
-            let Some(bytes) = &held.data[index] else { continue };
-            if self.is_wrong(logged, configuration, map.data(index), at, bytes).await {
-                wrong.push(index);
-            }
-        }
+        let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
         let kernel = self.home.setup.kernel;
-        let (mut unsolved, asked) = (Vec::new(), held.clone());
-        wrong.iter().for_each(|&index| held.data[index] = None);
-        let lost = held.data.iter().filter(|data| data.is_none()).count();
-        if lost <= self.geometry.redundancy() || wrong.is_empty() {
-            unsolved = solve(kernel, &map, cut, &mut held);
-        }
-        if !wrong.is_empty() && (lost > self.geometry.redundancy() || !unsolved.is_empty()) {
-            // Nothing says what they held: they stay, and contradict their sums.
-            (held, wrong) = (asked, Vec::new());
-            unsolved = solve(kernel, &map, cut, &mut held);
-        }
+        let solved = self.solve_without(&map, cut, &held, &wrong);
+        let unsolved = match solved {
+            Some(better) => {
+                held = better;
+                Vec::new()
+            }
+            // Nobody is wrong, or nothing says what they held: they stay as they are.
+            None => {
+                wrong.clear();
+                solve(kernel, &map, cut, &mut held)
+            }
+        };
         let (p, q) = self.parity_of(&map, cut, &held);
         let mut writes: Vec<(Slot, Vec<u8>)> = Vec::new();
         for (index, bytes) in held.data.into_iter().enumerate() {
@@ -166,6 +161,52 @@ impl Keeper {
             writes.extend(map.q().map(|slot| (slot, q)));
         }
         Mending { at, writes, lost: self.lost_of(cut, &unsolved) }
+    }
+
+    /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
+    /// count.
+    async fn wrong_of(
+        &self,
+        logged: (&Tables, &Told),
+        configuration: &Configuration,
+        cut: &Cut,
+        held: &Held,
+    ) -> Vec<usize> {
+        let (map, stripe_bytes) =
+            (self.geometry.stripe(Stripe(cut.stripe)), self.geometry.stripe_bytes());
+        let start = cut.stripe * stripe_bytes;
+        let mut wrong = Vec::new();
+        if self.home.sums.is_none() || self.unsummed.borrow().overlaps(start..start + stripe_bytes)
+        {
+            return wrong;
+        }
+        let at = map.member_offset() + cut.start;
+        for (index, bytes) in held.data.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            if self.is_wrong(logged, configuration, map.data(index), at, bytes).await {
+                wrong.push(index);
+            }
+        }
+        wrong
+    }
+
+    /// The row with what is `wrong` recovered as if it were lost; `None` if nothing is, or not all
+    /// of it can be.
+    fn solve_without(
+        &self,
+        map: &StripeMap,
+        cut: &Cut,
+        held: &Held,
+        wrong: &[usize],
+    ) -> Option<Held> {
+        if wrong.is_empty() {
+            return None;
+        }
+        let mut held = held.clone();
+        wrong.iter().for_each(|&index| held.data[index] = None);
+        let lost = held.data.iter().filter(|data| data.is_none()).count();
+        let bearable = lost <= self.geometry.redundancy();
+        (bearable && solve(self.home.setup.kernel, map, cut, &mut held).is_empty()).then_some(held)
     }
 
     /// What the members hold of a row. What cannot be read is lost.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use io::SharedBuf;
 use layout::md::ppl::{HEADER_BYTES, MULTIPLE_BYTES, PplEntry, PplHeader, PplRow};
-use layout::private::log::{Record, Syndrome};
+use layout::private::log::Record;
 use layout::{Geometry, Slot, Stripe};
 
 use super::space::Space;
@@ -89,21 +89,7 @@ impl Log {
 }
 
 fn whole_stripe(geometry: &Geometry, stripe: u64) -> Record {
-    Record {
-        stripe,
-        stripes: 1,
-        start: 0,
-        len: geometry.chunk_bytes(),
-        first: 0,
-        count: geometry.data_count() as u16,
-        syndrome: Syndrome::P,
-        paired: false,
-        partial: false,
-        checked: false,
-        summed: false,
-        logged: 0,
-        zeros: true,
-    }
+    Record::of_zeros(stripe, 1, geometry.chunk_bytes(), geometry.data_count() as u16)
 }
 
 #[cfg(test)]

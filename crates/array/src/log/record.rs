@@ -79,21 +79,8 @@ impl Shard {
     ) -> bool {
         let geometry = &self.setup.geometry;
         let chunk = geometry.chunk_bytes();
-        let record = Record {
-            stripe: first,
-            stripes: count as u32,
-            start: 0,
-            len: chunk,
-            first: 0,
-            count: geometry.data_count() as u16,
-            syndrome: Syndrome::P,
-            paired: false,
-            partial: false,
-            checked: false,
-            summed: false,
-            logged: 0,
-            zeros: true,
-        };
+        let data = geometry.data_count() as u16;
+        let record = Record::of_zeros(first, count as u32, chunk, data);
         if entry.is_late() {
             return false;
         }

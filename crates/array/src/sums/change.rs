@@ -3,6 +3,8 @@
 //! ```text
 //!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
 //! ```
+//!
+//! Owns when an entry changes, and how parts of blocks are made whole. Never writes a page.
 
 use std::ops::Range;
 use std::rc::Rc;

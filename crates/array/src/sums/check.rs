@@ -1,4 +1,4 @@
-//! Comparing what was read with its sums.
+//! Comparing what was read with its sums. Owns the verdict on a block; never says who is to blame.
 //!
 //! A read of a healthy range takes no lock: a write under way may have changed the block and not
 //! yet its entry. So what does not fit here is looked at once more, under the lock of its row,
@@ -33,7 +33,7 @@ impl Sums {
         let entry = self.entry(member.id, block);
         match entry.is_known() {
             false => Verdict::Unknown,
-            true if entry.fits(crc, self.sum(slot, block, crc)) => Verdict::Right,
+            true if self.fits(entry, (slot, block), crc) => Verdict::Right,
             true => Verdict::Wrong,
         }
     }

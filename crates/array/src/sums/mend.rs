@@ -8,7 +8,8 @@
 //!   neither                                         ?           ?           an error for who reads
 //! ```
 //!
-//! A block that is wrong is never used to compute another, parity least of all.
+//! Owns that decision, for the levels with parity; mirrors have the other copies (`copies.rs`). A
+//! block that is wrong is never used to compute another, parity least of all.
 
 use std::rc::Rc;
 
@@ -16,8 +17,8 @@ use layout::plan::{DataLost, Method, RowState, WritePlan, plan_read};
 use layout::private::CHECKSUM_ENTRY_BYTES;
 use layout::{Slot, SlotSet};
 
+use super::New;
 use super::check::Verdict;
-use super::{New, Sums};
 use crate::batch::Manner;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
@@ -179,13 +180,5 @@ impl Shard {
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
         let what = "a block does not fit its checksum, and redundancy cannot say what it held";
         Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))
-    }
-}
-
-impl Sums {
-    /// True if the page with a block's entry is in memory.
-    pub(crate) fn is_there(&self, member: crate::member::MemberId, block: u64) -> bool {
-        let (number, _) = layout::private::sums::place(block);
-        self.pages.borrow().get(&(member, number)).is_some_and(|page| page.ready.get())
     }
 }

@@ -154,6 +154,25 @@ const FLAG_SUMMED: u32 = 32;
 const FLAGS: u32 = FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED | FLAG_SUMMED;
 
 impl Record {
+    /// Whole stripes, `first..first + count`, with so much data become zeros.
+    pub const fn of_zeros(first: u64, count: u32, chunk_bytes: u64, data_count: u16) -> Record {
+        Record {
+            stripe: first,
+            stripes: count,
+            start: 0,
+            len: chunk_bytes,
+            first: 0,
+            count: data_count,
+            syndrome: Syndrome::P,
+            paired: false,
+            partial: false,
+            checked: false,
+            summed: false,
+            logged: 0,
+            zeros: true,
+        }
+    }
+
     /// The ranges of a chunk that have a check each, as offsets from the start of the row.
     pub fn blocks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let (start, end) = (self.start, self.start + self.len);
