@@ -283,13 +283,17 @@ impl Oracle {
         request
     }
 
-    /// A read has returned these bytes.
+    /// A read has returned these bytes, one after the other: of whole sectors each.
     ///
     /// # Errors
     /// The first sector that may not hold what was read.
-    pub fn check(&mut self, request: Request, bytes: &[u8]) -> Result<(), Violation> {
-        let values = bytes.chunks_exact(SECTOR as usize).map(Value::read).collect::<Vec<_>>();
-        self.check_values(request, &values)
+    pub fn check<'a>(
+        &mut self,
+        request: Request,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), Violation> {
+        let sectors = parts.into_iter().flat_map(|bytes| bytes.chunks(SECTOR as usize));
+        self.check_values(request, sectors.map(Value::read))
     }
 
     /// A read has told that these bytes are zeros.
@@ -299,22 +303,27 @@ impl Oracle {
     pub fn check_zeros(&mut self, request: Request, from: u64, len: u64) -> Result<(), Violation> {
         let under = self.reads.get_mut(&request).expect("a read ends once");
         (under.sector, under.count) = (from / SECTOR, len / SECTOR);
-        self.check_values(request, &vec![Value::ZERO; (len / SECTOR) as usize])
+        self.check_values(request, (0..len / SECTOR).map(|_| Value::ZERO))
     }
 
-    fn check_values(&mut self, request: Request, values: &[Value]) -> Result<(), Violation> {
+    fn check_values(
+        &mut self,
+        request: Request,
+        values: impl Iterator<Item = Value>,
+    ) -> Result<(), Violation> {
         let now = self.tick();
         let under = self.reads.remove(&request).expect("a read ends once");
-        self.found(under.sector, values.len() as u64);
+        self.found(under.sector, under.count);
         let kept = if self.forgetful { self.stable } else { OPEN };
-        let loose = self.loose;
-        for (at, &seen) in values.iter().enumerate() {
-            let sector = under.sector + at as u64;
+        let (mut sectors, loose) = (under.sector..under.sector + under.count, self.loose);
+        for seen in values {
+            let sector = sectors.next().expect("no more comes back than was asked for");
             let candidates = &mut self.sectors[sector as usize];
             if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
                 return Err(Violation { sector, seen, allowed });
             }
         }
+        assert!(sectors.is_empty(), "all that was asked for comes back");
         Ok(())
     }
 
@@ -387,7 +396,7 @@ mod tests {
 
     fn sees(oracle: &mut Oracle, bytes: &[u8]) -> bool {
         let read = oracle.read(0, 512);
-        oracle.check(read, bytes).is_ok()
+        oracle.check(read, [bytes]).is_ok()
     }
 
     #[test]
@@ -409,7 +418,7 @@ mod tests {
         let read = oracle.read(0, 512);
         let a = oracle.write(0, 512, Put::Pattern);
         oracle.acknowledge(a, false);
-        assert!(oracle.check(read, &[0; 512]).is_ok());
+        assert!(oracle.check(read, [&[0; 512][..]]).is_ok());
         assert!(!sees(&mut oracle, &[0; 512]));
     }
 
@@ -485,7 +494,7 @@ mod tests {
         oracle.acknowledge(a, false);
         both.copy_within(512.., 0);
         let read = oracle.read(0, 1024);
-        assert!(oracle.check(read, &both).is_err());
+        assert!(oracle.check(read, [&both[..]]).is_err());
     }
 
     #[test]

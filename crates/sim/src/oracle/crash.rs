@@ -41,6 +41,7 @@ impl Oracle {
             self.stable = now;
         }
         self.died = now;
+        let mut cut = None;
         for (sector, candidates) in self.sectors.iter_mut().enumerate() {
             if candidates.len() < 2 {
                 continue;
@@ -52,9 +53,10 @@ impl Oracle {
             }
             let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
             let newest = open.clone().map(|candidate| candidate.write).max();
-            if open.count() > 1 && newest > Some(self.settled) {
-                let first = sector as u64 / self.block * self.block;
+            let first = sector as u64 / self.block * self.block;
+            if cut != Some(first) && open.count() > 1 && newest > Some(self.settled) {
                 self.torn.extend(first..first + self.block);
+                cut = Some(first);
             }
         }
     }
