@@ -260,7 +260,7 @@ pub(crate) async fn signatures(
                 if read.is_none() && !wanted.contains(&range) {
                     wanted.push(range);
                 }
-                read.map(|(_, bytes)| bytes.clone())
+                read.map(|(_, bytes)| &**bytes)
             },
             disk_bytes,
         );
