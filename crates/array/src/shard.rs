@@ -412,7 +412,7 @@ impl Shard {
         work.pages.clear();
         let result = match result {
             Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
-                self.make_durable(work).await
+                self.make_durable().await
             }
             other => other,
         };
