@@ -239,6 +239,10 @@ ways! {
     LogRecycledUnsummed: "ours" by "test sums",
     /// Some writes leave the old checksum behind.
     SumStaleAfterWrite: "ours" by "test sums",
+    /// Rows that are rebuilt, compared or settled keep generations that do not go together.
+    RowsUnaligned: "ours" by "test sums",
+    /// A scrub does not ask generations who has lost a write.
+    GenerationsUnasked: "22" by "test sums",
     /// What is rebuilt has no checksums when the checkpoint says that it is there.
     RebuiltUnsummed: "ours" by "checksums",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
@@ -246,7 +250,7 @@ ways! {
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.
-    CleanUnsummed: "ours" by "test sums",
+    CleanUnsummed: "ours" by "checksums",
     /// Checksums are believed though somebody else has run the array.
     ForeignSums: "13" by "test sums",
 }

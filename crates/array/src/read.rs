@@ -326,8 +326,12 @@ impl Shard {
             work.outgoing.clear();
             return Ok(false);
         }
+        work.news.clear();
+        wrong.iter().for_each(|row| self.sum_pieces(work, view, row));
         self.send(work, manner, inside, Rc::clone(view)).await?;
         work.outgoing.clear();
+        self.renew_sums(work, inside).await?;
+        self.align_rows(work, view, &wrong).await;
         for finding in &found.findings {
             let culprit = finding.culprit.and_then(|slot| view.member(slot));
             culprit.inspect(|member| self.repaired(member, finding.member_offset, finding.len));
