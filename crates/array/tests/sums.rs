@@ -151,6 +151,28 @@ fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
 }
 
 #[test]
+fn parts_of_blocks_that_are_lost_can_be_written() {
+    let (mut world, array) = filled(Level::Raid5, 4);
+    let map = array.geometry().stripe(Stripe(0));
+    let (torn, gone) = (map.p().index(), map.data(1).index());
+    let offset = map_of(&world.disks[torn]).data.start;
+    world.disks[torn].break_with(Fault::Unreadable { offset, len: 2 * BLOCK });
+    let id = array.status().slots[gone].member.as_ref().expect("whole").id;
+    world.run(&array, array.fail(id)).expect("one may go");
+    let spare = FaultyDisk::new(8 << 20);
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
+    world.disks[gone] = spare;
+    world.read(&array, CHUNK, 512).expect_err("nobody can say what it was");
+    // Across two blocks, neither of them whole.
+    let (at, len) = (CHUNK + 1024, 2 * BLOCK as usize - 2048);
+    let bytes = pattern(at, len, 3);
+    world.write(&array, at, &bytes).expect("what is written is known");
+    assert!(world.read(&array, at, len).expect("just written") == bytes);
+    world.read(&array, CHUNK, 512).expect_err("still");
+}
+
+#[test]
 fn a_write_beside_rot_does_not_fold_it_into_parity() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 6), (Level::Raid6, 8)] {
         for index in 0..2 {
