@@ -54,6 +54,7 @@ use crate::sync;
 use crate::view::Configuration;
 
 mod behind;
+mod flush;
 mod join;
 mod marks;
 pub(crate) mod ppl;
@@ -177,6 +178,8 @@ pub(crate) struct Ledger {
     committing: Turn,
     /// One write of bitmap pages at a time.
     marking: Turn,
+    /// Members are flushed by one at a time.
+    flushing: Turn,
     events: Cell<u64>,
     private: Cell<Private>,
     /// Members that have missed the last commit before this start.
@@ -220,6 +223,11 @@ pub(crate) struct Opened {
     pub(crate) latest: Superblock,
 }
 
+/// What becomes of what is sent to a member that was expelled.
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::Gone, "a member that was removed")
+}
+
 impl Ledger {
     pub(crate) fn new(
         opened: Opened,
@@ -239,6 +247,7 @@ impl Ledger {
             reach,
             committing: Turn::default(),
             marking: Turn::default(),
+            flushing: Turn::default(),
             events: Cell::new(events),
             private: Cell::new(private),
             behind: RefCell::new(behind),
@@ -313,15 +322,6 @@ impl Ledger {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    /// Flushes members.
-    pub(crate) async fn flush(&self, members: &[MemberId]) -> Failures {
-        let flushes = self.records(members, &Failures::new()).into_iter();
-        let flushes = flushes.map(|(id, record)| async move {
-            self.reach.flush(&*record.disk).await.map_err(|why| (id, why)).err()
-        });
-        all(flushes).await.into_iter().flatten().collect()
-    }
-
     /// The record of a member.
     pub(crate) fn record(&self, id: MemberId) -> Option<Record> {
         self.state.borrow().records.get(&id).cloned()
@@ -336,8 +336,7 @@ impl Ledger {
     fn strangers(&self, seated: &[MemberId]) -> Failures {
         let state = self.state.borrow();
         let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
-        let error = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
-        unknown.map(|&id| (id, error())).collect()
+        unknown.map(|&id| (id, stranger())).collect()
     }
 
     /// Writes what must lie on the members before a superblock with `events` does.

@@ -51,7 +51,8 @@ impl SimDisk {
     pub fn set_hung(&self, hung: bool) {
         self.damage.hung.set(hung);
         if !hung {
-            let waiting: Vec<u64> = self.flights.borrow().keys().copied().collect();
+            self.damage.hung_below.set(self.flights.borrow().next());
+            let waiting: Vec<u64> = self.flights.borrow().numbers().collect();
             for flight in waiting {
                 // An entry that is on the agenda already comes twice; the second finds nothing.
                 let due = self.clock.now() + self.latency() + self.straggle();
@@ -82,7 +83,7 @@ impl SimDisk {
             let mut medium = self.medium.borrow_mut();
             let versions = medium.versions();
             medium.flush(versions);
-            self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+            self.flights.borrow_mut().cover_less(usize::MAX);
         }
     }
 
@@ -136,6 +137,8 @@ impl SimDisk {
         let damage = &self.damage;
         damage.gone.get()
             || damage.hung.get()
+            // What waited for the end of a hang may still miss its deadline.
+            || self.flights.borrow().first() < damage.hung_below.get()
             || damage.write_fault.get().is_some()
             || damage.flush_fault.get()
             || !damage.unreadable.borrow().is_empty()
