@@ -64,16 +64,11 @@ impl Shard {
         work.wanted.clear();
         for row in rows {
             let range = row.at()..row.at() + row.row.len();
-            work.wanted.extend(
-                row.roles
-                    .all()
-                    .iter()
-                    .flat_map(|slot| {
-                        let wanted = |member: &Rc<Member>| (Rc::clone(member), slot, range.clone());
-                        view.targets(slot).map(wanted).collect::<Vec<_>>()
-                    })
-                    .map(|(member, slot, range)| Wanted { member, slot, range }),
-            );
+            for slot in row.roles.all().iter() {
+                let wanted =
+                    |member| Wanted { member: Rc::clone(member), slot, range: range.clone() };
+                work.wanted.extend(view.targets(slot).map(wanted));
+            }
         }
         if !self.load_sums(work).await {
             // Who fails here fails again where it matters.

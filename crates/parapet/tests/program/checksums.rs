@@ -64,7 +64,7 @@ fn rot_is_never_read_and_is_counted_and_repaired() {
     assert_eq!(repaired(&world, slot), 0);
     holds(&world, &data);
     assert_eq!(repaired(&world, slot), BLOCK as u64, "{}", world.log());
-    assert_eq!(world.order(&["status", "tank"])["state"], "optimal");
+    assert_eq!(world.order(&["status", "tank"])["state"], "healthy");
     assert_eq!(server.terminate(), 0, "{}", world.log());
     assert_eq!(byte(&world, &members[slot], at + 77), data[5 * BLOCK + 77]);
 }
@@ -175,7 +175,7 @@ fn what_another_engine_wrote_is_believed_and_summed_anew_while_it_is_served() {
         .serve(&[&["tank"], &names[..], &["--speed-min", "64K", "--speed-max", "64K"]].concat());
     let status = world.order(&["status", "tank"]);
     assert!(status["unsummed_bytes"].as_u64().unwrap() > 0, "{status}");
-    assert_eq!(status["state"], "optimal", "{status}");
+    assert_eq!(status["state"], "healthy", "{status}");
     assert_eq!(status["job"]["kind"], "sum", "{status}");
     let control = format!("--control=unix:{}", world.path("control.sock").display());
     assert!(world.ok(&["status", "tank", &control]).contains("have none yet"));
