@@ -67,7 +67,7 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
-    /// What sees it, if it is not a seed: `sweep`, `exhaustive`, `test NAME`.
+    /// What sees it, if it is not a seed: `checksums`, `sweep`, `exhaustive`, `test NAME`.
     by: String,
     what: String,
 }
@@ -211,7 +211,7 @@ fn close(outcomes: &[Outcome], took: Duration) -> Result<(), Failure> {
         .collect();
     let mut seeds: Vec<u64> = outcomes
         .iter()
-        .filter_map(|outcome| outcome.caught.as_ref()?.0.strip_prefix("seed ")?.parse().ok())
+        .filter_map(|outcome| outcome.caught.as_ref()?.0.rsplit_once("seed ")?.1.parse().ok())
         .collect();
     seeds.sort_unstable();
     let others = outcomes.len() - survivors.len() - seeds.len();

@@ -15,7 +15,8 @@
 //! mutants that every simulator of such an engine should find, `B1` … `B18` bugs that lost data in
 //! the field, in other engines; the latter are told in `docs/testing.md`. `ours` are bugs that were
 //! once found here, or rules of our own. What no seed shows within 3,000 says `by` whom it is seen:
-//! the simulator's sweep or exhaustive mode, or a test of this crate.
+//! seeds whose arrays keep checksums, the simulator's sweep or exhaustive mode, or a test of this
+//! crate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,8 +45,8 @@ macro_rules! ways {
                 }
             }
 
-            /// What sees it: `sweep`, `exhaustive`, or `test NAME`, a test file of this crate;
-            /// `None` for a seed of the simulator.
+            /// What sees it: `checksums` (seeds of arrays that keep them), `sweep`, `exhaustive`, or
+            /// `test NAME`, a test file of this crate; `None` for a seed of the simulator.
             pub fn by(self) -> Option<&'static str> {
                 match self {
                     $(Broken::$name => ways!(@by $($tool)?),)+
@@ -233,19 +234,23 @@ ways! {
     /// Checksums do not depend on where a block lies.
     SumsUnseeded: "23" by "test sums",
     /// The log has no old checksums: the table may be ahead of the data.
-    OldSumUnlogged: "24",
+    OldSumUnlogged: "24" by "test sums",
     /// The log's space is used again before the checksums of its rows are durable.
     LogRecycledUnsummed: "ours" by "test sums",
     /// Some writes leave the old checksum behind.
     SumStaleAfterWrite: "ours" by "test sums",
+    /// Rows that are rebuilt, compared or settled keep generations that do not go together.
+    RowsUnaligned: "ours" by "test sums",
+    /// A scrub does not ask generations who has lost a write.
+    GenerationsUnasked: "22" by "test sums",
     /// What is rebuilt has no checksums when the checkpoint says that it is there.
-    RebuiltUnsummed: "ours",
+    RebuiltUnsummed: "ours" by "checksums",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
     DirtySumsBelieved: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
-    ClaimsIgnored: "ours",
+    ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.
-    CleanUnsummed: "ours",
+    CleanUnsummed: "ours" by "checksums",
     /// Checksums are believed though somebody else has run the array.
     ForeignSums: "13" by "test sums",
 }

@@ -246,10 +246,10 @@ impl Shard {
         places: &Places,
         inside: &crate::gate::Inside<'_>,
     ) -> Result<SharedBuf> {
-        let (bytes, bad) = self.read_stretch(work, manner, stretch, places, inside).await?;
+        let (bytes, healed) = self.read_stretch(work, manner, stretch, places, inside).await?;
         let bytes = bytes.freeze();
         work.outgoing.clear();
-        for place in bad {
+        for place in &healed {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
             work.outgoing.push(Outgoing { slot, at, bytes });
         }
@@ -264,6 +264,9 @@ impl Shard {
             self.renew_sums(work, inside).await?;
         }
         self.rewrite(work, manner, inside, view).await?;
+        if !healed.is_empty() {
+            self.align_copies(work, &self.view(), places, stretch.1).await;
+        }
         Ok(bytes)
     }
 

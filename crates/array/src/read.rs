@@ -55,9 +55,16 @@ impl Shard {
         let sound = !self.bad.borrow().overlaps(wide.0..wide.0 + wide.1);
         if wide != range && sound && self.sums_of(range.0, range.1).is_some() {
             let mut whole = vec![self.pool.take(wide.1 as usize)];
-            self.read_blocks(work, manner, wide, &mut whole).await?;
-            self.cut_out((wide.0, &whole), range, bufs);
-            return Ok(());
+            match self.read_blocks(work, manner, wide, &mut whole).await {
+                Ok(()) => {
+                    self.cut_out((wide.0, &whole), range, bufs);
+                    return Ok(());
+                }
+                // The rest of a block may be lost where a part of it was written since.
+                Err(error)
+                    if error.kind() == ErrorKind::DataLost && self.may_read_parts(range, wide) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.read_blocks(work, manner, range, bufs).await
     }
@@ -326,8 +333,12 @@ impl Shard {
             work.outgoing.clear();
             return Ok(false);
         }
+        work.news.clear();
+        wrong.iter().for_each(|row| self.sum_pieces(work, view, row));
         self.send(work, manner, inside, Rc::clone(view)).await?;
         work.outgoing.clear();
+        self.renew_sums(work, inside).await?;
+        self.align_rows(work, view, &wrong).await;
         for finding in &found.findings {
             let culprit = finding.culprit.and_then(|slot| view.member(slot));
             culprit.inspect(|member| self.repaired(member, finding.member_offset, finding.len));

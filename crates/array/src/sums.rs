@@ -41,10 +41,12 @@ use crate::member::{Member, MemberId};
 use crate::ranges::RangeSet;
 use crate::shard::{Scratch, Shard};
 
+mod behind;
 mod change;
 mod check;
 mod mend;
 
+pub(crate) use behind::newest_copies;
 pub(crate) use change::New;
 
 /// Bytes that are summed together.
@@ -164,6 +166,11 @@ impl Sums {
         let (slot, block) =
             if broken(Broken::SumsUnseeded) { (Slot::new(0), 0) } else { (slot, block) };
         self.seed.sum(slot, block, crc)
+    }
+
+    /// The sum that a block of zeros would have there.
+    pub(crate) fn sum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
+        self.seed.sum_of_zeros(slot, block)
     }
 
     /// True if this is the entry of a block of a slot with this CRC.

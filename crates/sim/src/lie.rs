@@ -6,9 +6,9 @@
 //!
 //! No engine can know at once: what is asked is that the damage stays what it is. The member holds
 //! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
-//! tell who is wrong (RAID 6, three copies), a scrub finds the member and nothing is lost. Where
-//! one does, a scrub finds the rows, and blocks of that member alone may be old ones: documented
-//! as not promised (`docs/faults.md`).
+//! tell who is wrong (RAID 6, three copies), or generations of checksums, a scrub finds the member
+//! and nothing is lost. Where neither does, a scrub finds the rows, and blocks of that member alone
+//! may be old ones: documented as not promised (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -68,21 +68,20 @@ impl Director {
         }
         let (mode, chance) = (Mode::draw(rng), rng.bits());
         let crash = Crash { power: true, mode, mended_percent: 100, again: [0; 2], chance };
-        // It has lost checksums as well as blocks: they fit each other.
-        let told = outvotes(node);
         self.stage.lied.set(true);
         let lost = || {
             disk.set_lying(false);
             node.spoil_log();
-            if !told {
-                self.stage.oracle.borrow_mut().relapse(&past);
-            }
         };
         self.crash_with(crash, lost).await;
         self.stage.lied.set(false);
-        if told {
+        // It has lost checksums as well as blocks: where they fit each other, generations tell, if
+        // it has not lost that the checksums are ours too.
+        let counts = node.running().is_some() && node.status().unsummed_bytes == Some(0);
+        if outvotes(node) || counts {
             return self.find_and_repair(node, slot).await;
         }
+        self.stage.oracle.borrow_mut().relapse(&past);
         for repair in [true, false] {
             let Some(report) = self.scrubbed(node, repair).await else { return };
             let clean = repair || report.findings.is_empty();

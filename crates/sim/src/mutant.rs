@@ -1,7 +1,8 @@
 //! The test of the test: an engine that is broken on purpose must be caught.
 //!
 //! ```text
-//!   way to be broken ─▶ seeds, or what its row in the table names: sweep, exhaustive mode
+//!   way to be broken ─▶ seeds, or what its row in the table names: seeds of arrays with
+//!                         │       checksums, sweep, exhaustive mode
 //!                         │ fails                                │ nothing is wrong
 //!                         ▼                                      ▼
 //!                       the same with a sound engine: passes?  survived: blind
@@ -39,7 +40,8 @@ const INNOCENT: [&str; 2] =
 
 /// Which tool has caught a broken engine, and where.
 enum Catch {
-    Seed(u64),
+    /// Its number; with checksums?
+    Seed(u64, bool),
     Case(exhaust::Case),
     Site(String),
 }
@@ -47,7 +49,8 @@ enum Catch {
 impl fmt::Display for Catch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Catch::Seed(seed) => write!(f, "seed {seed}"),
+            Catch::Seed(seed, false) => write!(f, "seed {seed}"),
+            Catch::Seed(seed, true) => write!(f, "checksums seed {seed}"),
             Catch::Case(case) => write!(f, "exhaustive {case}"),
             Catch::Site(site) => write!(f, "sweep {site}"),
         }
@@ -61,17 +64,17 @@ fn headline(story: &str) -> String {
     words.join(" · ")
 }
 
-/// Looks for a seed that fails for the broken engine alone.
-fn by_seed(way: Broken, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
+/// Looks for a seed that fails for the broken engine alone, with arrays as wished for.
+fn by_seed(way: Broken, wish: Wish, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
     let run = |seed, way| {
         broken::choose(way);
-        scenario::run(seed, Wish::default(), Telling::Nothing).failure
+        scenario::run(seed, wish, Telling::Nothing).failure
     };
     seeds.into_iter().find_map(|seed| {
         let story = run(seed, Some(way))?;
         let innocent = INNOCENT.iter().any(|words| story.contains(words));
         let sound = !innocent && run(seed, None).is_none();
-        sound.then_some((Catch::Seed(seed), story))
+        sound.then_some((Catch::Seed(seed, wish.checksums), story))
     })
 }
 
@@ -103,11 +106,12 @@ fn by_site(way: Broken) -> Option<(Catch, String)> {
 }
 
 const USAGE: &str = "\
-cargo sim --broken NAME [--seeds A..B] [--exhaustive [--level L]] [--sweep]
+cargo sim --broken NAME [--seeds A..B] [--checksums] [--exhaustive [--level L]] [--sweep]
 cargo sim --broken list
 
   NAME          the way in which the engine is broken (array/src/broken.rs)
   --seeds A..B  only these seeds
+  --checksums   seeds of arrays that keep checksums
   --exhaustive  only the exhaustive mode, if need be of one level
   --sweep       only the sweep
 
@@ -119,6 +123,7 @@ one. Without an option: up to 3,000 seeds, or the tool that the table names.
 #[derive(Default)]
 struct Request {
     seeds: Option<std::ops::Range<u64>>,
+    checksums: bool,
     exhaustive: bool,
     level: Option<Level>,
     sweep: bool,
@@ -133,6 +138,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Request> {
                 let (from, to) = range.split_once("..")?;
                 request.seeds = Some(from.parse().ok()?..to.parse().ok()?);
             }
+            "--checksums" => request.checksums = true,
             "--exhaustive" => request.exhaustive = true,
             "--level" => request.level = Some(words.next()?.parse().ok()?),
             "--sweep" => request.sweep = true,
@@ -176,16 +182,18 @@ pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
 
 /// Asks the tools, in order.
 fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
-    let Request { seeds, exhaustive, level, sweep } = request;
-    if seeds.is_none() && !exhaustive && !sweep {
-        return match way.by() {
-            Some("sweep") => by_site(way),
-            Some("exhaustive") => by_case(way, level),
-            _ => by_seed(way, 0..SEEDS),
-        };
+    let Request { seeds, checksums, exhaustive, level, sweep } = request;
+    let by = way.by().filter(|_| seeds.is_none() && !checksums && !exhaustive && !sweep);
+    match by {
+        Some("sweep") => return by_site(way),
+        Some("exhaustive") => return by_case(way, level),
+        _ => {}
     }
+    let wish = Wish { checksums: checksums || way.by() == Some("checksums"), ..Wish::default() };
+    let other = exhaustive || sweep;
+    let seeds = seeds.or_else(|| (!other).then_some(0..SEEDS));
     seeds
-        .and_then(|seeds| by_seed(way, seeds))
+        .and_then(|seeds| by_seed(way, wish, seeds))
         .or_else(|| exhaustive.then(|| by_case(way, level)).flatten())
         .or_else(|| sweep.then(|| by_site(way)).flatten())
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use layout::Slot;
-use layout::private::sums::{PAGE_BYTES, Sum, blocks, place};
+use layout::private::sums::{PAGE_BYTES, Sum, blocks, parity_generation, place};
 
 use super::Keeper;
 use super::settle::Mending;
@@ -108,10 +108,13 @@ impl Keeper {
                 // A block that was being written may be old in some sectors and new in others: what
                 // redundancy could not make good stays as it is, and its row agrees with it.
                 if !sums.fits(entry, (slot, block), crc) {
-                    tables.put(id, block, entry.next(sums.sum(slot, block, crc)));
+                    tables.put(id, block, entry.next(sums.sum(slot, block, crc), 1));
                     changed.insert((id, place(block).0));
                 }
             }
+        }
+        for row in mended {
+            self.align_tables(configuration, tables, row, &mut changed).await;
         }
         let mut failures = Failures::new();
         for (id, number) in changed {
@@ -121,6 +124,43 @@ impl Keeper {
             }
         }
         failures
+    }
+}
+
+impl Keeper {
+    /// Gives the parity of a row that was mended the generations that go with its data.
+    async fn align_tables(
+        &self,
+        configuration: &Configuration,
+        tables: &Tables,
+        row: &Mending,
+        changed: &mut BTreeSet<(MemberId, u64)>,
+    ) {
+        let len = row.writes.iter().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);
+        let range = row.at..row.at + len;
+        let all = (0..self.geometry.slots()).map(Slot::new);
+        let seat = |slot: Slot| configuration.seats[slot.index()].member;
+        for id in all.filter_map(seat).filter(|_| len > 0) {
+            self.read_tables(tables, id, range.clone()).await;
+        }
+        let Some(sums) = self.home.sums.as_ref().filter(|_| len > 0) else { return };
+        let parity = || std::iter::once(row.map.p()).chain(row.map.q());
+        for (block, _) in blocks(range) {
+            let generation = |index: usize| {
+                let entry = tables.entry(seat(row.map.data(index))?, block);
+                entry.is_known().then_some(entry.generation)
+            };
+            let data: Option<Vec<u32>> = (0..row.map.data_count()).map(generation).collect();
+            let Some(due) = data.map(|data| parity_generation(data.into_iter())) else { continue };
+            for (slot, id) in parity().filter_map(|slot| Some((slot, seat(slot)?))) {
+                let entry = tables.entry(id, block);
+                let aged = entry.aged(due, sums.sum_of_zeros(slot, block));
+                if entry.is_known() && aged != entry {
+                    tables.put(id, block, aged);
+                    changed.insert((id, place(block).0));
+                }
+            }
+        }
     }
 }
 

@@ -33,6 +33,7 @@ const AT_ONCE: usize = 16;
 
 /// What is to be written to make a row right: bytes for slots, at this place on each.
 pub(super) struct Mending {
+    pub(super) map: StripeMap,
     pub(super) at: u64,
     pub(super) writes: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
@@ -160,7 +161,7 @@ impl Keeper {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        Mending { at, writes, lost: self.lost_of(cut, &unsolved) }
+        Mending { map, at, writes, lost: self.lost_of(cut, &unsolved) }
     }
 
     /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums

@@ -234,7 +234,8 @@ impl Shard {
     fn news_of(&self, row: &RowWork) -> usize {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write).count();
-        row.row.len().div_ceil(form::CHECK_BYTES) as usize * (row.row.count + parity)
+        let blocks = row.row.end.div_ceil(form::CHECK_BYTES) - row.row.start / form::CHECK_BYTES;
+        blocks as usize * (row.row.count + parity)
     }
 
     /// Waits until what was gathered for a unit is durable.

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use layout::Slot;
 use layout::private::sums::{Sum, blocks};
 
+use super::behind::weights;
 use super::{BLOCK, Sums, Wanted};
 use crate::broken::{Broken, broken};
 use crate::error::Result;
@@ -33,6 +34,8 @@ pub(crate) struct New {
     pub(crate) begins: bool,
     /// It is all of the block: else nobody knows what it holds.
     pub(crate) whole: bool,
+    /// What it adds to the generation: of data 1, of parity the weights of what is written.
+    pub(crate) ages: u32,
 }
 
 impl Sums {
@@ -52,7 +55,7 @@ impl Sums {
     /// Says what a block holds now on this member, if its page is in memory.
     fn renew(&self, member: crate::member::MemberId, new: New) -> bool {
         let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
-        self.set(member, new.block, if new.whole { old.next(sum) } else { Sum::UNKNOWN })
+        self.set(member, new.block, if new.whole { old.next(sum, new.ages) } else { Sum::UNKNOWN })
     }
 }
 
@@ -75,11 +78,15 @@ impl Shard {
                 for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
                     let len = range.end - range.start;
                     let crc = fresh.crc(start + range.start - row.at(), len);
-                    work.news.push(New { slot, block, crc, begins: true, whole: len == BLOCK });
+                    let whole = len == BLOCK;
+                    work.news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
                 }
             }
             for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
+                let first = work.news.len();
                 push_sums(&mut work.news, out.slot, out.at, &out.bytes);
+                let ages = weights(row.row.first..row.row.first + row.row.count);
+                work.news[first..].iter_mut().for_each(|new| new.ages = ages);
             }
             let summed = row.roles.parity().count() + row.row.count;
             self.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
@@ -105,7 +112,8 @@ impl Shard {
                     _ => {
                         let crc = parity::crc32c(0, part);
                         let (begins, whole) = (!goes_on, part.len() as u64 == BLOCK);
-                        work.news.push(New { slot: *slot, block, crc, begins, whole });
+                        let new = New { slot: *slot, block, crc, begins, whole, ages: 1 };
+                        work.news.push(new);
                     }
                 }
             }
@@ -237,7 +245,8 @@ impl Shard {
         }
     }
 
-    /// These parts of slots (slot, member offset, bytes) have become zeros.
+    /// These parts of slots (slot, member offset, bytes) have become zeros; on levels with parity
+    /// whole stripes.
     ///
     /// # Errors
     /// As [`Shard::lose`].
@@ -266,11 +275,24 @@ impl Shard {
         }
         for Wanted { member, slot, range } in &work.wanted {
             for (block, _) in blocks(range.clone()) {
-                let (begins, whole) = (true, true);
-                sums.renew(member.id, New { slot: *slot, block, crc: zeros, begins, whole });
+                let (slot, ages) = (*slot, self.ages_of_stripe(*slot, block));
+                let new = New { slot, block, crc: zeros, begins: true, whole: true, ages };
+                sums.renew(member.id, new);
             }
         }
         Ok(())
+    }
+
+    /// What the write of a whole stripe adds to the generation of a slot's block.
+    fn ages_of_stripe(&self, slot: Slot, block: u64) -> u32 {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != layout::Family::Parity {
+            return 1;
+        }
+        let map = geometry.stripe(layout::Stripe(block * BLOCK / geometry.chunk_bytes()));
+        let data = 0..map.data_count();
+        let is_data = data.clone().any(|index| map.data(index) == slot);
+        if is_data { 1 } else { weights(data) }
     }
 
     /// Whole blocks around a write: what the client has not given of its first and last block is
@@ -348,6 +370,6 @@ fn push_sums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
     for (block, range) in blocks(at..at + bytes.len() as u64) {
         let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);
         let whole = range.end - range.start == BLOCK;
-        news.push(New { slot, block, crc, begins: true, whole });
+        news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
     }
 }

@@ -75,6 +75,30 @@ impl Shard {
         (start, end - start)
     }
 
+    /// True if this array range, parts of `wide`, may be read without the rest: nobody knows what
+    /// the first and the last block of `wide` should hold, and no other member is asked for them.
+    pub(crate) fn may_read_parts(&self, range: (u64, u64), wide: (u64, u64)) -> bool {
+        let (Some(sums), view) = (self.sums_of(wide.0, wide.1), self.view()) else { return false };
+        let unknown = |slot: Slot, at: u64| {
+            let entry = |member: &Rc<Member>| {
+                let known = sums.entry(member.id, at / BLOCK).is_known();
+                sums.is_there(member.id, at / BLOCK) && !known
+            };
+            view.member(slot).is_some_and(entry)
+        };
+        let edges = [wide.0, wide.0 + wide.1 - BLOCK.min(wide.1)];
+        if self.setup.geometry.family() != Family::Parity {
+            return edges.into_iter().all(|at| {
+                let places = self.setup.geometry.places(at);
+                let mut there = places.copies().filter(|place| view.member(place.slot).is_some());
+                there.all(|place| unknown(place.slot, place.member_offset))
+            });
+        }
+        let each = |at| self.each_chunk(at, BLOCK.min(wide.1));
+        self.can_read_directly(&view, range)
+            && edges.into_iter().flat_map(each).all(|(slot, at, ..)| unknown(slot, at))
+    }
+
     /// Wants the sums of the pieces that the rows in `work` read and write.
     pub(crate) fn want_rows(&self, work: &mut Scratch, view: &View) {
         work.wanted.clear();

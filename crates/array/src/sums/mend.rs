@@ -28,6 +28,15 @@ use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Report, grains};
 use crate::view::{Mode, View};
 
+/// What could not be made right of a row.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    /// Slots that must not be read.
+    wrong: SlotSet,
+    /// Of these, slots that contradict redundancy too.
+    contradicted: SlotSet,
+}
+
 impl Shard {
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
     /// right what does not fit its sum. Slots for which that cannot be done count as unreadable.
@@ -53,15 +62,14 @@ impl Shard {
             }
             for grain in grains(*row) {
                 let left = self.mend_grain(&mut other, manner, inside, grain, report).await?;
-                row.bad = row.bad.union(left);
-                row.contradicted = row.contradicted.union(left);
+                row.bad = row.bad.union(left.wrong);
+                row.contradicted = row.contradicted.union(left.contradicted);
             }
         }
         Ok(())
     }
 
-    /// Makes one block of each slot of a row right, as far as redundancy and sums tell how. Gives
-    /// the slots that stay wrong.
+    /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
     async fn mend_grain(
         &self,
         work: &mut Scratch,
@@ -69,8 +77,8 @@ impl Shard {
         inside: &Inside<'_>,
         row: RowWork,
         report: &mut Report,
-    ) -> Result<SlotSet> {
-        let Some(sums) = &self.sums else { return Ok(SlotSet::EMPTY) };
+    ) -> Result<Left> {
+        let Some(sums) = &self.sums else { return Ok(Left::default()) };
         let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
         let view = loop {
             let view = self.view();
@@ -91,10 +99,14 @@ impl Shard {
         };
         let row = std::mem::take(&mut work.rows)[0];
         if row.wrong.is_empty() {
-            return Ok(SlotSet::EMPTY);
+            return Ok(Left::default());
         }
-        let Ok(right) = self.recover_wrong(&view, &row, work) else { return Ok(row.wrong) };
+        let lost = Left { wrong: row.wrong, contradicted: row.wrong };
+        let Ok(right) = self.recover_wrong(&view, &row, work) else { return Ok(lost) };
         let (mut left, block) = (SlotSet::EMPTY, row.at() / super::BLOCK);
+        let all_data = row.wrong.is_subset(row.roles.parity());
+        // Alone against all: its entry is older than its row, and torn writes are what it holds.
+        let behind = self.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
@@ -102,16 +114,16 @@ impl Shard {
                 report.find(self.finding(&view, &row, 0..bytes.len(), Some(slot)));
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else if row.have(&work.pieces, slot) == Some(&bytes[..]) {
-                work.news.push(New { slot, block, crc, begins: true, whole: true });
-            } else if row.roles.parity().contains(slot) && row.wrong.is_subset(row.roles.parity()) {
+                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+            } else if all_data || behind == Some(slot) {
                 // All the data is what it should be: so is what follows from it.
-                work.news.push(New { slot, block, crc, begins: true, whole: true });
+                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else {
                 left.insert(slot);
             }
         }
-        self.finish_mending(work, manner, inside, view, left).await
+        self.finish_mending(work, manner, inside, (view, row), left).await
     }
 
     async fn finish_mending(
@@ -119,9 +131,16 @@ impl Shard {
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
-        view: Rc<View>,
+        (view, row): (Rc<View>, RowWork),
         left: SlotSet,
-    ) -> Result<SlotSet> {
+    ) -> Result<Left> {
+        if view.mode != Mode::ReadWrite {
+            // Nothing is written: the others are asked for it.
+            work.news.clear();
+            work.outgoing.clear();
+            return Ok(Left { wrong: row.wrong, contradicted: left });
+        }
+        let aged = !work.news.is_empty();
         for new in &work.news {
             if let Some(member) = view.member(new.slot) {
                 let (table, bytes) = (member.table.unwrap_or(0), CHECKSUM_ENTRY_BYTES);
@@ -134,13 +153,11 @@ impl Shard {
             sums.crowded.raise();
         }
         self.renew_sums(work, inside).await?;
-        if view.mode != Mode::ReadWrite {
-            // Nothing is written: the block is worked around.
-            let wrong = work.outgoing.drain(..).map(|out| out.slot).collect::<SlotSet>();
-            return Ok(left.union(wrong));
+        if aged && left.is_empty() {
+            self.align_rows(work, &view, &[row]).await;
         }
         self.rewrite(work, manner, inside, view).await?;
-        Ok(left)
+        Ok(Left { wrong: left, contradicted: left })
     }
 
     /// What the slots that do not fit their sums should hold, by all the others.

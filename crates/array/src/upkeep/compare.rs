@@ -9,7 +9,8 @@
 //!
 //! A row that cannot be read whole is taken apart into grains, so that one bad sector hides nothing
 //! else. Every block is judged by itself: two members that are wrong in different blocks of a row
-//! are both named on RAID 6. Where nobody can be named it is parity that is computed anew: a guess.
+//! are both named on RAID 6, and by generations on the others, if one has lost writes with their
+//! checksums. Where nobody can be named it is parity that is computed anew: a guess.
 
 use std::ops::Range;
 
@@ -26,6 +27,7 @@ use crate::error::Result;
 use crate::gate::Inside;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
+use crate::sums::BLOCK;
 use crate::upkeep::{Finding, Report, Task};
 use crate::view::View;
 
@@ -91,6 +93,7 @@ impl Shard {
             self.sum_pieces(work, &view, row);
         }
         self.renew_sums(work, inside).await?;
+        self.align_rows(work, &view, &good).await;
         Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
     }
 
@@ -157,6 +160,7 @@ impl Shard {
         if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
         }
+        let left = disputed && work.outgoing.is_empty();
         self.sum_compared(work, &view, &row, (task, disputed));
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
@@ -166,6 +170,9 @@ impl Shard {
         self.send(work, manner, inside, view).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
+        if !left && read == row.roles.all() {
+            self.align_rows(work, &self.view(), &[row]).await;
+        }
         Ok(Compared::Done)
     }
 
@@ -319,18 +326,19 @@ impl Shard {
             if !p_differs && q_wrong.is_none() {
                 continue;
             }
+            let at = row.at() + range.start as u64;
             let culprit = match &q {
                 Some((slot, q)) if synced => {
                     let p = (&p[range.clone()], &have(map.p())[range.clone()]);
                     let q = (&q[range.clone()], &have(*slot)[range.clone()]);
                     self.culprit(row, p, q, &exponents)
                 }
+                None if synced => self.behind(view, row, at / BLOCK),
                 _ => None,
             };
             if task != Task::Resync {
                 report.find(self.finding(view, row, range.clone(), culprit));
             }
-            let at = row.at() + range.start as u64;
             let outgoing = &mut work.outgoing;
             let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
             if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {

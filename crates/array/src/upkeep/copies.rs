@@ -7,7 +7,8 @@
 //!   copy 0       a         b         X         d        outvoted: wrong here
 //!   copy 1       a         Y         c         ?        outvoted: wrong here; unreadable
 //!   copy 2       a         b         c         e
-//!                                              └ no majority: copy 0 counts, by a guess
+//!                                              └ no majority: the newest generation counts, if
+//!                                                there are checksums, else copy 0, by a guess
 //! ```
 //!
 //! A repair writes the blocks that were outvoted, on the members that were, and nothing else. Where
@@ -28,7 +29,7 @@ use crate::member::Member;
 use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
-use crate::sums::Wanted;
+use crate::sums::{Wanted, newest_copies};
 use crate::upkeep::{Finding, Report, Task};
 use crate::view::{Mode, View};
 
@@ -145,7 +146,9 @@ impl Shard {
         };
         work.outgoing.clear();
         result?;
-        self.renew_sums(work, inside).await
+        self.renew_sums(work, inside).await?;
+        self.align_copies(work, &self.view(), places, part).await;
+        Ok(())
     }
 
     #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
@@ -184,7 +187,15 @@ impl Shard {
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
         let settled = settled && !broken(Broken::ScrubTrustsData);
         let block = self.block_bytes(&view).min(part);
-        let mut mends = judge(&copies, (at, part), block, settled, task != Task::Resync, report);
+        let newest = |there: &[usize], start: u64| {
+            let generation = |&copy: &usize| {
+                let Copy { member, place, .. } = &copies[copy];
+                self.generation(member, (place.member_offset + start) / GRAIN, (at, part))
+            };
+            newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
+        };
+        let tell = task != Task::Resync;
+        let mut mends = judge(&copies, (at, part), block, (settled, tell), newest, report);
         let disputed = mends.iter().any(|mend| !mend.unreadable || mend.guessed);
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
@@ -217,7 +228,11 @@ impl Shard {
             }
         }
         work.outgoing.clear();
-        self.renew_sums(work, inside).await
+        self.renew_sums(work, inside).await?;
+        if !leave {
+            self.align_copies(work, &self.view(), places, part).await;
+        }
+        Ok(())
     }
 
     /// Wants the sums of these copies.
@@ -398,18 +413,20 @@ impl Mend {
 /// Who counts in one block.
 struct Verdict {
     source: usize,
-    /// More than half of the copies that can be read are like the source.
-    by_majority: bool,
+    /// More than half of the copies that can be read are like the source, or the others have lost
+    /// writes.
+    named: bool,
 }
 
 /// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
-/// written. In what is not `settled` nobody is wrong.
+/// written. In what is not `settled` nobody is wrong. `newest` says which of some copies have lost
+/// no writes to the block that begins there.
 fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
     block: u64,
-    settled: bool,
-    tell: bool,
+    (settled, tell): (bool, bool),
+    newest: impl Fn(&[usize], u64) -> Option<Vec<usize>>,
     report: &mut Report,
 ) -> Vec<Mend> {
     let mut mends: Vec<Mend> = Vec::new();
@@ -424,7 +441,8 @@ fn judge(
         let bytes = |copy: usize| &copies[copy].bytes[range.start as usize..range.end as usize];
         let readable = |&copy: &usize| !copies[copy].holes.overlaps(range.clone());
         let there: Vec<usize> = (0..copies.len()).filter(readable).collect();
-        let Some(verdict) = verdict(&there, bytes, settled) else {
+        let newest = |there: &[usize]| newest(there, start).filter(|_| settled);
+        let Some(verdict) = verdict(&there, bytes, settled, newest) else {
             report.lose(at + start, len);
             continue;
         };
@@ -434,7 +452,7 @@ fn judge(
         let source = verdict.source;
         let wrong = |&copy: &usize| bytes(copy) != bytes(source);
         let disputed = there.iter().any(wrong);
-        if disputed && tell && !verdict.by_majority {
+        if disputed && tell && !verdict.named {
             report.find(copies[source].finding(at, &range, None));
         }
         for (copy, judged) in copies.iter().enumerate() {
@@ -442,10 +460,10 @@ fn judge(
             if !unreadable && !wrong(&copy) {
                 continue;
             }
-            if !unreadable && tell && verdict.by_majority {
+            if !unreadable && tell && verdict.named {
                 report.find(judged.finding(at, &range, Some(judged.place.slot)));
             }
-            let guessed = disputed && settled && !verdict.by_majority;
+            let guessed = disputed && settled && !verdict.named;
             let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
             add(&mut mends, mend);
         }
@@ -465,16 +483,23 @@ fn add(mends: &mut Vec<Mend>, mend: Mend) {
     }
 }
 
-/// The copy that most others equal, where the majority counts; else the first. `None` if none can
-/// be read.
+/// The copy that most others equal, where the majority counts; else the newest, else the first.
+/// `None` if none can be read.
 fn verdict<'a>(
     there: &[usize],
     bytes: impl Fn(usize) -> &'a [u8],
     settled: bool,
+    newest: impl Fn(&[usize]) -> Option<Vec<usize>>,
 ) -> Option<Verdict> {
     let &first = there.first()?;
     let alike = |copy: usize| there.iter().filter(|&&other| bytes(other) == bytes(copy)).count();
     let vote = settled && there.len() > 2;
     let majority = there.iter().copied().find(|&copy| vote && 2 * alike(copy) > there.len());
-    Some(Verdict { source: majority.unwrap_or(first), by_majority: majority.is_some() })
+    let newest = || {
+        let those = newest(there)?;
+        let source = there[*those.first()?];
+        those.iter().all(|&copy| bytes(there[copy]) == bytes(source)).then_some(source)
+    };
+    let named = majority.or_else(newest);
+    Some(Verdict { source: named.unwrap_or(first), named: named.is_some() })
 }

@@ -178,7 +178,11 @@ impl Shard {
         };
         work.outgoing.clear();
         result?;
-        self.renew_sums(work, inside).await
+        self.renew_sums(work, inside).await?;
+        let rows = std::mem::take(&mut work.rows);
+        self.align_rows(work, &self.view(), &rows).await;
+        work.rows = rows;
+        Ok(())
     }
 
     /// Plans the reads from which all `targets` of a row can be computed.

@@ -26,11 +26,26 @@
 //! ```
 //!
 //! The sum is the CRC-32C of the block, and of its place: array, slot, number of the block; so a
-//! page that was written elsewhere fits nowhere else. The *generation* of a block grows with each
-//! write of it. Where it is 0, nothing was ever written: the block is as it was when an array was
-//! made of disks full of zeros if the sum is 0 too, else nobody knows. Source of the idea: T10
-//! protection information and NetApp's block checksums, with the place outside the block as in
-//! 'Parity Lost and Parity Regained' (FAST'08).
+//! page that was written elsewhere fits nowhere else. Source of the idea: T10 protection
+//! information and NetApp's block checksums, with the place outside the block as in 'Parity Lost
+//! and Parity Regained' (FAST'08).
+//!
+//! # Generations
+//!
+//! A member that loses a block and its entry together is consistent with itself. It is told by the
+//! *generation*: that of data grows by one with each write; that of parity is the sum of its row's,
+//! each times a weight of its own ([`weight`]): parity of the generations.
+//!
+//! ```text
+//!   G(P) = Σ wᵢ · G(Dᵢ)        Dᵢ has lost k writes: k · wᵢ too much, which says i
+//!                              P has lost writes:    too little
+//! ```
+//!
+//! The weights are different primes above [`BEHIND_MAX`], so no two slots can have lost the same.
+//! A write needs none of the other generations of its row: it adds its weight. Of copies the one
+//! with the highest generation is the newest. Generation 0 means that nothing was ever written: the
+//! block is as it was when an array was made of disks full of zeros if the sum is 0 too, else
+//! nobody knows.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,7 +53,7 @@ use core::ops::Range;
 
 use super::{CHECKSUM_BLOCK_BYTES, CHECKSUM_ENTRY_BYTES};
 use crate::md::{Crc32c, Uuid};
-use crate::units::Slot;
+use crate::units::{MAX_SLOTS, Slot};
 
 pub(crate) mod entry {
     use crate::md::field::fields;
@@ -55,6 +70,9 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const PAGE_ENTRIES: u64 = PAGE_BYTES / CHECKSUM_ENTRY_BYTES;
 /// Bytes of a member's data that a page stands for.
 pub const PAGE_COVERS: u64 = PAGE_ENTRIES * CHECKSUM_BLOCK_BYTES;
+
+/// So many lost writes of a block are told from those of others.
+pub const BEHIND_MAX: u32 = 256;
 
 const ENTRY_BYTES: usize = CHECKSUM_ENTRY_BYTES as usize;
 /// CRC-32C of a block of zeros.
@@ -96,10 +114,26 @@ impl Sum {
         page
     }
 
-    /// The entry after a write of bytes with this sum.
-    pub const fn next(self, sum: u32) -> Sum {
-        let next = self.generation.wrapping_add(1);
-        Sum { sum, generation: if next == 0 { 1 } else { next } }
+    /// The entry after a write of bytes with this sum: of data `by` 1, of parity by the weights of
+    /// what was written in its row. One that nobody knew begins anywhere, so as to fit no row by
+    /// chance.
+    pub const fn next(self, sum: u32, by: u32) -> Sum {
+        let last = if self.is_known() { self.generation } else { sum };
+        self.of(sum, last.wrapping_add(by))
+    }
+
+    /// The entry of bytes with this sum, of this generation, or of the one after 0.
+    const fn of(self, sum: u32, generation: u32) -> Sum {
+        Sum { sum, generation: if generation == 0 { 1 } else { generation } }
+    }
+
+    /// The same with this generation; `zeros` is the sum that zeros would have here.
+    pub const fn aged(self, generation: u32, zeros: u32) -> Sum {
+        match self {
+            Sum::ZEROS if generation == 0 => self,
+            Sum::ZEROS => self.of(zeros, generation),
+            _ => self.of(self.sum, generation),
+        }
     }
 
     /// Entry `index` of a page.
@@ -123,6 +157,62 @@ impl Sum {
     }
 }
 
+/// What the generations of a row tell of its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Behind {
+    /// They go together.
+    Nobody,
+    /// This data index has lost writes.
+    Data(usize),
+    /// Parity has.
+    Parity,
+    /// Nothing that a single member could have lost explains them.
+    Unclear,
+}
+
+/// Primes above [`BEHIND_MAX`], by data index.
+const WEIGHTS: [u32; MAX_SLOTS] = {
+    let (mut primes, mut found, mut next) = ([0; MAX_SLOTS], 0, BEHIND_MAX + 1);
+    while found < MAX_SLOTS {
+        let mut divisor = 2;
+        while divisor * divisor <= next && !next.is_multiple_of(divisor) {
+            divisor += 1;
+        }
+        if divisor * divisor > next {
+            primes[found] = next;
+            found += 1;
+        }
+        next += 1;
+    }
+    primes
+};
+
+/// What a write of a data index adds to the generation of its row's parity.
+pub const fn weight(index: usize) -> u32 {
+    WEIGHTS[index]
+}
+
+/// The generation that belongs to the parity of data of these generations.
+pub fn parity_generation(data: impl Iterator<Item = u32>) -> u32 {
+    let each = data.zip(WEIGHTS).map(|(generation, weight)| generation.wrapping_mul(weight));
+    each.fold(0, u32::wrapping_add)
+}
+
+/// Who has lost writes in a row, by the generations of its parity and its data.
+pub fn behind(parity: u32, data: impl Iterator<Item = u32> + Clone) -> Behind {
+    let excess = parity.wrapping_sub(parity_generation(data.clone()));
+    let all: u32 = WEIGHTS.iter().zip(data.clone()).map(|(weight, _)| weight).sum();
+    match excess {
+        0 => Behind::Nobody,
+        _ if excess.wrapping_neg() <= all * BEHIND_MAX => Behind::Parity,
+        _ => {
+            let lost = |w: u32| excess.is_multiple_of(w) && excess / w <= BEHIND_MAX;
+            let index = data.zip(WEIGHTS).position(|(_, weight)| lost(weight));
+            index.map_or(Behind::Unclear, Behind::Data)
+        }
+    }
+}
+
 /// What the sums of an array begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
@@ -142,6 +232,11 @@ impl Seed {
         place[..4].copy_from_slice(&u32::from(slot.0).to_le_bytes());
         place[4..].copy_from_slice(&block.to_le_bytes());
         (self.crc32c)(self.array, &place) ^ crc
+    }
+
+    /// The sum of a block of zeros.
+    pub fn sum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
+        self.sum(slot, block, CRC_OF_ZEROS)
     }
 }
 
@@ -181,14 +276,55 @@ mod tests {
         assert!(Sum::ZEROS.is_known() && !Sum::UNKNOWN.is_known());
         assert!(Sum::ZEROS.fits(zeros, 77) && !Sum::ZEROS.fits(zeros ^ 1, 0));
         assert!(!Sum::UNKNOWN.fits(zeros, 1));
-        let written = Sum::ZEROS.next(9);
+        let written = Sum::ZEROS.next(9, 1);
         assert!(written.fits(3, 9) && !written.fits(3, 8) && written.generation == 1);
     }
 
     #[test]
     fn a_generation_is_never_unknown_again() {
         let last = Sum { sum: 1, generation: u32::MAX };
-        assert_eq!(last.next(7), Sum { sum: 7, generation: 1 });
+        assert_eq!(last.next(7, 1), Sum { sum: 7, generation: 1 });
+        assert!(Sum::UNKNOWN.next(7, 1).generation > 1, "it begins anywhere");
+    }
+
+    #[test]
+    fn parity_is_aged_with_its_row() {
+        assert_eq!(Sum::ZEROS.aged(0, 5), Sum::ZEROS);
+        assert_eq!(Sum::ZEROS.aged(9, 5), Sum { sum: 5, generation: 9 });
+        assert_eq!(Sum { sum: 2, generation: 3 }.aged(9, 5), Sum { sum: 2, generation: 9 });
+        assert_eq!(Sum { sum: 2, generation: 3 }.aged(0, 5).generation, 1);
+    }
+
+    #[test]
+    fn generations_name_who_has_lost_writes() {
+        let right: Vec<u32> = (0..MAX_SLOTS as u32).map(|index| u32::MAX - 40 * index).collect();
+        let parity = parity_generation(right.iter().copied());
+        assert_eq!(behind(parity, right.iter().copied()), Behind::Nobody);
+        for index in 0..MAX_SLOTS {
+            for lost in [1, 2, 17, BEHIND_MAX] {
+                let mut data = right.clone();
+                data[index] = data[index].wrapping_sub(lost);
+                assert_eq!(behind(parity, data.iter().copied()), Behind::Data(index), "{lost}");
+                let less = parity.wrapping_sub(lost * weight(index));
+                assert_eq!(behind(less, right.iter().copied()), Behind::Parity, "{lost}");
+            }
+            let mut data = right.clone();
+            data[index] = data[index].wrapping_sub(1 << 24);
+            assert_eq!(behind(parity, data.iter().copied()), Behind::Unclear);
+        }
+    }
+
+    #[test]
+    fn a_write_adds_its_weights() {
+        let mut data = [7, 0, u32::MAX, 12];
+        let mut parity = parity_generation(data.into_iter());
+        for written in [&[0][..], &[1, 2], &[3], &[0, 1, 2, 3]] {
+            for &index in written {
+                data[index] = data[index].wrapping_add(1);
+                parity = parity.wrapping_add(weight(index));
+            }
+            assert_eq!(behind(parity, data.into_iter()), Behind::Nobody);
+        }
     }
 
     #[test]

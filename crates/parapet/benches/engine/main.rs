@@ -1,8 +1,8 @@
 //! The engine in process, on one core: every level under every load, on memory, on files in memory
-//! and on disk files, beside one raw member file in the same run; degraded reads, rebuild, scrub,
-//! and what clients feel of those.
+//! and on disk files, beside one raw member file in the same run; what policies against
+//! the write hole and checksums cost; degraded reads, rebuild, scrub, and what clients feel of those.
 //!
-//! `cargo bench -p parapet --bench engine [-- matrix|degraded|background] [memory|tmpfs|disk]`
+//! `cargo bench -p parapet --bench engine [-- matrix|safety|degraded|background] [memory|tmpfs|disk]`
 //! (`cargo xtask bench engine` keeps the figures). One JSON line a figure: medians of the rounds,
 //! in each of which everything compared is measured in turn; the ratio is the median of the rounds'
 //! own. Rates are MB/s (10⁶ bytes) for sequential loads and thousands of requests a second for
@@ -16,6 +16,7 @@ mod life;
 mod matrix;
 mod medium;
 mod row;
+mod safety;
 mod stage;
 
 use medium::Medium;
@@ -38,7 +39,7 @@ fn main() {
         wanted.iter().any(|word| word == name)
             || !wanted.iter().any(|word| all.contains(&word.as_str()))
     };
-    let parts = ["matrix", "degraded", "background"];
+    let parts = ["matrix", "safety", "degraded", "background"];
     let media = Medium::ALL.map(Medium::name);
     pin();
     for medium in Medium::ALL.into_iter().filter(|medium| is(medium.name(), &media)) {
@@ -47,6 +48,10 @@ fn main() {
         if is("matrix", &parts) {
             let on = on();
             on.block_on(matrix::measure(medium, &on));
+        }
+        if is("safety", &parts) {
+            let on = on();
+            on.block_on(safety::measure(medium, &on));
         }
         if medium != Medium::Memory && is("degraded", &parts) {
             let on = on();

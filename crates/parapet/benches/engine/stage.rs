@@ -77,13 +77,23 @@ impl Shape {
         bitmap: bool,
         on: &Executor,
     ) -> Array {
+        let bitmap = bitmap.then_some(BitmapChunk::Fitting);
+        self.start_as(members, on, |new| NewArray { bitmap, ..new }).await
+    }
+
+    /// The same, of what `change` makes of the usual.
+    pub(crate) async fn start_as(
+        &self,
+        members: &[Rc<dyn Disk>],
+        on: &Executor,
+        change: impl FnOnce(NewArray) -> NewArray,
+    ) -> Array {
         let candidates = || {
             let numbered = members.iter().enumerate();
             let name = |index| format!("m{index}");
             numbered.map(|(index, disk)| Candidate::new(Rc::clone(disk), name(index))).collect()
         };
-        let bitmap = bitmap.then_some(BitmapChunk::Fitting);
-        let new = NewArray { bitmap, ..self.new_array() };
+        let new = change(self.new_array());
         let random: Random = Rc::new(random);
         create(&new, candidates(), &(on.clock() as _), &*random).await.expect("members that fit");
         let options = Options::default();

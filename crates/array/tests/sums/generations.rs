@@ -1,0 +1,139 @@
+//! A member that loses a block together with its entry is told by generations.
+
+use std::rc::Rc;
+
+use array::Array;
+use array::status::SlotState;
+use layout::{Level, Slot};
+
+use crate::world::{FaultyDisk, World, pattern};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed, world};
+
+/// What a member has of the array: its data, and its table.
+fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
+    let map = map_of(disk);
+    let table = map.private_parts().expect("room").checksums.start;
+    [(map.data.start, 1 << 20), (table, BLOCK as usize)].map(|(at, len)| {
+        let mut bytes = vec![0; len];
+        disk.disk.peek(at, &mut bytes);
+        (at, bytes)
+    })
+}
+
+/// What happens to an array before a member loses writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    Nothing,
+    Rebuilt,
+    Crashed,
+}
+
+/// A member loses the last writes to some blocks together with their entries: each fits the other.
+/// A repair finds who it was, and gets back what was written.
+fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Before) {
+    let (mut world, mut array) = filled(level, members);
+    let mut right = pattern(0, LEN, 1);
+    let mut write = |world: &World, array: &Array, offset: u64, len: usize, salt: u8| {
+        let bytes = pattern(offset, len, salt);
+        world.write(array, offset, &bytes).expect("healthy");
+        right[offset as usize..offset as usize + len].copy_from_slice(&bytes);
+    };
+    for salt in 2..7 {
+        write(&world, &array, 0, BLOCK as usize, salt);
+        write(&world, &array, CHUNK, 2 * BLOCK as usize, salt);
+    }
+    match before {
+        Before::Nothing => {}
+        Before::Rebuilt => {
+            pause(&world, &array);
+            let id = array.status().slots[1].member.as_ref().expect("whole").id;
+            world.run(&array, array.fail(id)).expect("one may go");
+            write(&world, &array, 0, BLOCK as usize, 7);
+            let spare = FaultyDisk::new(8 << 20);
+            spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
+            world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+            world.until(&array, summed);
+            world.until(&array, |s| s.slots.iter().all(|slot| slot.state == SlotState::InSync));
+            world.disks[1] = spare;
+        }
+        Before::Crashed => {
+            drop(array);
+            array = world.start();
+            world.until(&array, summed);
+        }
+    }
+    pause(&world, &array);
+    let old = data_and_table(&world.disks[slot]);
+    for salt in 10..13 {
+        write(&world, &array, 0, BLOCK as usize, salt);
+    }
+    write(&world, &array, CHUNK + 3 * BLOCK, BLOCK as usize, 20);
+    write(&world, &array, 3 * CHUNK, 8 * CHUNK as usize, 21);
+    world.run(&array, array.stop()).expect("healthy");
+    old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
+    let array = world.start();
+    array.scrub(true).expect("nothing else is under way");
+    world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+    let report = array.status().last_scrub.expect("just waited for").report;
+    let what = format!("{level} slot {slot} {before:?}");
+    assert_eq!((report.guessed_bytes, report.lost_bytes), (0, 0), "{what}");
+    let named = report.findings.iter().all(|found| found.culprit == Some(Slot::new(slot)));
+    assert!(named && report.mismatches > 0, "{what}: {:?}", report.findings);
+    for _ in 0..members {
+        assert!(world.read(&array, 0, LEN).expect("repaired") == right, "{what}");
+    }
+    assert!(is_sound(&world, &array), "{what}");
+}
+
+#[test]
+fn who_has_lost_block_and_entry_is_told_by_generations() {
+    for (level, members) in LEVELS {
+        for slot in 0..members {
+            loses_block_and_entry(level, members, slot, Before::Nothing);
+        }
+    }
+}
+
+#[test]
+fn generations_go_together_after_a_rebuild_and_a_crash() {
+    for (level, members) in LEVELS {
+        for slot in 0..members {
+            loses_block_and_entry(level, members, slot, Before::Rebuilt);
+            loses_block_and_entry(level, members, slot, Before::Crashed);
+        }
+    }
+}
+
+#[test]
+fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
+    for (level, members) in LEVELS {
+        for slot in 0..members {
+            let (world, array) = filled(level, members);
+            let old = data_and_table(&world.disks[slot]);
+            pause(&world, &array);
+            let table_before = data_and_table(&world.disks[slot]);
+            let mut right = pattern(0, LEN, 2);
+            right[LEN - CHUNK as usize..].copy_from_slice(&pattern(
+                LEN as u64 - CHUNK,
+                CHUNK as usize,
+                1,
+            ));
+            world.write(&array, 0, &right).expect("healthy");
+            world.run(&array, array.stop()).expect("healthy");
+            let disk = &world.disks[slot].disk;
+            // Of each block the first half is old.
+            let (start, bytes) = &old[0];
+            for at in (0..192 << 10).step_by(BLOCK as usize) {
+                disk.poke(start + at as u64, &bytes[at..at + 2048]);
+            }
+            disk.poke(table_before[1].0, &table_before[1].1);
+            let array = world.start();
+            for _ in 0..members {
+                let found = world.read(&array, 0, LEN).expect("the row has it");
+                assert!(found == right, "{level} slot {slot}");
+            }
+            let _ = is_sound(&world, &array);
+            assert!(is_sound(&world, &array), "{level} slot {slot}");
+        }
+    }
+}

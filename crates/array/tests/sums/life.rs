@@ -1,0 +1,119 @@
+//! Checksums as an array lives: made new, filled, given up, run by somebody else.
+
+use std::rc::Rc;
+
+use array::Array;
+use array::assemble::Options;
+use array::status::SlotState;
+use layout::md::{Superblock, Timestamp};
+use layout::{Level, Slot, Stripe};
+
+use crate::world::{FaultyDisk, pattern};
+use crate::{CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, spoil, summed, world};
+
+/// As if somebody else had run the array since: no tag in the time.
+fn run_by_another(disk: &FaultyDisk) {
+    let mut bytes = vec![0; 4096];
+    disk.disk.peek(SUPERBLOCK, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("ours");
+    superblock.utime = Timestamp::new(superblock.utime.seconds() + 9, 0);
+    disk.disk.poke(SUPERBLOCK, &superblock.print());
+}
+
+#[test]
+fn what_somebody_else_has_written_is_read_and_summed_anew() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
+        let (world, array) = filled(level, members);
+        let map = (level == Level::Raid5).then(|| array.geometry().stripe(Stripe(0)));
+        world.run(&array, array.stop()).expect("healthy");
+        // A byte of data and its parity, or both its copies, as md would have written them.
+        let changed = match map {
+            Some(map) => [map.data(0), map.p()],
+            None => [Slot(0), Slot(1)],
+        };
+        for slot in changed {
+            let disk = &world.disks[slot.index()];
+            spoil(disk, map_of(disk).data.start);
+        }
+        world.disks.iter().for_each(|disk| run_by_another(disk));
+        let array = world.start();
+        let mut right = pattern(0, LEN, 1);
+        right[0] ^= 0x40;
+        assert!(array.status().unsummed_bytes > Some(0));
+        assert!(world.read(&array, 0, LEN).expect("as it is") == right, "{level}");
+        world.until(&array, summed);
+        spoil(&world.disks[changed[0].index()], map_of(&world.disks[0]).data.start + 7);
+        for _ in 0..members {
+            assert!(world.read(&array, 0, LEN).expect("made good") == right, "{level}");
+        }
+    }
+}
+
+#[test]
+fn a_new_array_is_summed_as_it_is_synced_and_a_spare_as_it_is_filled() {
+    for (level, members) in LEVELS {
+        let mut world = world(level, members, false);
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.until(&array, summed);
+        let id = array.status().slots[1].member.as_ref().expect("whole").id;
+        world.run(&array, array.fail(id)).expect("one may go");
+        let spare = FaultyDisk::new(8 << 20);
+        spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
+        world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+        world.until(&array, |status| {
+            status.slots.iter().all(|slot| slot.state == SlotState::InSync)
+        });
+        world.disks[1] = spare;
+        pause(&world, &array);
+        let start = map_of(&world.disks[1]).data.start;
+        spoil(&world.disks[1], start + 3);
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN).expect("made good");
+            assert!(found == pattern(0, LEN, 1), "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn they_are_given_up_and_taken_up_by_the_user_s_word() {
+    let (world, array) = filled(Level::Raid6, 5);
+    world.run(&array, array.stop()).expect("healthy");
+    let start = |checksums| {
+        let assembly = world.assemble(0..5, &Options { checksums, ..Options::default() });
+        Array::start(assembly.expect("all are there"), &world.host)
+    };
+    let array = start(Some(false));
+    assert_eq!(array.status().unsummed_bytes, None);
+    world.write(&array, 0, &pattern(0, 8192, 2)).expect("healthy");
+    world.run(&array, array.stop()).expect("healthy");
+    let array = start(Some(true));
+    let mut right = pattern(0, LEN, 1);
+    right[..8192].copy_from_slice(&pattern(0, 8192, 2));
+    assert!(world.read(&array, 0, LEN).expect("healthy") == right);
+    world.until(&array, summed);
+    world.run(&array, array.stop()).expect("healthy");
+    let array = start(None);
+    assert_eq!(array.status().unsummed_bytes, Some(0));
+    spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 1);
+    assert!(world.read(&array, 0, LEN).expect("made good") == right);
+}
+
+#[test]
+fn writes_of_parts_of_blocks_keep_the_rest() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        let mut right = pattern(0, LEN, 1);
+        for (offset, len) in [(512, 512), (3584, 1024), (8192 + 512, 8192), (CHUNK - 512, 1024)] {
+            let bytes = pattern(offset, len, 3);
+            world.write(&array, offset, &bytes).expect("healthy");
+            right[offset as usize..offset as usize + len].copy_from_slice(&bytes);
+            let found = world.read(&array, offset, len).expect("healthy");
+            assert!(found == bytes, "{level} {offset}");
+        }
+        assert!(world.read(&array, 0, LEN).expect("healthy") == right, "{level}");
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}

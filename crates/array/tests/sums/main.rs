@@ -1,0 +1,97 @@
+//! Checksums: whatever a member gives back is what it was given, or is made good, or is an error.
+#![allow(unreachable_pub, reason = "shared by the files of this test")]
+
+use std::time::Duration;
+
+use array::Array;
+use array::Status;
+use array::create::NewArray;
+use io::{Clock, Disk, Op};
+use layout::md::{ByteMap, Superblock};
+use layout::{Layout, Level};
+use world::{FaultyDisk, World, pattern};
+
+mod crash;
+mod generations;
+mod life;
+mod rot;
+#[path = "../world/mod.rs"]
+mod world;
+
+pub const CHUNK: u64 = 16 << 10;
+pub const SUPERBLOCK: u64 = 4096;
+pub const BLOCK: u64 = 4096;
+pub const LEN: usize = 768 << 10;
+
+/// Every level that can have checksums, with this many members.
+pub const LEVELS: [(Level, usize); 6] = [
+    (Level::Raid1, 3),
+    (Level::Raid10, 4),
+    (Level::Raid4, 4),
+    (Level::Raid5, 4),
+    (Level::Raid6, 5),
+    (Level::Raid35, 3),
+];
+
+pub fn world(level: Level, members: usize, zeroed: bool) -> World {
+    let world = World::new(members, 8 << 20);
+    let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+    let layout = Layout::default_for(level, members);
+    let checksums = Some(true);
+    world.create(&NewArray { zeroed, checksums, ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+/// An array full of a pattern that is durable, and put away.
+pub fn filled(level: Level, members: usize) -> (World, Array) {
+    let world = world(level, members, true);
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    (world, array)
+}
+
+pub fn map_of(disk: &FaultyDisk) -> ByteMap {
+    let mut bytes = vec![0; 4096];
+    disk.disk.peek(SUPERBLOCK, &mut bytes);
+    let superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member");
+    ByteMap::of(&superblock, disk.limits().bytes).expect("ours")
+}
+
+/// Changes a byte of a disk.
+pub fn spoil(disk: &FaultyDisk, at: u64) {
+    let mut byte = [0];
+    disk.disk.peek(at, &mut byte);
+    disk.disk.poke(at, &[byte[0] ^ 0x40]);
+}
+
+pub fn data_byte(disk: &FaultyDisk, at: u64) -> u8 {
+    let mut byte = [0];
+    disk.disk.peek(map_of(disk).data.start + at, &mut byte);
+    byte[0]
+}
+
+pub fn pause(world: &World, array: &Array) {
+    let until = world.clock.now() + Duration::from_secs(60);
+    world.run(array, world.clock.sleep_until(until));
+}
+
+pub fn summed(status: &Status) -> bool {
+    status.unsummed_bytes == Some(0) && status.unsynced_bytes == 0 && status.job.is_none()
+}
+
+/// A check finds nothing.
+pub fn is_sound(world: &World, array: &Array) -> bool {
+    array.scrub(false).expect("nothing else is under way");
+    // The one before has left a result too.
+    pause(world, array);
+    world.until(array, |status| status.last_scrub.is_some() && status.job.is_none());
+    let report = array.status().last_scrub.expect("just waited for").report;
+    report.mismatches == 0 && report.lost_bytes == 0
+}
+
+pub fn contents(disk: &FaultyDisk) -> Vec<u8> {
+    let mut bytes = vec![0; disk.limits().bytes as usize];
+    disk.disk.peek(0, &mut bytes);
+    bytes
+}

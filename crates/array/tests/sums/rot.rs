@@ -1,0 +1,198 @@
+//! Rot, lost and stray writes, damaged tables.
+
+use std::rc::Rc;
+
+use array::Array;
+use array::assemble::Options;
+use array::status::SlotState;
+use layout::{Level, Stripe};
+
+use crate::world::{Fault, FaultyDisk, pattern};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, contents, filled, is_sound, map_of, pause, spoil, world};
+
+#[test]
+fn rot_on_any_member_is_never_read_and_is_made_good() {
+    for (level, members) in LEVELS {
+        for slot in 0..members {
+            let (world, array) = filled(level, members);
+            let disk = &world.disks[slot];
+            let start = map_of(disk).data.start;
+            let places = [100, 5 * BLOCK, CHUNK + 4095, 3 * CHUNK + 77];
+            let before: Vec<u8> = places.iter().map(|&at| data_byte(disk, at)).collect();
+            places.iter().for_each(|&at| spoil(disk, start + at));
+            // Mirrors may read another copy.
+            for _ in 0..members {
+                let found = world.read(&array, 0, LEN).expect("redundancy has it");
+                assert!(found == pattern(0, LEN, 1), "{level} slot {slot}");
+            }
+            world.run(&array, array.stop()).expect("healthy");
+            let array = world.start();
+            if !is_sound(&world, &array) {
+                assert!(is_sound(&world, &array), "{level}: repaired by the first check");
+            }
+            let after: Vec<u8> = places.iter().map(|&at| data_byte(disk, at)).collect();
+            assert_eq!(before, after, "{level} slot {slot}");
+            assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
+        }
+    }
+}
+
+#[test]
+fn a_damaged_table_costs_nothing_but_its_repair() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        world.run(&array, array.stop()).expect("healthy");
+        let table = map_of(&world.disks[0]).private_parts().expect("room").checksums.start;
+        for entry in [0, 1, 9, 20] {
+            spoil(&world.disks[0], table + entry * 8);
+        }
+        let array = world.start();
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN).expect("the data is sound");
+            assert!(found == pattern(0, LEN, 1), "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
+    let (world, array) = filled(Level::Raid5, 4);
+    let map = array.geometry().stripe(Stripe(0));
+    let (rotten, gone) = (map.data(0).index(), map.data(1));
+    spoil(&world.disks[rotten], map_of(&world.disks[rotten]).data.start + BLOCK + 5);
+    let id = array.status().slots[gone.index()].member.as_ref().expect("whole").id;
+    world.run(&array, array.fail(id)).expect("one may go");
+    assert!(world.read(&array, BLOCK, BLOCK as usize).is_err(), "it is known to be wrong");
+    // What the missing member had there cannot be computed without it either.
+    assert!(world.read(&array, CHUNK + BLOCK, BLOCK as usize).is_err());
+    for at in [0, 2 * BLOCK, CHUNK, CHUNK + 2 * BLOCK, 2 * CHUNK + BLOCK] {
+        let found = world.read(&array, at, BLOCK as usize).expect("not touched by it");
+        assert!(found == pattern(at, BLOCK as usize, 1), "{at}");
+    }
+    world.write(&array, BLOCK, &pattern(BLOCK, BLOCK as usize, 2)).expect_err("a row of two lost");
+}
+
+#[test]
+fn parts_of_blocks_that_are_lost_can_be_written() {
+    let (mut world, array) = filled(Level::Raid5, 4);
+    let map = array.geometry().stripe(Stripe(0));
+    let (torn, gone) = (map.p().index(), map.data(1).index());
+    let offset = map_of(&world.disks[torn]).data.start;
+    world.disks[torn].break_with(Fault::Unreadable { offset, len: 2 * BLOCK });
+    let id = array.status().slots[gone].member.as_ref().expect("whole").id;
+    world.run(&array, array.fail(id)).expect("one may go");
+    let spare = FaultyDisk::new(8 << 20);
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
+    world.disks[gone] = spare;
+    world.read(&array, CHUNK, 512).expect_err("nobody can say what it was");
+    // Across two blocks, neither of them whole.
+    let (at, len) = (CHUNK + 1024, 2 * BLOCK as usize - 2048);
+    let bytes = pattern(at, len, 3);
+    world.write(&array, at, &bytes).expect("what is written is known");
+    assert!(world.read(&array, at, len).expect("just written") == bytes);
+    world.read(&array, CHUNK, 512).expect_err("still");
+}
+
+#[test]
+fn a_write_beside_rot_does_not_fold_it_into_parity() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 6), (Level::Raid6, 8)] {
+        for index in 0..2 {
+            let (world, array) = filled(level, members);
+            let map = array.geometry().stripe(Stripe(0));
+            let rotten = map.data(index);
+            let disk = &world.disks[rotten.index()];
+            spoil(disk, map_of(disk).data.start + 9);
+            // A read-modify-write of the block itself, or of another of its row.
+            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+            let id = array.status().slots[map.data(2).index()].member.as_ref().expect("whole").id;
+            world.run(&array, array.fail(id)).expect("one may go");
+            let mut right = pattern(0, LEN, 1);
+            right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
+            // The rot is beyond RAID 5 now, if the write did not cover it.
+            let from = if index == 1 && level != Level::Raid6 { 3 * CHUNK } else { 0 };
+            let found = world.read(&array, from, LEN - from as usize).expect("parity is right");
+            assert!(found == right[from as usize..], "{level} {index}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        let holder = match level {
+            Level::Raid1 | Level::Raid10 => array.geometry().places(0).copy(0).slot,
+            _ => array.geometry().stripe(Stripe(0)).data(0),
+        };
+        let disk = &world.disks[holder.index()];
+        let start = map_of(disk).data.start;
+        let mut old = vec![0; BLOCK as usize];
+        disk.disk.peek(start, &mut old);
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+        world.run(&array, array.stop()).expect("healthy");
+        // The disk has it elsewhere, and here what it had.
+        let mut new = vec![0; BLOCK as usize];
+        disk.disk.peek(start, &mut new);
+        disk.disk.poke(start, &old);
+        disk.disk.poke(start + 3 * BLOCK, &new);
+        let array = world.start();
+        let mut right = pattern(0, LEN, 1);
+        right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
+        for _ in 0..members {
+            assert!(world.read(&array, 0, LEN).expect("redundancy has it") == right, "{level}");
+        }
+        let _ = is_sound(&world, &array);
+        assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+#[test]
+fn a_block_that_lands_elsewhere_with_its_entry_does_not_fit_there() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        world.run(&array, array.stop()).expect("healthy");
+        let disk = &world.disks[0];
+        let map = map_of(disk);
+        let table = map.private_parts().expect("room").checksums.start;
+        let copy = |from: u64, to: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            disk.disk.peek(from, &mut bytes);
+            disk.disk.poke(to, &bytes);
+        };
+        copy(map.data.start + 2 * BLOCK, map.data.start, BLOCK as usize);
+        copy(table + 2 * 8, table, 8);
+        let array = world.start();
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN);
+            // Block and entry contradict redundancy, each other, and their place: never believed.
+            let right = pattern(0, LEN, 1);
+            assert!(found.is_err() || found.is_ok_and(|found| found == right), "{level}");
+        }
+    }
+}
+
+#[test]
+fn where_nothing_may_be_written_rot_is_worked_around() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        world.run(&array, array.stop()).expect("healthy");
+        let disk = &world.disks[0];
+        let map = map_of(disk);
+        let table = map.private_parts().expect("room").checksums.start;
+        [map.data.start + 5, table + 8].into_iter().for_each(|at| spoil(disk, at));
+        let before = contents(disk);
+        let options = Options { read_only: true, ..Options::default() };
+        let assembly = world.assemble(0..members, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        for _ in 0..members {
+            let found = world.read(&array, 0, LEN);
+            assert!(found.is_ok_and(|found| found == pattern(0, LEN, 1)), "{level}");
+        }
+        pause(&world, &array);
+        world.run(&array, array.stop()).expect("healthy");
+        assert!(contents(disk) == before, "{level}: nothing is written");
+    }
+}
