@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use layout::md::{ByteMap, Superblock, Uuid, Version};
 use layout::private::bad::{self, BadList};
+use layout::private::journal::{DeviceName, JournalNote, JournalUse};
 use layout::private::log::{self, Batch, BatchHeader, Entry, Record, Syndrome};
 use layout::private::sums::Sum;
 use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader};
@@ -93,6 +94,11 @@ fn private_headers() -> Vec<Vec<u8>> {
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
                 sums_from: slot.map(|_| 1 << 20),
+                journal: slot.map(|_| JournalNote {
+                    uuid: Uuid([8; 16]),
+                    name: DeviceName::new("/dev/fast"),
+                    used: JournalUse::Logging,
+                }),
             };
             header.print(CRC)
         })
