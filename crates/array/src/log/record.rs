@@ -34,8 +34,9 @@ pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) ->
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
         let missing = || work.touched().difference(present).count() as u64;
         let data = if setup.with_data() { count } else { missing() };
-        let partial = u64::from(work.touched() != work.roles.data);
-        64 + words * 4 * blocks * count + work.row.len() * (partial + data)
+        let both = if setup.may_have_both() { work.roles.parity().count() as u64 } else { 1 };
+        let partials = if work.touched() == work.roles.data { 0 } else { both };
+        64 * both + words * 4 * blocks * count + work.row.len() * (partials + data)
     });
     (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
@@ -89,7 +90,8 @@ impl Shard {
             if let LogSetup::Ppl { .. } = entry.log.setup {
                 self.gather_zeros(&mut next, (first, count), view);
             } else {
-                let present = view.present.iter();
+                let once = if view.journal.is_some() { 1 } else { usize::MAX };
+                let present = view.present.iter().take(once);
                 present.for_each(|slot| next.lanes[slot.index()].records.push(record));
             }
             next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
@@ -125,6 +127,8 @@ impl Shard {
         next.checks.clear();
         for slot in parity.iter() {
             let q = row.roles.q == Some(slot);
+            // A journal device has what goes with both records once.
+            let again = q && parity.contains(row.roles.p) && view.journal.is_some();
             let record = Record {
                 stripe: row.row.stripe.0,
                 stripes: 1,
@@ -135,27 +139,29 @@ impl Shard {
                 syndrome: if q { Syndrome::Q } else { Syndrome::P },
                 paired: parity.count() == 2,
                 partial: !all,
-                checked,
-                summed,
-                logged,
+                checked: checked && !again,
+                summed: summed && !again,
+                logged: if again { 0 } else { logged },
                 zeros: false,
             };
             next.lanes[slot.index()].records.push(record);
-            if summed && next.checks.is_empty() {
+            if record.summed && next.checks.is_empty() {
                 self.put_sums(&news[..record.checks()], view, &mut next.checks);
-            } else if checked {
+            } else if record.checked {
                 self.check_new(row, &record, fresh, &mut next.checks);
             }
             let Gathering { lanes, checks, .. } = &mut *next;
             let lane = &mut lanes[slot.index()];
-            lane.checks.extend(&*checks);
+            if record.checked {
+                lane.checks.extend(&*checks);
+            }
             if !all {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
-            if logged != 0 {
+            if record.logged != 0 {
                 let base = self.base_of(row);
-                for index in (0..64).filter(|index| logged >> index & 1 == 1) {
+                for index in (0..64).filter(|index| record.logged >> index & 1 == 1) {
                     let at = base + index as u64 * self.setup.geometry.chunk_bytes();
                     let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
                     lane.payload.extend(parts);
