@@ -152,6 +152,8 @@ ways! {
     ForeignJournalTaken: "ours" by "test journal",
     /// The members name a session before the journal device knows it.
     JournalHeaderLate: "ours" by "test journal",
+    /// What is written while all parity of a row is lost is not logged, though older data is.
+    DataAloneUnlogged: "ours" by "test journal",
     /// That the journal device is lost is on record nowhere.
     JournalLossUnrecorded: "B3" by "test journal",
     /// Rows that were cut when journal device and member were lost at once are in no doubt.

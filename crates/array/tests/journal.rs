@@ -309,3 +309,17 @@ fn what_was_cut_when_device_and_member_were_lost_at_once_is_in_doubt() {
     let refused = refusal(&world, &[second]);
     assert!(refused.contains("--force-dirty-degraded"), "{refused}");
 }
+
+#[test]
+fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
+    let (world, array) = filled(Level::Raid5);
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged, with its data");
+    let parity = holder(&array, 3);
+    world.disks[parity].break_with(Fault::Gone);
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("one may be lost");
+    world.write(&array, 0, &pattern(0, 4096, 4)).expect("no parity is written");
+    world.run(&array, array.submit(Op::flush())).result.expect("as above");
+    crash(&world, array);
+    let array = start_without(&world, &[parity]);
+    assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
+}

@@ -99,7 +99,20 @@ impl Shard {
         self.hand_over(work, entry).await
     }
 
-    /// Puts a row's records into the next batch. False if no parity of it is written.
+    /// Slots whose members log a row, of which this `parity` is written. Where there is none, a
+    /// record of the new data is needed all the same if older ones have data: else these would be
+    /// taken for the newest. A journal device has records of members that are lost, too.
+    fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
+        if !parity.is_empty() || !log.setup.with_data() || broken(Broken::DataAloneUnlogged) {
+            parity
+        } else if view.journal.is_some() {
+            SlotSet::only(row.roles.p)
+        } else {
+            row.roles.parity().intersection(view.present)
+        }
+    }
+
+    /// Puts a row's records into the next batch. False if it needs none.
     fn gather_row(
         &self,
         log: &Log,
@@ -110,11 +123,13 @@ impl Shard {
     ) -> bool {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write);
-        if parity.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
+        let loggers = self.loggers(log, row, parity, view);
+        if loggers.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
             return false;
         }
         let count = row.row.count;
-        let all = plan.method == Method::Full;
+        let (all, partial) = (plan.method == Method::Full, plan.method != Method::Full);
+        let partial = partial && !parity.is_empty();
         let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
         let checked =
             ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
@@ -125,10 +140,10 @@ impl Shard {
         let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
         let mut next = log.next.borrow_mut();
         next.checks.clear();
-        for slot in parity.iter() {
+        for slot in loggers.iter() {
             let q = row.roles.q == Some(slot);
             // A journal device has what goes with both records once.
-            let again = q && parity.contains(row.roles.p) && view.journal.is_some();
+            let again = q && loggers.contains(row.roles.p) && view.journal.is_some();
             let record = Record {
                 stripe: row.row.stripe.0,
                 stripes: 1,
@@ -137,8 +152,8 @@ impl Shard {
                 first: row.row.first as u16,
                 count: count as u16,
                 syndrome: if q { Syndrome::Q } else { Syndrome::P },
-                paired: parity.count() == 2,
-                partial: !all,
+                paired: loggers.count() == 2,
+                partial,
                 checked: checked && !again,
                 summed: summed && !again,
                 logged: if again { 0 } else { logged },
@@ -155,7 +170,7 @@ impl Shard {
             if record.checked {
                 lane.checks.extend(&*checks);
             }
-            if !all {
+            if partial {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
