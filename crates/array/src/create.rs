@@ -182,13 +182,21 @@ const NOT_WRITTEN: &str = "the journal device could not be written; there is no 
 
 /// Where the log will lie on the journal device.
 fn permit_journal(new: &NewArray, device: &Candidate) -> Result<Range<u64>> {
+    check_journal(new, (&device.name, device.disk.limits()))
+}
+
+/// Whether a disk of this name can be the journal device of a new array: gives where the log will
+/// lie on it, in bytes.
+///
+/// # Errors
+/// Refused: another policy, a disk that is read-only or too small.
+pub fn check_journal(new: &NewArray, (name, limits): (&str, io::Limits)) -> Result<Range<u64>> {
     if new.consistency != Some(Consistency::Journal) {
         return Err(Error::refused(format!(
-            "{}: a journal device is for consistency policy journal",
-            device.name
+            "{name}: a journal device is for consistency policy journal"
         )));
     }
-    journal::fit(&device.name, &*device.disk)
+    journal::fit(name, limits)
 }
 
 fn uuid(random: &dyn Fn(&mut [u8])) -> Uuid {

@@ -12,11 +12,12 @@
 //! log bears none.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use io::Disk;
 
-use crate::covered::{self, long};
+use crate::covered::{self, Raw, long};
 use crate::disk::{Build, SimDisk, WriteFault};
 use crate::incident::Director;
 use crate::medium::Fill;
@@ -46,6 +47,20 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// True if the device, there or not, has the session that these members name, if they do.
+    pub fn knows(&self, seats: &BTreeMap<usize, Raw>) -> bool {
+        let Some(named) = logged::journal_session(seats) else { return true };
+        let disk = self.disk.borrow();
+        disk.as_ref().is_some_and(|disk| {
+            let session = |at: u64| {
+                let mut header = [0; 128];
+                disk.peek(at, &mut header);
+                long(&header, SESSION)
+            };
+            COPIES.into_iter().any(|at| session(at) == named)
+        })
+    }
+
     /// The device, if it is there.
     pub fn present(&self) -> Option<Rc<SimDisk>> {
         self.disk.borrow().clone().filter(|_| self.there.get())
@@ -101,12 +116,11 @@ impl Director {
         }
         let there = !disk.is_sick() && rng.percent(85);
         journal.there.set(there);
-        let named = logged::journal_session(&covered::seats(&node.sim_disks()));
-        let mut old = false;
+        let seats = covered::seats(&node.sim_disks());
+        let named = logged::journal_session(&seats);
         if let Some(copy) = journal.copy.borrow().as_ref().filter(|_| there && rng.percent(50)) {
             let knows = |at: u64| Some(long(&copy[at as usize..], SESSION)) == named;
-            old = !COPIES.into_iter().any(knows);
-            if old {
+            if !COPIES.into_iter().any(knows) {
                 self.tell(|| format!("    {} is an old copy", disk.name));
                 self.mark(mark::JOURNAL_OLD);
                 disk.poke(0, copy);
@@ -116,7 +130,7 @@ impl Director {
             self.tell(|| format!("    journal {} is left out", disk.name));
             self.mark(mark::JOURNAL_AWAY);
         }
-        if named.is_some() && (old || !there) {
+        if named.is_some() && !(there && journal.knows(&seats)) {
             // What it alone knows is not known any more.
             node.spoil_log();
         }

@@ -435,7 +435,8 @@ impl Node {
     /// Where the array's own records say that the log tells of all that a crash may have cut, it is
     /// held to that.
     pub fn hold_to_record(&self) {
-        if logged::vouches(&covered::seats(&self.sim_disks())) {
+        let seats = covered::seats(&self.sim_disks());
+        if logged::vouches(&seats) && self.journal.knows(&seats) {
             self.spoiled.set(false);
             self.proven.set(true);
         }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use io::Disk;
+use io::{Disk, Limits};
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::{
@@ -222,7 +222,7 @@ fn take_wanted(
             }
             let mut uuid = [0; 16];
             random(&mut uuid);
-            fit(&name, &*disk).map(|log| Journal::new(name, disk, log, Uuid(uuid)))?
+            fit(&name, disk.limits()).map(|log| Journal::new(name, disk, log, Uuid(uuid)))?
         }
     };
     let note = Some(taken.note());
@@ -231,7 +231,7 @@ fn take_wanted(
 
 /// The device for another session; `run` is the last one's, if it was there.
 fn device(found: Found, uuid: Uuid, run: u64) -> Result<Journal> {
-    let log = fit(&found.name, &*found.disk)?;
+    let log = fit(&found.name, found.disk.limits())?;
     let last = found.copy_of(run).unwrap_or(1);
     let Found { name, disk, .. } = found;
     Ok(Journal { copy: 1 - last, fresh: false, ..Journal::new(name, disk, log, uuid) })
@@ -241,8 +241,7 @@ fn device(found: Found, uuid: Uuid, run: u64) -> Result<Journal> {
 ///
 /// # Errors
 /// Refused if it cannot be one.
-pub(crate) fn fit(name: &str, disk: &dyn Disk) -> Result<Range<u64>> {
-    let limits = disk.limits();
+pub(crate) fn fit(name: &str, limits: Limits) -> Result<Range<u64>> {
     if limits.read_only {
         return refuse(format!("{name} cannot be the journal: it is read-only"));
     }

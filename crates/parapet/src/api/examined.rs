@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::shape;
-use super::{Consistency, Report};
+use super::{Consistency, JournalView, Report};
 use crate::page::{Mood, Page};
 
 /// What a member's metadata says.
@@ -24,6 +24,9 @@ pub(crate) struct ExaminedDisk {
     pub(crate) bytes: u64,
     /// Valid superblocks; more than one where an array's member is itself made of an array.
     pub(crate) superblocks: Vec<SuperblockView>,
+    /// The journal device that it is; null if it is none.
+    #[serde(default)]
+    pub(crate) journal: Option<JournalView>,
     /// Why there is none, or why one is not believed.
     pub(crate) faults: Vec<String>,
     /// Everything recognizable on the disk.
@@ -133,6 +136,9 @@ impl Report for Examined {
             for view in &disk.superblocks {
                 view.text(page);
             }
+            if let Some(journal) = &disk.journal {
+                journal.text(page);
+            }
             for signature in &disk.signatures {
                 page.field("signature", format!("{} at {:#x}", signature.name, signature.offset));
             }
@@ -181,7 +187,7 @@ impl SuperblockView {
 }
 
 impl LogView {
-    fn sentence(&self, page: &Page) -> String {
+    pub(super) fn sentence(&self, page: &Page) -> String {
         let (zones, bytes) = (self.zones, page.size(self.zone_bytes));
         let zones = match zones {
             1 => format!("a zone of {bytes}"),
