@@ -20,7 +20,7 @@ mod text;
 
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
-pub(crate) use journal::{Journal, JournalState, JournalView};
+pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use order::{Order, Speed};
 
 /// Something a command answers with.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use io::Disk;
 use layout::md::{ParseError, Superblock};
-use layout::private::journal::{COPIES, JournalHeader};
+use layout::private::journal::{COPIES, JournalHeader, JournalUse};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
 
 use crate::assemble::intents::scan;
@@ -118,8 +118,12 @@ pub(super) async fn look(
     let header = private::valid(&copies, superblock, bounds, parity::crc32c)
         .ok_or_else(|| why_not(&copies, superblock, bounds));
     let mut log = None;
+    let elsewhere = |header: &PrivateHeader| {
+        header.journal.is_some_and(|journal| journal.used == JournalUse::Logging)
+    };
     if let Ok(header) = &header
         && header.log.session != 0
+        && !elsewhere(header)
     {
         let place = (header.parts.log.start, header.log);
         log = Some(read_log(reach, disk, place, superblock.is_clean()).await?);

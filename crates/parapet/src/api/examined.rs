@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::shape;
-use super::{Consistency, JournalView, Report};
+use super::{Consistency, JournalNote, JournalView, Report};
 use crate::page::{Mood, Page};
 
 /// What a member's metadata says.
@@ -98,7 +98,11 @@ pub(crate) struct SuperblockView {
     /// The array keeps checksums, as the private area says.
     #[serde(default)]
     pub(crate) checksums: bool,
-    /// What lies in the intent log; null if nothing was logged since the array was started last.
+    /// The array's journal device; null if it has none, or nothing valid says so.
+    #[serde(default)]
+    pub(crate) journal: Option<JournalNote>,
+    /// What lies in the intent log; null if nothing was logged since the array was started last, or
+    /// not on the members.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
 }
@@ -170,6 +174,9 @@ impl SuperblockView {
         }
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
+        }
+        if let Some(journal) = &self.journal {
+            page.field("journal", journal.sentence());
         }
         if self.checksums {
             page.field("checksums", "on");

@@ -1,6 +1,6 @@
 //! A journal device, as the program shows it.
 
-use layout::private::journal::JournalUse;
+use layout::private::journal::{self, JournalUse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,30 @@ pub(crate) struct Journal {
     pub(crate) state: JournalState,
     /// Bytes written to it since the array was started.
     pub(crate) written_bytes: u64,
+}
+
+/// The journal device of an array, as one of its members says.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct JournalNote {
+    /// Its identity.
+    pub(crate) uuid: String,
+    /// What it was last called.
+    pub(crate) name: String,
+    /// Whether the log lies there.
+    pub(crate) state: JournalState,
+}
+
+impl From<journal::JournalNote> for JournalNote {
+    fn from(note: journal::JournalNote) -> JournalNote {
+        let (uuid, name) = (note.uuid.to_string(), note.name.to_string());
+        JournalNote { uuid, name, state: note.used.into() }
+    }
+}
+
+impl JournalNote {
+    pub(super) fn sentence(&self) -> String {
+        format!("{} ({}), {}", self.name, self.uuid, self.state.words())
+    }
 }
 
 /// What a journal device is to its array.
@@ -42,14 +66,19 @@ impl From<JournalUse> for JournalState {
     }
 }
 
-impl Journal {
-    pub(super) fn sentence(&self) -> String {
-        let state = match self.state {
-            JournalState::Logging => "logging",
+impl JournalState {
+    fn words(self) -> &'static str {
+        match self {
+            JournalState::Logging => "in use",
             JournalState::Away => "not used: the log lies on the members",
             JournalState::GivenUp => "given up: the log lies on the members",
-        };
-        format!("{} ({}), {state}", self.name, self.uuid)
+        }
+    }
+}
+
+impl Journal {
+    pub(super) fn sentence(&self) -> String {
+        format!("{} ({}), {}", self.name, self.uuid, self.state.words())
     }
 }
 

@@ -144,6 +144,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         consistency: header
             .or_else(|| private.and_then(|found| found.latest.as_ref()))
             .map(|header| header.consistency.into()),
+        journal: header.and_then(|header| header.journal).map(Into::into),
         checksums: header.is_some_and(|header| header.sums_from.is_some()),
         log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
             zones: header.log.zones,
