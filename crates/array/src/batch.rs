@@ -192,8 +192,8 @@ impl Batch {
         let mut tags = self.tag_lists.pop().unwrap_or_default();
         tags.push(tag);
         let member = Rc::clone(member);
-        let is_flush = matches!(work, Work::Flush);
         let (base, end) = (member.data_offset, at + len);
+        let is_flush = matches!(work, Work::Flush);
         let state = State::Gathering(work);
         let is_write = false;
         let op = MemberOp { member, slot, base, start: at, end, state, is_flush, is_write, tags };
@@ -400,19 +400,13 @@ impl MemberOp {
             counters.read_bytes.add(self.end - self.start);
         }
         self.member.busy.set(self.member.busy.get() + 1);
-        if self.is_flush {
-            counters.flushes_begun.add(1);
-        }
-        let offset = match work {
-            Work::Flush => 0,
-            _ => self.base + self.start,
-        };
+        let offset = if self.is_flush { 0 } else { self.base + self.start };
         let op = Op { offset, work, fua: manner.fua, deadline: None, class: manner.class };
         self.state = State::Sent(self.member.disk.submit(op));
     }
 
     fn end(&mut self, done: Done) {
-        self.settle(done.result.is_ok());
+        self.settle();
         if self.is_write && !broken(Broken::FlushCoversFlying) {
             // Not when it was sent: a flush that was sent since does not cover it.
             self.member.unflushed.set(true);
@@ -427,14 +421,8 @@ impl MemberOp {
     }
 
     /// One operation less is under way.
-    fn settle(&self, ok: bool) {
+    fn settle(&self) {
         self.member.busy.set(self.member.busy.get() - 1);
-        if self.is_flush {
-            // In this order: who sees that it has ended sees that it failed.
-            let counters = self.member.counters();
-            counters.flushes_failed.add(u64::from(!ok));
-            counters.flushes_ended.add(1);
-        }
     }
 
     /// It was answered after so long, or not yet. True if its member has become slow by this.
@@ -448,7 +436,7 @@ impl MemberOp {
 
     /// Its deadline has passed.
     fn overdue(&self, deadline: Duration) -> io::Error {
-        self.settle(false);
+        self.settle();
         self.member.unflushed.set(true);
         self.member.counters().timeouts.add(1);
         let what = format!("{}: no answer within {} s", self.member.name, deadline.as_secs_f32());

@@ -66,6 +66,8 @@ ways! {
     FuaIgnored: "2",
     /// What a failed flush has lost is taken for durable.
     FlushErrorIgnored: "F20",
+    /// A flush succeeds though one before it has failed, and lost what was written for both.
+    FlushErrorForgotten: "F20" by "test flush",
     /// A flush counts for writes that were under way when it was sent.
     FlushCoversFlying: "ours",
     /// What the last process did not flush is read without a flush.
@@ -80,8 +82,6 @@ ways! {
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
     BitClearedDegraded: "5",
-    /// Bits are cleared although a flush of another thread has failed.
-    BitClearedAfterError: "F20" by "test flush",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.

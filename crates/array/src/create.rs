@@ -308,6 +308,7 @@ fn draw_up(
             session: 0,
             next_session: 0,
             stale_ppl: false,
+            flush_failed: Rc::default(),
         }
     });
     Ok((records.collect(), bits))

@@ -1,8 +1,8 @@
 //! Flushes, shared by those who wait for them.
 //!
-//! One flush is under way at a time. In cache mode `sync` a write is acknowledged when it is
-//! durable. Writes that end while a flush is under way, and clients that flush, wait for the next
-//! one, together:
+//! A shard has one flush under way at a time. In cache mode `sync` a write is acknowledged when it
+//! is durable. Writes that end while a flush is under way, and clients that flush, wait for the
+//! next one, together:
 //!
 //! ```text
 //!   write A ends ──▶ flush 1 ───────────▶ A acknowledged
@@ -10,28 +10,19 @@
 //!   write C ends ──────────┴▶ waits ──┘
 //! ```
 //!
-//! One at a time is not for speed alone. Of two flushes of one member that are under way together,
-//! kernels report a lost write to one and success to the other (`fsync` tells each error once): the
-//! success would be a lie.
-//!
-//! # When a flush fails
-//!
-//! All that the member wrote since its last good flush is unknown, whatever a second flush says.
-//! With redundancy the member is lost, and the flush is answered once that is durable; the regions'
-//! bits are still set, since bits are cleared only after a good flush of all (`keeper/marks.rs`).
-//! Without redundancy, or beyond it, the flush fails, and so does every later one until the array
-//! is started anew: nobody is told that something is durable which may be gone.
+//! The shard does not flush members by itself: it asks the keeper, who flushes once for all shards
+//! that ask (`keeper/flush.rs` says why).
 
 use std::cell::{Cell, RefCell};
 
-use io::{Class, Signal};
-use layout::Slot;
+use io::{Completions, Signal, Ticket};
+use layout::SlotSet;
 
-use crate::batch::Manner;
 use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::log::Log;
-use crate::shard::{Scratch, Shard};
+use crate::message::ToKeeper;
+use crate::shard::Shard;
 use crate::view::Mode;
 
 /// When a write is acknowledged.
@@ -56,11 +47,20 @@ pub(crate) struct Flushes {
     /// Why nothing can be made durable any more.
     failed: RefCell<Option<Error>>,
     changed: Signal,
+    /// What the keeper answers.
+    answers: Completions<Result<()>>,
+}
+
+impl Flushes {
+    /// The keeper has answered.
+    pub(crate) fn answer(&self, ticket: u64, result: Result<()>) {
+        self.answers.finish(Ticket::from_bits(ticket), result);
+    }
 }
 
 impl Shard {
     /// Completes when a flush that began after this call has ended, with its outcome.
-    pub(crate) async fn make_durable(&self, work: &mut Scratch) -> Result<()> {
+    pub(crate) async fn make_durable(&self) -> Result<()> {
         let flushes = &self.flushes;
         let wanted = flushes.begun.get() + 1;
         loop {
@@ -79,7 +79,7 @@ impl Shard {
             flushes.running.set(true);
             let number = flushes.begun.get() + 1;
             flushes.begun.set(number);
-            let outcome = self.flush(work).await;
+            let outcome = self.flush().await;
             if let Err(error) = &outcome {
                 *flushes.failed.borrow_mut() = Some(error.clone());
             }
@@ -89,46 +89,21 @@ impl Shard {
         }
     }
 
-    /// Flushes every member written since its last flush.
-    async fn flush(&self, work: &mut Scratch) -> Result<()> {
-        let inside = self.gate.enter().await;
+    /// Has every member flushed that was written since the last flush.
+    async fn flush(&self) -> Result<()> {
         let number = self.log.as_ref().map(Log::flush_begins);
-        let done = || {
-            self.log.as_ref().zip(number).inspect(|(log, number)| log.flushed(*number));
-            Ok(())
-        };
-        let skips = |slot: Slot| broken(Broken::FlushMissesOne) && slot.index() == 0;
-        loop {
-            let view = self.view();
-            if view.mode == Mode::Broken {
-                let what = "the array is broken: what was written may not be there";
-                return Err(Error::new(ErrorKind::DataLost, what));
-            }
-            for (slot, member) in view.members() {
-                if member.unflushed.replace(false) && !skips(slot) {
-                    work.batch.add(member, slot, 0, io::Work::Flush, 0);
-                }
-            }
-            if work.batch.is_empty() {
-                return done();
-            }
-            let manner = Manner {
-                fua: false,
-                class: Class::Foreground,
-                op_bytes: 0,
-                deadline: self.setup.bounds.deadline,
-            };
-            self.run(&mut work.batch, manner).await;
-            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            if work.failures.is_empty() || broken(Broken::FlushErrorIgnored) {
-                work.failures.clear();
-                return done();
-            }
-            // Whatever a member wrote since its last good flush is unknown: it is lost.
-            for failure in &work.failures {
-                failure.member.unflushed.set(true);
-            }
-            self.lose(&inside, &view, &mut work.failures).await?;
+        let skips = |slot: usize| broken(Broken::FlushMissesOne) && slot == 0;
+        let view = self.view();
+        let written = view.members().filter(|(_, member)| member.unflushed.replace(false));
+        let slots = written.map(|(slot, _)| slot).filter(|slot| !skips(slot.index()));
+        let slots: SlotSet = slots.collect();
+        if !slots.is_empty() || view.mode == Mode::Broken {
+            let (ticket, answer) = self.flushes.answers.start();
+            let (shard, ticket) = (self.index, ticket.to_bits());
+            self.post.to_keeper(ToKeeper::Flush { shard, ticket, slots });
+            answer.await?;
         }
+        self.log.as_ref().zip(number).inspect(|(log, number)| log.flushed(*number));
+        Ok(())
     }
 }

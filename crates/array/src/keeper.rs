@@ -46,6 +46,7 @@ use crate::view::{Configuration, Mode};
 
 mod changes;
 mod claims;
+mod flush;
 mod jobs;
 mod marks;
 mod pace;
@@ -103,6 +104,7 @@ pub(crate) struct Keeper {
     /// What arrived and was not acted upon.
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     marking: RefCell<VecDeque<marks::Asked>>,
+    flushing: RefCell<Vec<flush::Asked>>,
     /// Regions whose bits may be cleared.
     clearing: RefCell<Vec<u64>>,
     /// Who holds a region's mark.
@@ -201,6 +203,7 @@ impl Keeper {
             read_errors: RefCell::default(),
             lost: RefCell::default(),
             marking: RefCell::default(),
+            flushing: RefCell::default(),
             clearing: RefCell::default(),
             holders: RefCell::default(),
             awake: RefCell::default(),
@@ -236,6 +239,8 @@ impl Keeper {
         let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_marks().await });
         let keeper = Rc::clone(self);
+        tasks.spawn(async move { keeper.mind_flushes().await });
+        let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_clearing().await });
         let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_jobs().await });
@@ -256,6 +261,9 @@ impl Keeper {
             ToKeeper::Unmark { shard, regions } => {
                 let asked = marks::Asked::Unmark { shard, regions };
                 self.marking.borrow_mut().push_back(asked);
+            }
+            ToKeeper::Flush { shard, ticket, slots } => {
+                self.flushing.borrow_mut().push(flush::Asked { shard, ticket, slots });
             }
             ToKeeper::Quiet { shard } => {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });

@@ -56,6 +56,7 @@ use crate::sync;
 use crate::view::Configuration;
 
 mod behind;
+mod flush;
 mod join;
 pub(crate) mod journal;
 mod marks;
@@ -180,6 +181,8 @@ pub(crate) struct Ledger {
     committing: Turn,
     /// One write of bitmap pages at a time.
     marking: Turn,
+    /// Members are flushed by one at a time.
+    flushing: Turn,
     events: Cell<u64>,
     private: Cell<Private>,
     /// The journal device of this session, as long as it works.
@@ -226,6 +229,11 @@ pub(crate) struct Opened {
     pub(crate) latest: Superblock,
 }
 
+/// What becomes of what is sent to a member that was expelled.
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::Gone, "a member that was removed")
+}
+
 impl Ledger {
     pub(crate) fn new(
         opened: Opened,
@@ -246,6 +254,7 @@ impl Ledger {
             reach,
             committing: Turn::default(),
             marking: Turn::default(),
+            flushing: Turn::default(),
             events: Cell::new(events),
             private: Cell::new(private),
             journal,
@@ -322,15 +331,6 @@ impl Ledger {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    /// Flushes members.
-    pub(crate) async fn flush(&self, members: &[MemberId]) -> Failures {
-        let flushes = self.records(members, &Failures::new()).into_iter();
-        let flushes = flushes.map(|(id, record)| async move {
-            self.reach.flush(&*record.disk).await.map_err(|why| (id, why)).err()
-        });
-        all(flushes).await.into_iter().flatten().collect()
-    }
-
     /// The record of a member.
     pub(crate) fn record(&self, id: MemberId) -> Option<Record> {
         self.state.borrow().records.get(&id).cloned()
@@ -345,8 +345,7 @@ impl Ledger {
     fn strangers(&self, seated: &[MemberId]) -> Failures {
         let state = self.state.borrow();
         let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
-        let error = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
-        unknown.map(|&id| (id, error())).collect()
+        unknown.map(|&id| (id, stranger())).collect()
     }
 
     /// Writes what must lie on the members before a superblock with `events` does.

@@ -432,7 +432,7 @@ impl Shard {
             };
             if due {
                 let summed = !room || self.write_sums(&mut scratch).await.is_ok();
-                if self.make_durable(&mut scratch).await.is_ok() && summed {
+                if self.make_durable().await.is_ok() && summed {
                     log.freed.raise();
                     log.stirred.raise();
                     continue;

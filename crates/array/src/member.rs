@@ -70,10 +70,6 @@ pub(crate) struct Counters {
     pub(crate) repaired_bytes: Count,
     /// Writes that missed their deadline and may still land.
     pub(crate) late_writes: Count,
-    /// Flushes begun, ended, and failed: see `keeper/marks.rs`.
-    pub(crate) flushes_begun: Count,
-    pub(crate) flushes_ended: Count,
-    pub(crate) flushes_failed: Count,
     /// 1 while it takes far longer than its peers.
     pub(crate) slow: Count,
     /// How long reads and writes take, in nanoseconds: median and slowest hundredth; 0 while too
@@ -150,7 +146,7 @@ pub(crate) struct Member {
     pub(crate) limits: Limits,
     counters: Arc<[Counters]>,
     shard: usize,
-    /// A write has ended since the last flush began.
+    /// A write of this shard has ended since it last asked for a flush.
     pub(crate) unflushed: Cell<bool>,
     /// Member offsets that cannot be read: md's bad-block list.
     pub(crate) bad: RefCell<RangeSet>,

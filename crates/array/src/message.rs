@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use layout::Slot;
+use layout::{Slot, SlotSet};
 
+use crate::error::Result;
 use crate::member::{Introduction, MemberId};
 use crate::unit::{Ended, Unit};
 use crate::view::Configuration;
@@ -67,6 +68,13 @@ pub enum ToShard {
         /// From there.
         ticket: u64,
     },
+    /// A flush has ended.
+    Flushed {
+        /// From [`ToKeeper::Flush`].
+        ticket: u64,
+        /// Why nothing can be made durable any more, if so.
+        result: Result<()>,
+    },
     /// Let go of a member that has no place, and so of its disk.
     Forget(Introduction),
     /// Refuse new requests, and say when those under way have ended.
@@ -122,6 +130,15 @@ pub enum ToKeeper {
         shard: usize,
         /// The regions.
         regions: Vec<u64>,
+    },
+    /// All that the shard wrote so far is to be durable.
+    Flush {
+        /// The shard.
+        shard: usize,
+        /// Given back with the answer.
+        ticket: u64,
+        /// The slots whose members it has written to since it asked last.
+        slots: SlotSet,
     },
     /// The shard writes nothing at the moment.
     Quiet {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use io::{Budget, Clock, Completions, Pool, SharedBuf, Signal, TaskSet, Ticket, Time};
-use layout::{Family, Geometry, Stripe};
+use layout::{Family, Geometry};
 use parity::Kernel;
 
 use crate::ahead::Ahead;
@@ -33,7 +33,7 @@ use crate::front::Blueprint;
 use crate::gate::{Gate, Inside};
 use crate::hedge::Hedges;
 use crate::late::Late;
-use crate::locks::{Claim, Locks, Rows};
+use crate::locks::{Claim, Locks};
 use crate::log::Log;
 use crate::marks::{Intent, Marks};
 use crate::member::{Member, MemberId};
@@ -47,6 +47,7 @@ use crate::view::View;
 use crate::watch::Watch;
 use crate::writeback::{self, Cache};
 
+mod cut;
 mod tell;
 mod tend;
 
@@ -372,61 +373,6 @@ impl Shard {
         Some(unit)
     }
 
-    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a
-    /// stripe is far more than a unit.
-    pub(crate) fn unit_border(&self) -> u64 {
-        let stripe = self.setup.geometry.stripe_bytes();
-        let unit = self.setup.bounds.unit_bytes;
-        if stripe > 4 * unit { unit } else { self.upkeep_border() }
-    }
-
-    /// Units of background work are cut at multiples of this array offset: whole stripes.
-    pub(crate) fn upkeep_border(&self) -> u64 {
-        let stripe = self.setup.geometry.stripe_bytes();
-        let unit = self.setup.bounds.unit_bytes;
-        if stripe > unit { stripe } else { unit / stripe * stripe }
-    }
-
-    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
-    fn claim_for(&self, unit: &Unit) -> Option<Claim> {
-        match unit.action {
-            Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
-                None
-            }
-            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
-            _ => {
-                let (offset, len) = self.widened((unit.offset, unit.len));
-                Some(self.locks.claim(self.rows_of(offset, len)))
-            }
-        }
-    }
-
-    /// The rows that an array range touches.
-    pub(crate) fn rows_of(&self, offset: u64, len: u64) -> Rows {
-        let geometry = &self.setup.geometry;
-        if geometry.family() != Family::Parity {
-            return Rows { first: 0, last: 0, start: offset, end: offset + len };
-        }
-        let (first, index, start) = geometry.stripe_of(offset);
-        let (last, last_index, end) = geometry.stripe_of(offset + len - 1);
-        let (first, last) = (first.0, last.0);
-        if broken(Broken::RowsUnlocked) && first == last {
-            return Rows { first, last, start: offset, end: offset + len };
-        }
-        if first == last && index == last_index {
-            Rows { first, last, start, end: end + 1 }
-        } else {
-            Rows { first, last, start: 0, end: geometry.chunk_bytes() }
-        }
-    }
-
-    /// The marks of the write-intent bitmap that an array range needs.
-    fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
-        let (geometry, mark) = (&self.setup.geometry, self.setup.mark_bytes);
-        let sync = crate::sync::sync_range(geometry, offset..offset + len);
-        sync.start / mark..=(sync.end - 1) / mark
-    }
-
     async fn carry_out(self: &Rc<Self>, mut unit: Unit, claim: Option<Claim>, work: &mut Scratch) {
         if let Some(claim) = &claim {
             claim.await;
@@ -466,7 +412,7 @@ impl Shard {
         work.pages.clear();
         let result = match result {
             Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
-                self.make_durable(work).await
+                self.make_durable().await
             }
             other => other,
         };
@@ -610,32 +556,6 @@ impl Shard {
         self.upkeeps.finish(ticket, (ended.result, upkeep.report));
     }
 
-    /// What was written is not bad any more, and that is on record before it is acknowledged: a
-    /// crash would make it an error again.
-    pub(crate) async fn mend_bad(&self, (offset, len): (u64, u64)) {
-        if !self.bad.borrow().overlaps(offset..offset + len) {
-            return;
-        }
-        self.bad.borrow_mut().remove(offset..offset + len);
-        let (ticket, recorded) = self.mends.start();
-        let (shard, ticket) = (self.index, ticket.to_bits());
-        self.post.to_keeper(ToKeeper::Mended { shard, ticket, offset, len });
-        recorded.await;
-    }
-
-    /// Refuses to read what is lost. To be asked inside the gate: what is lost is known once it is
-    /// open.
-    pub(crate) fn check_bad(&self, (offset, len): (u64, u64)) -> Result<()> {
-        let bad = self.bad.borrow();
-        if bad.is_empty() || !bad.overlaps(offset..offset + len) {
-            return Ok(());
-        }
-        let first = bad.next(offset).map_or(offset, |range| range.start.max(offset));
-        let what = "a crash cut a write to these bytes, and the member that held them is lost: an \
-                    error until they are written anew";
-        Err(Error::new(ErrorKind::DataLost, what).at(first))
-    }
-
     // ---- what units share ----------------------------------------------------------------------
 
     /// Sends the batch and waits for it.
@@ -674,10 +594,5 @@ impl Shard {
     pub(crate) fn is_unsynced(&self, offset: u64, len: u64) -> bool {
         let unsynced = self.unsynced.borrow();
         !unsynced.is_empty() && unsynced.overlaps(offset..offset + len)
-    }
-
-    /// The array offset where a stripe begins.
-    pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
-        stripe.0 * self.setup.geometry.stripe_bytes()
     }
 }

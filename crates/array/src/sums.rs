@@ -396,7 +396,7 @@ impl Shard {
                 // Whoever failed is reported: the next round goes without him.
                 let _ = self.write_sums(&mut scratch).await;
                 if mended {
-                    let _ = self.make_durable(&mut scratch).await;
+                    let _ = self.make_durable().await;
                 }
             } else {
                 sums.crowded.wait().await;

@@ -106,7 +106,7 @@ impl Shard {
             }
             if sums.mended.take() {
                 // No bit tells of a repair: nobody would look for one that was lost.
-                self.make_durable(work).await?;
+                self.make_durable().await?;
             }
             if compares && (alike || whole) {
                 sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);

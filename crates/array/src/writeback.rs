@@ -388,7 +388,7 @@ impl Shard {
                     // Who does not take them is lost before the others are said to be clean.
                     while self.write_sums(work).await.is_err() {}
                 }
-                self.make_durable(work).await
+                self.make_durable().await
             }
         }
     }

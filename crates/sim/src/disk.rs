@@ -8,7 +8,7 @@
 //! that nobody waits for any more comes all the same, and so does its write.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use io::{
 };
 
 mod damage;
+mod flights;
 
 pub use damage::{Stray, WriteFault};
 
@@ -29,6 +30,7 @@ use crate::medium::{Change, Fill, Medium, SECTOR};
 use crate::parts::Parts;
 use crate::rng::Rng;
 use crate::trace::Trace;
+use flights::Flights;
 
 /// What a disk is like.
 #[derive(Clone, Copy, Debug)]
@@ -105,8 +107,7 @@ pub struct SimDisk {
     medium: RefCell<Medium>,
     damage: Damage,
     rng: RefCell<Rng>,
-    flights: RefCell<BTreeMap<u64, Flight>>,
-    next_flight: Cell<u64>,
+    flights: RefCell<Flights>,
     answers: Completions<Done>,
     counts: Cell<Counts>,
     /// Where data lies: what goes astray is data, and stays so.
@@ -162,7 +163,6 @@ impl SimDisk {
             damage,
             rng: RefCell::new(Rng::stream(seed, "disk", number)),
             flights: RefCell::default(),
-            next_flight: Cell::new(0),
             answers: Completions::new(),
             counts: Cell::default(),
             data: RefCell::new(0..0),
@@ -180,7 +180,7 @@ impl SimDisk {
     /// An entry of the agenda is due: the operation lands, if it has not yet, and is answered.
     pub fn due(&self, entry: u64) {
         let flight = entry & ((1 << FLIGHT_BITS) - 1);
-        let found = self.flights.borrow_mut().remove(&flight);
+        let found = self.flights.borrow_mut().remove(flight);
         // The process that submitted it may have died meanwhile.
         let Some(mut flight) = found else { return };
         if !flight.landed {
@@ -262,14 +262,12 @@ impl SimDisk {
                 let mut cut = Cut::new(Mode::Subset, false, self.rng.borrow().clone());
                 medium.fail_flush(&mut cut);
                 self.set_shaky(NOTICED_MICROS);
-                self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+                self.flights.borrow_mut().cover_less(usize::MAX);
             }
             Work::Flush if self.damage.lying.get() => {}
             Work::Flush => {
                 let taken = medium.flush(flight.covers);
-                for other in self.flights.borrow_mut().values_mut() {
-                    other.covers -= taken.min(other.covers);
-                }
+                self.flights.borrow_mut().cover_less(taken);
             }
             Work::Zero { len, .. } => {
                 medium.zero(offset, *len, fua);
@@ -392,8 +390,7 @@ impl SimDisk {
     /// The process that uses the disk dies, and the power is cut or not. Each operation under way
     /// has landed, partly or wholly, or never will. Gives what the crash could choose from.
     pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Pending> {
-        let flights = std::mem::take(&mut *self.flights.borrow_mut());
-        let mut flights: Vec<Flight> = flights.into_values().collect();
+        let mut flights = self.flights.borrow_mut().take();
         self.rng.borrow_mut().shuffle(&mut flights);
         let mut medium = self.medium.borrow_mut();
         if !power && self.is_shaky() {
@@ -426,7 +423,7 @@ impl SimDisk {
     /// The power of this disk alone is cut: it is gone from now on. Has it a cache?
     pub fn lose_power(&self, cut: &mut Cut) -> bool {
         self.medium.borrow_mut().crash(true, 0, cut, |_| Part::Other);
-        self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+        self.flights.borrow_mut().cover_less(usize::MAX);
         self.damage.gone.set(true);
         self.drained.set(true);
         self.unplugged.set(true);
@@ -470,7 +467,7 @@ impl SimDisk {
 
     /// Operations without an answer.
     pub fn in_flight(&self) -> usize {
-        self.flights.borrow().len()
+        self.flights.borrow().numbers().count()
     }
 
     /// What it has done.
@@ -490,15 +487,14 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
 
 /// Puts what an operation would have written where a crash chooses from. False if nothing.
 fn leave(medium: &mut Medium, op: &Op) -> bool {
-    let change = match &op.work {
+    match &op.work {
         Work::Write(bufs) => {
-            let bytes = bufs.iter().flat_map(|buf| buf.iter().copied());
-            Change::Bytes(bytes.collect())
+            let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat();
+            medium.leave(op.offset, Change::Bytes(&bytes));
         }
-        Work::Zero { len, .. } => Change::Zeros(*len),
+        Work::Zero { len, .. } => medium.leave(op.offset, Change::Zeros(*len)),
         _ => return false,
-    };
-    medium.leave(op.offset, change);
+    }
     true
 }
 
@@ -526,7 +522,7 @@ impl Disk for SimDisk {
             return Completion::ready(Done::failed(op.work, error));
         }
         let (ticket, completion) = self.answers.start();
-        let number = self.next_flight.replace(self.next_flight.get() + 1);
+        let number = self.flights.borrow().next();
         let covers = self.medium.borrow().versions();
         let mut flight = Flight { op, ticket, landed: false, result: Ok(()), covers };
         if self.rng.borrow_mut().percent(30) {
@@ -535,7 +531,7 @@ impl Disk for SimDisk {
         if !self.damage.hung.get() {
             self.clock.schedule(self.clock.now() + self.latency(), self.entry(number));
         }
-        self.flights.borrow_mut().insert(number, flight);
+        self.flights.borrow_mut().push(flight);
         completion
     }
 

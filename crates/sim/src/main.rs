@@ -122,6 +122,8 @@ struct Tally {
     passed: u64,
     failed: u64,
     events: u64,
+    /// Of the hashes of all runs, in their order.
+    hash: u64,
     marks: BTreeMap<&'static str, u64>,
     /// Of each run.
     crashes: Vec<u64>,
@@ -159,13 +161,13 @@ fn main() -> ExitCode {
     if request.marks || request.require_marks {
         missed.iter().for_each(|mark| println!("    missed  {mark}"));
     }
-    let Tally { passed, failed, events, .. } = tally;
+    let Tally { passed, failed, events, hash, .. } = tally;
     let (crashes, faults) = (spread(&mut tally.crashes), spread(&mut tally.faults));
     println!("in each seed: crashes {crashes}, faults {faults}");
     let seconds = start.elapsed().as_secs_f64();
     let rate = (passed + failed) as f64 / seconds * 60.0;
     println!("{rate:.0} seeds a minute, {events} events in {seconds:.1} s");
-    println!("{passed} passed, {failed} failed");
+    println!("{passed} passed, {failed} failed, hash of all {hash:016x}");
     ExitCode::from(u8::from(failed > 0 || (request.require_marks && !missed.is_empty())))
 }
 
@@ -239,6 +241,7 @@ fn try_seed(seed: u64, request: &Request, tally: &mut Tally) {
 
 fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tally) {
     tally.events += ending.trace.events();
+    tally.hash = mix(tally.hash ^ ending.trace.hash());
     for (mark, times) in ending.trace.marks() {
         *tally.marks.entry(mark).or_default() += times;
     }

@@ -12,7 +12,10 @@
 
 use crate::cut::{Cut, Kept};
 use crate::mark::Part;
-use crate::rng::mix;
+
+mod image;
+
+use image::{Image, pages};
 
 /// The unit that is never torn.
 pub const SECTOR: u64 = 512;
@@ -27,34 +30,20 @@ pub enum Fill {
     Noise(u64),
 }
 
-#[derive(Clone)]
-enum Page {
-    /// As the fill says.
-    Untouched,
-    /// Given back: zeros.
-    Hole,
-    Bytes(Box<[u8; PAGE as usize]>),
-}
-
-/// Sparse bytes.
-#[derive(Clone)]
-struct Image {
-    fill: Fill,
-    pages: Vec<Page>,
-}
-
 /// A change that a power cut may take back.
 struct Version {
     offset: u64,
-    change: Change,
+    len: u64,
+    /// Where its bytes lie among those that are kept; `None`: it is zeros.
+    kept: Option<usize>,
     /// It went through the cache: no older version may survive it.
     durable: bool,
 }
 
 /// What a write does.
-pub enum Change {
+pub enum Change<'a> {
     /// Puts these bytes.
-    Bytes(Box<[u8]>),
+    Bytes(&'a [u8]),
     /// Puts so many zeros.
     Zeros(u64),
 }
@@ -65,116 +54,16 @@ pub struct Medium {
     /// Without a volatile cache there is only the newest.
     durable: Option<Image>,
     since: Vec<Version>,
+    /// The bytes of these versions; let go of when there is none.
+    kept: Vec<u8>,
     /// Pages with bytes that are read still, and that no flush will make durable any more.
     doomed: Vec<usize>,
 }
 
-/// The pages that a range touches: page number, range within the page, bytes done before it.
-fn pages(offset: u64, len: u64) -> impl Iterator<Item = (usize, std::ops::Range<usize>, usize)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        (done < len).then(|| {
-            let at = offset + done;
-            let part = (PAGE - at % PAGE).min(len - done);
-            let start = (at % PAGE) as usize;
-            let item = ((at / PAGE) as usize, start..start + part as usize, done as usize);
-            done += part;
-            item
-        })
-    })
-}
-
-fn filled(fill: Fill, page: usize) -> Box<[u8; PAGE as usize]> {
-    let mut bytes = Box::new([0; PAGE as usize]);
-    fill.copy(page, 0, &mut *bytes);
-    bytes
-}
-
-impl Fill {
-    /// The bytes of a page from `start` on, as they are before anything was written. Each word of
-    /// noise is grown by itself, so that part of a page costs only that part.
-    fn copy(self, page: usize, start: usize, into: &mut [u8]) {
-        let Fill::Noise(seed) = self else { return into.fill(0) };
-        debug_assert!((start | into.len()).is_multiple_of(8), "sectors");
-        let first = mix(seed ^ page as u64).wrapping_add(start as u64 / 8);
-        for (at, eight) in into.chunks_exact_mut(8).enumerate() {
-            eight.copy_from_slice(&mix(first.wrapping_add(at as u64)).to_le_bytes());
-        }
-    }
-}
-
-impl Image {
-    fn new(fill: Fill, bytes: u64) -> Image {
-        Image { fill, pages: vec![Page::Untouched; bytes.div_ceil(PAGE) as usize] }
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        for (page, within, done) in pages(offset, into.len() as u64) {
-            let part = &mut into[done..done + within.len()];
-            match &self.pages[page] {
-                Page::Bytes(bytes) => part.copy_from_slice(&bytes[within]),
-                Page::Untouched => self.fill.copy(page, within.start, part),
-                Page::Hole => part.fill(0),
-            }
-        }
-    }
-
-    fn page_mut(&mut self, page: usize) -> &mut [u8; PAGE as usize] {
-        let slot = &mut self.pages[page];
-        if !matches!(slot, Page::Bytes(_)) {
-            let fill = if matches!(slot, Page::Hole) { Fill::Zeros } else { self.fill };
-            *slot = Page::Bytes(filled(fill, page));
-        }
-        match slot {
-            Page::Bytes(bytes) => bytes,
-            Page::Untouched | Page::Hole => unreachable!("made just before"),
-        }
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        for (page, within, done) in pages(offset, bytes.len() as u64) {
-            let part = &bytes[done..done + within.len()];
-            self.page_mut(page)[within].copy_from_slice(part);
-        }
-    }
-
-    fn zero(&mut self, offset: u64, len: u64) {
-        for (page, within, _) in pages(offset, len) {
-            if within.len() as u64 == PAGE {
-                self.pages[page] = Page::Hole;
-            } else {
-                self.page_mut(page)[within].fill(0);
-            }
-        }
-    }
-
-    fn apply(&mut self, version: &Version) {
-        match &version.change {
-            Change::Bytes(bytes) => self.write(version.offset, bytes),
-            Change::Zeros(len) => self.zero(version.offset, *len),
-        }
-    }
-
-    fn is_hole(&self, page: usize) -> bool {
-        match self.pages[page] {
-            Page::Untouched => self.fill == Fill::Zeros,
-            Page::Hole => true,
-            Page::Bytes(_) => false,
-        }
-    }
-}
-
 impl Version {
-    fn len(&self) -> u64 {
-        match &self.change {
-            Change::Bytes(bytes) => bytes.len() as u64,
-            Change::Zeros(len) => *len,
-        }
-    }
-
     /// Tells the runs of bytes of this write that survive.
     fn survive(&self, kept: Kept, cut: &mut Cut, mut tell: impl FnMut(u64, u64)) {
-        let (start, len) = (self.offset, self.len());
+        let (start, len) = (self.offset, self.len);
         match kept {
             Kept::Nothing => {}
             Kept::All => tell(start, len),
@@ -197,24 +86,16 @@ impl Version {
     }
 
     /// Puts a part of this write into an image.
-    fn apply_part(&self, image: &mut Image, at: u64, len: u64) {
-        match &self.change {
-            Change::Bytes(bytes) => {
-                let start = (at - self.offset) as usize;
-                image.write(at, &bytes[start..start + len as usize]);
-            }
-            Change::Zeros(_) => image.zero(at, len),
+    fn apply(&self, image: &mut Image, kept: &[u8], at: u64, len: u64) {
+        match self.kept {
+            Some(_) => image.write(at, &kept[self.place(at)..][..len as usize]),
+            None => image.zero(at, len),
         }
     }
 
-    fn part(&self, at: u64, len: u64) -> Change {
-        match &self.change {
-            Change::Bytes(bytes) => {
-                let start = (at - self.offset) as usize;
-                Change::Bytes(bytes[start..start + len as usize].into())
-            }
-            Change::Zeros(_) => Change::Zeros(len),
-        }
+    /// Where the bytes from this offset on are kept; only of a write that is not zeros.
+    fn place(&self, at: u64) -> usize {
+        self.kept.unwrap_or_default() + (at - self.offset) as usize
     }
 }
 
@@ -223,7 +104,7 @@ impl Medium {
     pub fn new(fill: Fill, bytes: u64, volatile: bool) -> Medium {
         let newest = Image::new(fill, bytes);
         let durable = volatile.then(|| newest.clone());
-        Medium { newest, durable, since: Vec::new(), doomed: Vec::new() }
+        Medium { newest, durable, since: Vec::new(), kept: Vec::new(), doomed: Vec::new() }
     }
 
     /// What a read gives.
@@ -234,19 +115,34 @@ impl Medium {
     /// Writes; past the cache if `fua`.
     pub fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
         self.newest.write(offset, bytes);
-        self.remember(offset, fua, || Change::Bytes(bytes.into()));
+        self.remember(offset, Change::Bytes(bytes), fua);
     }
 
     /// Zeroes, and gives whole pages back.
     pub fn zero(&mut self, offset: u64, len: u64, fua: bool) {
         self.newest.zero(offset, len);
-        self.remember(offset, fua, || Change::Zeros(len));
+        self.remember(offset, Change::Zeros(len), fua);
     }
 
-    fn remember(&mut self, offset: u64, durable: bool, change: impl FnOnce() -> Change) {
+    fn remember(&mut self, offset: u64, change: Change, durable: bool) {
         if self.durable.is_some() {
-            self.since.push(Version { offset, change: change(), durable });
+            self.add(offset, change, durable);
         }
+    }
+
+    fn add(&mut self, offset: u64, change: Change, durable: bool) {
+        if self.since.is_empty() {
+            self.kept.clear();
+        }
+        let (len, kept) = match change {
+            Change::Bytes(bytes) => {
+                let place = self.kept.len();
+                self.kept.extend_from_slice(bytes);
+                (bytes.len() as u64, Some(place))
+            }
+            Change::Zeros(len) => (len, None),
+        };
+        self.since.push(Version { offset, len, kept, durable });
     }
 
     /// How many versions there are since the last flush: what a flush submitted now will cover.
@@ -258,8 +154,17 @@ impl Medium {
     pub fn flush(&mut self, count: usize) -> usize {
         let Some(durable) = &mut self.durable else { return 0 };
         let count = count.min(self.since.len());
+        let all = count == self.since.len();
         for version in self.since.drain(..count) {
-            durable.apply(&version);
+            for (page, within, done) in pages(version.offset, version.len) {
+                // With every version durable a page is as it is read, but for what is lost.
+                if all && !self.doomed.contains(&page) {
+                    durable.pages[page] = self.newest.pages[page].clone();
+                } else {
+                    let at = version.offset + done as u64;
+                    version.apply(durable, &self.kept, at, within.len() as u64);
+                }
+            }
         }
         count
     }
@@ -272,8 +177,10 @@ impl Medium {
             let kept = if version.durable { Kept::All } else { Kept::Mixed };
             let mut survivors = Vec::new();
             version.survive(kept, cut, |at, len| survivors.push((at, len)));
-            survivors.into_iter().for_each(|(at, len)| version.apply_part(durable, at, len));
-            self.doomed.extend(pages(version.offset, version.len()).map(|(page, ..)| page));
+            for (at, len) in survivors {
+                version.apply(durable, &self.kept, at, len);
+            }
+            self.doomed.extend(pages(version.offset, version.len).map(|(page, ..)| page));
         }
     }
 
@@ -286,13 +193,13 @@ impl Medium {
     }
 
     /// A write that is under way when its host dies: it is among those that the crash chooses from.
-    pub fn leave(&mut self, offset: u64, bytes: Change) {
-        self.since.push(Version { offset, change: bytes, durable: false });
+    pub fn leave(&mut self, offset: u64, change: Change) {
+        self.add(offset, change, false);
     }
 
     /// The writes that a crash chooses from, in order, and whether they went past the cache.
     pub fn pending(&self) -> impl Iterator<Item = (std::ops::Range<u64>, bool)> + '_ {
-        let range = |version: &Version| version.offset..version.offset + version.len();
+        let range = |version: &Version| version.offset..version.offset + version.len;
         self.since.iter().map(move |version| (range(version), version.durable))
     }
 
@@ -313,29 +220,29 @@ impl Medium {
         for (index, version) in chosen.iter().enumerate() {
             let kept = match version.durable {
                 true => Kept::All,
-                false => cut.keep(index, count, version.len() / SECTOR, part(version.offset)),
+                false => cut.keep(index, count, version.len / SECTOR, part(version.offset)),
             };
             version.survive(kept, cut, |at, len| survivors.push((index, at, len)));
         }
         if power && let Some(durable) = &mut self.durable {
             for &(index, at, len) in &survivors {
-                chosen[index].apply_part(durable, at, len);
+                chosen[index].apply(durable, &self.kept, at, len);
             }
             for page in self.doomed.drain(..) {
                 self.newest.pages[page] = durable.pages[page].clone();
             }
             for version in &chosen {
-                for (page, ..) in pages(version.offset, version.len()) {
+                for (page, ..) in pages(version.offset, version.len) {
                     self.newest.pages[page] = durable.pages[page].clone();
                 }
             }
             return;
         }
-        for &(index, at, len) in &survivors {
-            chosen[index].apply_part(&mut self.newest, at, len);
+        for (index, at, len) in survivors {
+            chosen[index].apply(&mut self.newest, &self.kept, at, len);
             if self.durable.is_some() {
-                let (change, durable) = (chosen[index].part(at, len), false);
-                self.since.push(Version { offset: at, change, durable });
+                let kept = chosen[index].kept.map(|_| chosen[index].place(at));
+                self.since.push(Version { offset: at, len, kept, durable: false });
             }
         }
     }

@@ -18,15 +18,7 @@
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!
-//! - An array with volatile caches, its own or its members', is *forgetful*: if they are emptied, a
-//!   sector may hold any value that was current since what is durable: since the last flush that
-//!   was answered, as of when it began. So what is superseded is kept until something that came
-//!   after it is durable.
-//! - A block that was being written, or was not durable, when its host died, may be *lost*: an
-//!   error in place of its sectors, if a member was missing when the array came back. It is not
-//!   lost any more once it has been read or written.
-//! - Where parity had to be believed that a crash had cut (the way out of a refused assembly), a
-//!   sector may hold *anything*; the first read tells, once the array is whole again.
+//! What a crash does to this is in `oracle/crash.rs`.
 //!
 //! Time here is a counter of calls: every begin and end is a moment of its own.
 
@@ -34,6 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::medium::SECTOR;
 use crate::pattern::Value;
+
+mod crash;
+
+pub use crash::{Caches, Past};
 
 /// For ever, or not yet.
 const OPEN: u64 = u64::MAX;
@@ -136,20 +132,6 @@ pub struct Oracle {
 
 /// What a crash cuts is known by blocks of 4 KiB of a chunk.
 const BLOCK_BYTES: u64 = 4096;
-
-/// What sectors may have held at some moment.
-pub struct Past(Vec<(u64, Held)>);
-
-/// What became of caches when a host died.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Caches {
-    /// Everything acknowledged is there still; later, a power cut may yet take it.
-    Kept,
-    /// What was not durable may be gone, and what is there is durable.
-    Emptied,
-    /// What the engine held is gone, what members hold is not, and may yet be taken.
-    Mixed,
-}
 
 impl Oracle {
     /// An array of `bytes` that holds zeros, or something that nobody knows.
@@ -269,134 +251,6 @@ impl Oracle {
         }
     }
 
-    /// The host of the array died: nothing under way will be answered.
-    pub fn crash(&mut self, caches: Caches) {
-        let now = self.tick();
-        for under in std::mem::take(&mut self.writes).into_values() {
-            self.leave(&under, now);
-        }
-        self.reads.clear();
-        self.lost.retain(|_, until| *until == OPEN);
-        if caches == Caches::Emptied {
-            self.stable = now;
-        }
-        self.died = now;
-        for (sector, candidates) in self.sectors.iter_mut().enumerate() {
-            if candidates.len() < 2 {
-                continue;
-            }
-            if caches != Caches::Kept {
-                let flushed = self.flushed;
-                candidates.retain(|c| !c.is_buried(flushed) || c.superseded == OPEN);
-                candidates.iter_mut().for_each(|candidate| candidate.superseded = OPEN);
-            }
-            let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
-            let newest = open.clone().map(|candidate| candidate.write).max();
-            if open.count() > 1 && newest > Some(self.settled) {
-                let first = sector as u64 / self.block * self.block;
-                self.torn.extend(first..first + self.block);
-            }
-        }
-    }
-
-    /// A member is missing, or has just been lost: what was cut and is not yet put right may be
-    /// lost with it.
-    pub fn expose(&mut self) {
-        self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
-    }
-
-    /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
-    /// that lay on a lost member.
-    pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
-        let now = self.tick();
-        for &sector in self.torn.iter().filter(|&&sector| lost(sector * SECTOR)) {
-            let (value, superseded) = (Held::Unknown, OPEN);
-            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
-            self.sectors[sector as usize].push(any);
-        }
-    }
-
-    /// The array has come back so far that whatever the crash has cut is put right, or lost.
-    pub fn put_right(&mut self) {
-        self.torn.clear();
-        self.settled = self.died;
-    }
-
-    /// Something that a crash has cut is not put right yet, as far as anyone was told.
-    pub fn is_cut(&self) -> bool {
-        !self.torn.is_empty()
-    }
-
-    /// May this read be an error, since a crash has cut one of its sectors, which was not known
-    /// again when it began?
-    pub fn may_be_lost(&self, read: Request) -> bool {
-        let Under { sector, count, begun } = self.reads[&read];
-        self.lost.range(sector..sector + count).any(|(_, &until)| until > begun)
-    }
-
-    /// May this sector be an error now?
-    pub fn is_lost(&self, sector: u64) -> bool {
-        self.lost.get(&sector) == Some(&OPEN)
-    }
-
-    /// The sectors that may be an error now.
-    pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
-    }
-
-    /// These sectors have been read, or written anew: they stay what they are.
-    fn found(&mut self, sector: u64, count: u64) {
-        let known = self.lost.range_mut(sector..sector + count);
-        known.for_each(|(_, until)| *until = self.now.min(*until));
-    }
-
-    /// These bytes had to be computed from parity that a crash may have cut.
-    pub fn guess(&mut self, range: std::ops::Range<u64>) {
-        let now = self.tick();
-        self.loose = true;
-        for at in range.start / SECTOR..range.end.div_ceil(SECTOR) {
-            let (value, superseded) = (Held::Unknown, OPEN);
-            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
-            self.sectors[at as usize].push(any);
-        }
-    }
-
-    /// Was this sector being written when the host died, or was it not durable?
-    pub fn is_open(&self, sector: u64) -> bool {
-        let candidates = self.sectors[sector as usize].iter();
-        let open = candidates.filter(|candidate| candidate.superseded == OPEN);
-        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
-    }
-
-    /// The power was cut while this sector was being written, and left garbage: this value, or, of
-    /// something that is computed from it, any.
-    pub fn garble(&mut self, sector: u64, value: Option<Value>) {
-        let now = self.tick();
-        let value = value.map_or(Held::Unknown, Held::Known);
-        let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
-        self.sectors[sector as usize].push(new);
-    }
-
-    /// What these sectors may hold now: to be given to [`Oracle::relapse`].
-    pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
-        let open = |sector: u64| {
-            let candidates = self.sectors[sector as usize].iter();
-            let open = candidates.filter(|candidate| candidate.superseded == OPEN);
-            open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
-        };
-        Past(sectors.flat_map(open).collect())
-    }
-
-    /// Sectors may hold again what they held then, though what came after it was flushed: the
-    /// member that held them has lied.
-    pub fn relapse(&mut self, past: &Past) {
-        let now = self.tick();
-        for &(sector, value) in &past.0 {
-            let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
-            self.sectors[sector as usize].push(old);
-        }
-    }
-
     /// The array is whole and in sync: from now on the first read of a sector that may hold
     /// anything settles it.
     pub fn tighten(&mut self) {
@@ -429,13 +283,17 @@ impl Oracle {
         request
     }
 
-    /// A read has returned these bytes.
+    /// A read has returned these bytes, one after the other: of whole sectors each.
     ///
     /// # Errors
     /// The first sector that may not hold what was read.
-    pub fn check(&mut self, request: Request, bytes: &[u8]) -> Result<(), Violation> {
-        let values = bytes.chunks_exact(SECTOR as usize).map(Value::read).collect::<Vec<_>>();
-        self.check_values(request, &values)
+    pub fn check<'a>(
+        &mut self,
+        request: Request,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), Violation> {
+        let sectors = parts.into_iter().flat_map(|bytes| bytes.chunks(SECTOR as usize));
+        self.check_values(request, sectors.map(Value::read))
     }
 
     /// A read has told that these bytes are zeros.
@@ -445,22 +303,27 @@ impl Oracle {
     pub fn check_zeros(&mut self, request: Request, from: u64, len: u64) -> Result<(), Violation> {
         let under = self.reads.get_mut(&request).expect("a read ends once");
         (under.sector, under.count) = (from / SECTOR, len / SECTOR);
-        self.check_values(request, &vec![Value::ZERO; (len / SECTOR) as usize])
+        self.check_values(request, (0..len / SECTOR).map(|_| Value::ZERO))
     }
 
-    fn check_values(&mut self, request: Request, values: &[Value]) -> Result<(), Violation> {
+    fn check_values(
+        &mut self,
+        request: Request,
+        values: impl Iterator<Item = Value>,
+    ) -> Result<(), Violation> {
         let now = self.tick();
         let under = self.reads.remove(&request).expect("a read ends once");
-        self.found(under.sector, values.len() as u64);
+        self.found(under.sector, under.count);
         let kept = if self.forgetful { self.stable } else { OPEN };
-        let loose = self.loose;
-        for (at, &seen) in values.iter().enumerate() {
-            let sector = under.sector + at as u64;
+        let (mut sectors, loose) = (under.sector..under.sector + under.count, self.loose);
+        for seen in values {
+            let sector = sectors.next().expect("no more comes back than was asked for");
             let candidates = &mut self.sectors[sector as usize];
             if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
                 return Err(Violation { sector, seen, allowed });
             }
         }
+        assert!(sectors.is_empty(), "all that was asked for comes back");
         Ok(())
     }
 
@@ -533,7 +396,7 @@ mod tests {
 
     fn sees(oracle: &mut Oracle, bytes: &[u8]) -> bool {
         let read = oracle.read(0, 512);
-        oracle.check(read, bytes).is_ok()
+        oracle.check(read, [bytes]).is_ok()
     }
 
     #[test]
@@ -555,7 +418,7 @@ mod tests {
         let read = oracle.read(0, 512);
         let a = oracle.write(0, 512, Put::Pattern);
         oracle.acknowledge(a, false);
-        assert!(oracle.check(read, &[0; 512]).is_ok());
+        assert!(oracle.check(read, [&[0; 512][..]]).is_ok());
         assert!(!sees(&mut oracle, &[0; 512]));
     }
 
@@ -631,7 +494,7 @@ mod tests {
         oracle.acknowledge(a, false);
         both.copy_within(512.., 0);
         let read = oracle.read(0, 1024);
-        assert!(oracle.check(read, &both).is_err());
+        assert!(oracle.check(read, [&both[..]]).is_err());
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub struct Value(u64);
 /// The top bit tells noise from what a test has written.
 const NOISE: u64 = 1 << 63;
 
+/// Words of a sector.
+const WORDS: usize = SECTOR as usize / 8;
+
 /// An odd number without pattern: 2⁶⁴ over the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -28,38 +31,52 @@ impl Value {
     }
 
     /// What these bytes of one sector are: a pattern, zeros, or noise.
+    ///
+    /// # Panics
+    /// If these are not the bytes of one sector.
     pub fn read(bytes: &[u8]) -> Value {
-        let word = |at: usize| {
-            let eight = bytes[8 * at..8 * at + 8].try_into().expect("eight bytes are eight bytes");
-            u64::from_le_bytes(eight)
-        };
-        let value = Value(word(0));
-        if value.0 & NOISE == 0 && (1..64).all(|at| word(at) == value.word(at)) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        assert!(words.len() == WORDS && rest.is_empty(), "a sector");
+        let value = Value(u64::from_le_bytes(words[0]));
+        if value.0 & NOISE == 0 && value.fills(words) {
             return value;
         }
         // A sum of words mixed each by itself: the places count, and none waits for another.
         let place = |at: usize| (at as u64).wrapping_mul(STEP);
-        let sum = (0..64).fold(0_u64, |sum, at| sum.wrapping_add(mix(word(at) ^ place(at))));
+        let mixed = |(at, &word): (usize, _)| mix(u64::from_le_bytes(word) ^ place(at));
+        let sum = words.iter().enumerate().map(mixed).fold(0, u64::wrapping_add);
         Value(mix(sum) | NOISE)
     }
 
-    fn word(self, at: usize) -> u64 {
-        match (self.0, at) {
-            (0, _) => 0,
-            (value, 0) => value,
-            // Odd factors: other values give other words, in every place of the sector.
-            (value, at) => {
-                (value ^ STEP).wrapping_mul(STEP.wrapping_mul(2 * at as u64 + 1)).rotate_left(29)
-            }
-        }
+    /// The words of a sector after its first, which is the value itself. Odd factors: other values
+    /// give other words, in every place of the sector. Sums and shifts only, and no word waits for
+    /// a comparison: this is what a simulator does most.
+    fn words(self) -> impl Iterator<Item = u64> {
+        let mut word = if self == Value::ZERO { 0 } else { (self.0 ^ STEP).wrapping_mul(STEP) };
+        let twice = word << 1;
+        (1..WORDS).map(move |_| {
+            word = word.wrapping_add(twice);
+            word.rotate_left(29)
+        })
+    }
+
+    /// Are all words but the first as they should be?
+    fn fills(self, words: &[[u8; 8]]) -> bool {
+        let pairs = words[1..].iter().zip(self.words());
+        pairs.fold(0, |all, (&word, own)| all | (u64::from_le_bytes(word) ^ own)) == 0
     }
 
     /// Fills one sector.
+    ///
+    /// # Panics
+    /// If these are not the bytes of one sector.
     pub fn fill(self, bytes: &mut [u8]) {
         assert_eq!(bytes.len() as u64, SECTOR, "a sector");
-        for (at, eight) in bytes.chunks_exact_mut(8).enumerate() {
-            eight.copy_from_slice(&self.word(at).to_le_bytes());
-        }
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        words[0] = self.0.to_le_bytes();
+        words[1..].iter_mut().zip(self.words()).for_each(|(eight, word)| {
+            *eight = word.to_le_bytes();
+        });
     }
 
     /// True if no test has written this.

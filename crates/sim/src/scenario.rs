@@ -314,7 +314,7 @@ async fn read_all(stage: &Rc<Stage>) -> Vec<u8> {
             panic!("reading all, {len} bytes at {at}: {}", chain(error));
         }
         let Work::Read(bufs) = done.work else { panic!("a read came back as something else") };
-        let checked = stage.oracle.borrow_mut().check(read, &bufs[0]);
+        let checked = stage.oracle.borrow_mut().check(read, [&*bufs[0]]);
         if let Err(violation) = checked {
             panic!("reading all: {violation}");
         }

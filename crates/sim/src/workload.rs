@@ -341,8 +341,8 @@ impl Stage {
             return Outcome::Answered;
         }
         self.note_answer(false);
-        let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat();
-        if let Err(violation) = self.oracle.borrow_mut().check(read, &bytes) {
+        let parts = bufs.iter().map(|buf| &**buf);
+        if let Err(violation) = self.oracle.borrow_mut().check(read, parts) {
             panic!("client {}.{}: {request}: {violation}", name.0, name.1);
         }
         Outcome::Answered
@@ -367,13 +367,13 @@ impl Stage {
         self.begin(name, &request);
         let work = match request.kind {
             Kind::Write(bufs) => {
-                let mut bytes = vec![0; len as usize];
-                self.oracle.borrow().fill(write.expect("a write puts a pattern"), &mut bytes);
-                let mut rest = &bytes[..];
+                let (oracle, write) =
+                    (self.oracle.borrow(), write.expect("a write puts a pattern"));
+                let mut sector = request.sector;
                 let each = shares(request.count, bufs).map(|sectors| {
-                    let (part, after) = rest.split_at((sectors * SECTOR) as usize);
-                    rest = after;
-                    let buf = self.world.pool.copy_of(part);
+                    let mut buf = self.world.pool.take((sectors * SECTOR) as usize);
+                    oracle.fill_again(write, sector, &mut buf);
+                    sector += sectors;
                     // Some clients change their memory while it is being written.
                     if request.sector % 8 == 3 { buf.into_unstable() } else { buf }.freeze()
                 });

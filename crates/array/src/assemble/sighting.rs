@@ -50,6 +50,7 @@ impl Sighting {
             session: 0,
             next_session: 0,
             stale_ppl: false,
+            flush_failed: Rc::default(),
         }
     }
 }

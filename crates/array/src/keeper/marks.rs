@@ -1,19 +1,14 @@
 //! The dirty mark of the superblocks and the bits of the write-intent bitmap.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use io::Ticket;
 
 use super::Keeper;
 use crate::broken::{Broken, broken};
-use crate::member::Introduction;
 use crate::message::ToShard;
 use crate::sync::array_range;
 use crate::view::Mode;
-
-/// How long the keeper sleeps at a time while shards flush: bits are in no hurry.
-const FLUSH_NAP: Duration = Duration::from_millis(1);
 
 /// What a shard asks about marks.
 pub(crate) enum Asked {
@@ -114,8 +109,9 @@ impl Keeper {
     /// member is missing (it will need them), never where something is not synced.
     async fn clear(&self, mut regions: Vec<u64>) {
         let Some(mark) = self.ledger.facts().mark_bytes else { return };
-        if !broken(Broken::BitClearedAfterError) && !self.flushes_agree().await {
-            return;
+        // Who is lost, or about to be, will need them.
+        while !self.lost.borrow().is_empty() || self.changing.get() {
+            self.stirred.wait().await;
         }
         let now = self.configuration();
         let whole = Keeper::unwell(&now).is_empty() || broken(Broken::BitClearedDegraded);
@@ -135,42 +131,6 @@ impl Keeper {
         {
             self.report(failed);
         }
-    }
-
-    /// Waits for every flush that is under way, anywhere. False if a seated member has failed one:
-    /// it is lost, or about to be, and will need the bits. Whoever asks has flushed before; but of
-    /// two flushes under way together only one may hear of what was lost.
-    async fn flushes_agree(&self) -> bool {
-        // The keeper's own.
-        self.take_turn().await;
-        self.end_turn();
-        let seated = || -> Vec<Introduction> {
-            let ids: Vec<_> = self.configuration().seated().map(|(_, id)| id).collect();
-            ids.into_iter().filter_map(|id| self.known(id)).collect()
-        };
-        let begun: Vec<(Introduction, Vec<u64>)> = seated()
-            .into_iter()
-            .map(|known| {
-                let begun = known.counters.iter().map(|count| count.flushes_begun.get()).collect();
-                (known, begun)
-            })
-            .collect();
-        let ended = || {
-            begun.iter().all(|(known, begun)| {
-                let each = known.counters.iter().zip(begun);
-                each.into_iter().all(|(count, &begun)| count.flushes_ended.get() >= begun)
-            })
-        };
-        while !ended() && !self.is_stopping() {
-            self.clock.sleep_until(self.clock.now() + FLUSH_NAP).await;
-        }
-        while !self.lost.borrow().is_empty() || self.changing.get() {
-            self.stirred.wait().await;
-        }
-        let failed = |known: &Introduction| {
-            known.counters.iter().any(|count| count.flushes_failed.get() > 0)
-        };
-        !seated().iter().any(failed)
     }
 
     /// Clears every bit that may be cleared: after a rebuild or resync, and at the end.

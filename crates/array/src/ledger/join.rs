@@ -103,6 +103,7 @@ impl Ledger {
             session,
             next_session: session,
             stale_ppl: true,
+            flush_failed: Rc::default(),
         };
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));

@@ -11,6 +11,7 @@ use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
 
 use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
+use crate::ledger::flush::Failed;
 use crate::ledger::reach::Reach;
 use crate::ranges::RangeSet;
 
@@ -35,6 +36,8 @@ pub(crate) struct Record {
     /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
     /// superblock that seats it.
     pub(crate) stale_ppl: bool,
+    /// A flush has failed: see `flush.rs`.
+    pub(crate) flush_failed: Rc<Failed>,
 }
 
 impl Record {

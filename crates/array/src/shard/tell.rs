@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::Shard;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::message::ToKeeper;
 use crate::unit::{Action, Unit};
@@ -62,5 +62,31 @@ impl Shard {
     pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
         member.bad.borrow_mut().remove(start..start + len);
         self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
+    }
+
+    /// What was written is not bad any more, and that is on record before it is acknowledged: a
+    /// crash would make it an error again.
+    pub(crate) async fn mend_bad(&self, (offset, len): (u64, u64)) {
+        if !self.bad.borrow().overlaps(offset..offset + len) {
+            return;
+        }
+        self.bad.borrow_mut().remove(offset..offset + len);
+        let (ticket, recorded) = self.mends.start();
+        let (shard, ticket) = (self.index, ticket.to_bits());
+        self.post.to_keeper(ToKeeper::Mended { shard, ticket, offset, len });
+        recorded.await;
+    }
+
+    /// Refuses to read what is lost. To be asked inside the gate: what is lost is known once it is
+    /// open.
+    pub(crate) fn check_bad(&self, (offset, len): (u64, u64)) -> Result<()> {
+        let bad = self.bad.borrow();
+        if bad.is_empty() || !bad.overlaps(offset..offset + len) {
+            return Ok(());
+        }
+        let first = bad.next(offset).map_or(offset, |range| range.start.max(offset));
+        let what = "a crash cut a write to these bytes, and the member that held them is lost: an \
+                    error until they are written anew";
+        Err(Error::new(ErrorKind::DataLost, what).at(first))
     }
 }

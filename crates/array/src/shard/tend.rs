@@ -55,6 +55,7 @@ impl Shard {
                 let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
                 mark.set(mark.get().max(below));
             }
+            ToShard::Flushed { ticket, result } => self.flushes.answer(ticket, result),
             ToShard::Recorded { ticket } => self.mends.finish(Ticket::from_bits(ticket), ()),
             ToShard::Distrust { member, start, len } => {
                 self.member(member).inspect(|member| {
@@ -145,7 +146,7 @@ impl Shard {
     /// Makes everything durable that was written so far, and its sums.
     async fn put_away(&self, scratch: &mut Scratch) -> Result<()> {
         self.write_sums(scratch).await?;
-        self.make_durable(scratch).await
+        self.make_durable().await
     }
 
     /// Tells the keeper each time the shard has come to a stand behind a closed gate.

@@ -51,7 +51,7 @@ impl SimDisk {
     pub fn set_hung(&self, hung: bool) {
         self.damage.hung.set(hung);
         if !hung {
-            let waiting: Vec<u64> = self.flights.borrow().keys().copied().collect();
+            let waiting: Vec<u64> = self.flights.borrow().numbers().collect();
             for flight in waiting {
                 // An entry that is on the agenda already comes twice; the second finds nothing.
                 let due = self.clock.now() + self.latency() + self.straggle();
@@ -82,7 +82,7 @@ impl SimDisk {
             let mut medium = self.medium.borrow_mut();
             let versions = medium.versions();
             medium.flush(versions);
-            self.flights.borrow_mut().values_mut().for_each(|other| other.covers = 0);
+            self.flights.borrow_mut().cover_less(usize::MAX);
         }
     }
 

@@ -1,0 +1,108 @@
+//! Flushes for shards: one for all that ask meanwhile.
+//!
+//! ```text
+//!   shard 0 ──flush──┐                        ┌──flushed──▶ shard 0
+//!   shard 1 ──flush──┴▶ each member, once ────┴──flushed──▶ shard 1
+//!   shard 0 ──flush────────▶ waits, for the next
+//! ```
+//!
+//! # When a flush fails
+//!
+//! All that the member was sent since its last good flush is unknown, whatever a second flush says
+//! (`ledger/flush.rs`). With redundancy the member is lost, and the flush is answered once that is
+//! durable: until then the log keeps what the rows need, and the regions' bits stay set. Without
+//! redundancy, or beyond it, the flush fails, and so does every later one until the array is
+//! started anew: nobody is told that something is durable which may be gone.
+
+use io::Class;
+use layout::{Epoch, Family, SlotSet};
+
+use super::Keeper;
+use crate::batch::{Batch, Failure, Manner};
+use crate::broken::{Broken, broken};
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::ToShard;
+use crate::view::Mode;
+
+/// A shard asks for what it wrote to the members in these slots.
+pub(crate) struct Asked {
+    pub(crate) shard: usize,
+    pub(crate) ticket: u64,
+    pub(crate) slots: SlotSet,
+}
+
+/// What is used again each time.
+#[derive(Default)]
+struct Desk {
+    batch: Batch,
+    failures: Vec<Failure>,
+}
+
+impl Keeper {
+    /// Flushes members for shards. Apart from changes of membership, which wait for nobody who
+    /// waits for a flush.
+    pub(super) async fn mind_flushes(&self) {
+        let (mut asked, mut desk) = (Vec::new(), Desk::default());
+        loop {
+            asked.extend(self.flushing.borrow_mut().drain(..));
+            if asked.is_empty() {
+                self.stirred.wait().await;
+                continue;
+            }
+            let slots = asked.iter().map(|asked: &Asked| asked.slots);
+            let slots = slots.fold(SlotSet::EMPTY, SlotSet::union);
+            let result = self.flush(slots, &mut desk).await;
+            for Asked { shard, ticket, .. } in asked.drain(..) {
+                let result = result.clone();
+                self.home.post.to_shard(shard, ToShard::Flushed { ticket, result });
+            }
+        }
+    }
+
+    /// Makes all durable that was written to the members in these slots, or their loss.
+    async fn flush(&self, slots: SlotSet, desk: &mut Desk) -> Result<()> {
+        loop {
+            let epoch = self.flush_once(slots, desk).await?;
+            if desk.failures.is_empty() || broken(Broken::FlushErrorIgnored) {
+                desk.failures.clear();
+                return Ok(());
+            }
+            let mut failed = desk.failures.drain(..);
+            if self.geometry.family() == Family::Plain {
+                let Failure { member, slot, error } = failed.next().expect("there is one");
+                let what = format!("{} failed, and the level has no redundancy", member.name);
+                return Err(Error::new(ErrorKind::DataLost, what).in_slot(slot).because(error));
+            }
+            self.report(failed.map(|failure| (failure.member.id, failure.error)).collect());
+            self.after(epoch).await;
+        }
+    }
+
+    /// Flushes the members that sit in these slots; gives the epoch in which they do.
+    async fn flush_once(&self, slots: SlotSet, desk: &mut Desk) -> Result<Epoch> {
+        let _turn = self.ledger.turn_to_flush().await;
+        let epoch = {
+            let now = self.configuration.borrow();
+            if now.mode == Mode::Broken {
+                let what = "the array is broken: what was written may not be there";
+                return Err(Error::new(ErrorKind::DataLost, what));
+            }
+            for (slot, id) in now.seated().filter(|&(slot, _)| slots.contains(slot)) {
+                let member = self.home.member(id).expect("who is seated was introduced");
+                match self.ledger.unflushable(id) {
+                    Some(error) => desk.failures.push(Failure { member, slot, error }),
+                    None => desk.batch.add(&member, slot, 0, io::Work::Flush, 0),
+                }
+            }
+            now.epoch
+        };
+        let (class, deadline) = (Class::Foreground, self.bounds.deadline);
+        self.home.run(&mut desk.batch, Manner { fua: false, class, op_bytes: 0, deadline }).await;
+        let known = desk.failures.len();
+        desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
+        for Failure { member, error, .. } in &desk.failures[known..] {
+            self.ledger.set_unflushable(member.id, error);
+        }
+        Ok(epoch)
+    }
+}

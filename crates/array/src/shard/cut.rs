@@ -1,0 +1,70 @@
+//! Where a shard's work is cut, and what a unit touches: its rows, its marks.
+
+use layout::{Family, Stripe};
+
+use super::Shard;
+use crate::broken::{Broken, broken};
+use crate::locks::{Claim, Rows};
+use crate::unit::{Action, Unit};
+
+impl Shard {
+    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a
+    /// stripe is far more than a unit.
+    pub(crate) fn unit_border(&self) -> u64 {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let unit = self.setup.bounds.unit_bytes;
+        if stripe > 4 * unit { unit } else { self.upkeep_border() }
+    }
+
+    /// Units of background work are cut at multiples of this array offset: whole stripes.
+    pub(crate) fn upkeep_border(&self) -> u64 {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let unit = self.setup.bounds.unit_bytes;
+        if stripe > unit { stripe } else { unit / stripe * stripe }
+    }
+
+    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
+    pub(super) fn claim_for(&self, unit: &Unit) -> Option<Claim> {
+        match unit.action {
+            Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
+                None
+            }
+            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
+            _ => {
+                let (offset, len) = self.widened((unit.offset, unit.len));
+                Some(self.locks.claim(self.rows_of(offset, len)))
+            }
+        }
+    }
+
+    /// The rows that an array range touches.
+    pub(crate) fn rows_of(&self, offset: u64, len: u64) -> Rows {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != Family::Parity {
+            return Rows { first: 0, last: 0, start: offset, end: offset + len };
+        }
+        let (first, index, start) = geometry.stripe_of(offset);
+        let (last, last_index, end) = geometry.stripe_of(offset + len - 1);
+        let (first, last) = (first.0, last.0);
+        if broken(Broken::RowsUnlocked) && first == last {
+            return Rows { first, last, start: offset, end: offset + len };
+        }
+        if first == last && index == last_index {
+            Rows { first, last, start, end: end + 1 }
+        } else {
+            Rows { first, last, start: 0, end: geometry.chunk_bytes() }
+        }
+    }
+
+    /// The marks of the write-intent bitmap that an array range needs.
+    pub(super) fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+        let (geometry, mark) = (&self.setup.geometry, self.setup.mark_bytes);
+        let sync = crate::sync::sync_range(geometry, offset..offset + len);
+        sync.start / mark..=(sync.end - 1) / mark
+    }
+
+    /// The array offset where a stripe begins.
+    pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
+        stripe.0 * self.setup.geometry.stripe_bytes()
+    }
+}

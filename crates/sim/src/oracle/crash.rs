@@ -1,0 +1,161 @@
+//! What a crash does to what reads may return.
+//!
+//! - An array with volatile caches, its own or its members', is *forgetful*: if they are emptied, a
+//!   sector may hold any value that was current since what is durable: since the last flush that
+//!   was answered, as of when it began. So what is superseded is kept until something that came
+//!   after it is durable.
+//! - A block that was being written, or was not durable, when its host died, may be *lost*: an
+//!   error in place of its sectors, if a member was missing when the array came back. It is not
+//!   lost any more once it has been read or written.
+//! - Where parity had to be believed that a crash had cut (the way out of a refused assembly), a
+//!   sector may hold *anything*; the first read tells, once the array is whole again.
+
+use super::{Candidate, Held, OPEN, Oracle, Request, Under};
+use crate::medium::SECTOR;
+use crate::pattern::Value;
+
+/// What sectors may have held at some moment.
+pub struct Past(Vec<(u64, Held)>);
+
+/// What became of caches when a host died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caches {
+    /// Everything acknowledged is there still; later, a power cut may yet take it.
+    Kept,
+    /// What was not durable may be gone, and what is there is durable.
+    Emptied,
+    /// What the engine held is gone, what members hold is not, and may yet be taken.
+    Mixed,
+}
+
+impl Oracle {
+    /// The host of the array died: nothing under way will be answered.
+    pub fn crash(&mut self, caches: Caches) {
+        let now = self.tick();
+        for under in std::mem::take(&mut self.writes).into_values() {
+            self.leave(&under, now);
+        }
+        self.reads.clear();
+        self.lost.retain(|_, until| *until == OPEN);
+        if caches == Caches::Emptied {
+            self.stable = now;
+        }
+        self.died = now;
+        let mut cut = None;
+        for (sector, candidates) in self.sectors.iter_mut().enumerate() {
+            if candidates.len() < 2 {
+                continue;
+            }
+            if caches != Caches::Kept {
+                let flushed = self.flushed;
+                candidates.retain(|c| !c.is_buried(flushed) || c.superseded == OPEN);
+                candidates.iter_mut().for_each(|candidate| candidate.superseded = OPEN);
+            }
+            let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
+            let newest = open.clone().map(|candidate| candidate.write).max();
+            let first = sector as u64 / self.block * self.block;
+            if cut != Some(first) && open.count() > 1 && newest > Some(self.settled) {
+                self.torn.extend(first..first + self.block);
+                cut = Some(first);
+            }
+        }
+    }
+
+    /// A member is missing, or has just been lost: what was cut and is not yet put right may be
+    /// lost with it.
+    pub fn expose(&mut self) {
+        self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
+    }
+
+    /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
+    /// that lay on a lost member.
+    pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
+        let now = self.tick();
+        for &sector in self.torn.iter().filter(|&&sector| lost(sector * SECTOR)) {
+            let (value, superseded) = (Held::Unknown, OPEN);
+            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
+            self.sectors[sector as usize].push(any);
+        }
+    }
+
+    /// The array has come back so far that whatever the crash has cut is put right, or lost.
+    pub fn put_right(&mut self) {
+        self.torn.clear();
+        self.settled = self.died;
+    }
+
+    /// Something that a crash has cut is not put right yet, as far as anyone was told.
+    pub fn is_cut(&self) -> bool {
+        !self.torn.is_empty()
+    }
+
+    /// May this read be an error, since a crash has cut one of its sectors, which was not known
+    /// again when it began?
+    pub fn may_be_lost(&self, read: Request) -> bool {
+        let Under { sector, count, begun } = self.reads[&read];
+        self.lost.range(sector..sector + count).any(|(_, &until)| until > begun)
+    }
+
+    /// May this sector be an error now?
+    pub fn is_lost(&self, sector: u64) -> bool {
+        self.lost.get(&sector) == Some(&OPEN)
+    }
+
+    /// The sectors that may be an error now.
+    pub fn lost(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
+    }
+
+    /// These sectors have been read, or written anew: they stay what they are.
+    pub(super) fn found(&mut self, sector: u64, count: u64) {
+        let known = self.lost.range_mut(sector..sector + count);
+        known.for_each(|(_, until)| *until = self.now.min(*until));
+    }
+
+    /// These bytes had to be computed from parity that a crash may have cut.
+    pub fn guess(&mut self, range: std::ops::Range<u64>) {
+        let now = self.tick();
+        self.loose = true;
+        for at in range.start / SECTOR..range.end.div_ceil(SECTOR) {
+            let (value, superseded) = (Held::Unknown, OPEN);
+            let any = Candidate { value, ended: now, superseded, buried: false, write: now };
+            self.sectors[at as usize].push(any);
+        }
+    }
+
+    /// Was this sector being written when the host died, or was it not durable?
+    pub fn is_open(&self, sector: u64) -> bool {
+        let candidates = self.sectors[sector as usize].iter();
+        let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
+    }
+
+    /// The power was cut while this sector was being written, and left garbage: this value, or, of
+    /// something that is computed from it, any.
+    pub fn garble(&mut self, sector: u64, value: Option<Value>) {
+        let now = self.tick();
+        let value = value.map_or(Held::Unknown, Held::Known);
+        let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+        self.sectors[sector as usize].push(new);
+    }
+
+    /// What these sectors may hold now: to be given to [`Oracle::relapse`].
+    pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
+        let open = |sector: u64| {
+            let candidates = self.sectors[sector as usize].iter();
+            let open = candidates.filter(|candidate| candidate.superseded == OPEN);
+            open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
+        };
+        Past(sectors.flat_map(open).collect())
+    }
+
+    /// Sectors may hold again what they held then, though what came after it was flushed: the
+    /// member that held them has lied.
+    pub fn relapse(&mut self, past: &Past) {
+        let now = self.tick();
+        for &(sector, value) in &past.0 {
+            let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
+            self.sectors[sector as usize].push(old);
+        }
+    }
+}
