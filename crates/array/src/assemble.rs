@@ -341,7 +341,7 @@ async fn look_at_all(
     for look in all(looks).await {
         match look {
             Ok(Looked::Member(sighting)) => sightings.push(*sighting),
-            Ok(Looked::Journal(found)) => journals.push(found),
+            Ok(Looked::Journal(found)) => journals.push(*found),
             // What is to become the journal is nothing yet.
             Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
             Err(reject) => rejects.push(reject),
@@ -353,7 +353,7 @@ async fn look_at_all(
 /// What a disk is to an array.
 enum Looked {
     Member(Box<Sighting>),
-    Journal(Found),
+    Journal(Box<Found>),
 }
 
 /// Looks at a disk: a member, or a journal device.
@@ -368,7 +368,8 @@ async fn look_at(
         Err(other) => return Err(other),
     };
     let journal = journal::look(reach, candidate).await.map_err(Reject::Unreadable)?;
-    journal.map(Looked::Journal).ok_or(Reject::Stranger(stranger))
+    let journal = journal.map(|found| Looked::Journal(Box::new(found)));
+    journal.ok_or(Reject::Stranger(stranger))
 }
 
 /// What a scan found.
