@@ -132,14 +132,7 @@ impl Array {
         assert!(!broken(Broken::Canary), "the canary: no array starts");
         let here = 1..=host.shards;
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
-        let mut assembly = assembly;
-        if !host.parity {
-            assembly.configuration.journal = None;
-        }
-        if assembly.unsummed.is_some() {
-            let bytes = sums::region_bytes(&assembly.geometry);
-            assembly.geometry = assembly.geometry.with_region_bytes(bytes);
-        }
+        let assembly = fitted(assembly, host);
         let blueprint = blueprint(&assembly, host);
         let Assembly {
             ledger,
@@ -485,6 +478,19 @@ impl Array {
             requests_in_flight: keeper.requests(),
         }
     }
+}
+
+/// As this host runs it.
+fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
+    if !host.parity {
+        // Nothing is logged then.
+        assembly.configuration.journal = None;
+    }
+    if assembly.unsummed.is_some() {
+        let bytes = sums::region_bytes(&assembly.geometry);
+        assembly.geometry = assembly.geometry.with_region_bytes(bytes);
+    }
+    assembly
 }
 
 /// What every shard is told.

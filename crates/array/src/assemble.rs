@@ -54,6 +54,7 @@ pub use note::{Cause, Note};
 
 use journal::{Found, Journals};
 use sighting::{Reject, Sighting};
+use together::Members;
 use told::Told;
 
 /// A disk that may be a member.
@@ -195,13 +196,7 @@ pub async fn assemble(
     random: Random,
 ) -> Result<Assembly> {
     let reach = Reach::within(Rc::clone(&clock), options.deadline);
-    let wanted = journal::look_at_wanted(&reach, &candidates, options.journal.as_ref()).await?;
-    let (sightings, found, rejects) = look_at_all(&reach, candidates, options).await;
-    let chosen = together::choose(sightings, rejects, options)?;
-    let members = together::join(chosen)?;
-    let mut journals = Journals { found, wanted };
-    let first = &members.latest().superblock;
-    journals.choose((first.set_uuid, first.set_name), options)?;
+    let (members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
     let mut seated = seats::seat(&members, &geometry, options)?;
     let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
@@ -233,10 +228,7 @@ pub async fn assemble(
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
     let latest = latest.clone();
-    let mut notes = members.notes;
-    notes.extend(seated.notes);
-    notes.extend(loaded.notes);
-    notes.extend(adopted.notes);
+    let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
     let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
         facts,
@@ -266,6 +258,22 @@ pub async fn assemble(
         notes,
         read_only_reason: seated.read_only_reason,
     })
+}
+
+/// The members of the one array that is meant, and what may be its journal device.
+async fn gather(
+    reach: &Reach,
+    candidates: Vec<Candidate>,
+    options: &Options,
+) -> Result<(Members, Journals)> {
+    let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
+    let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
+    let chosen = together::choose(sightings, rejects, options)?;
+    let members = together::join(chosen)?;
+    let mut journals = Journals { found, wanted };
+    let first = &members.latest().superblock;
+    journals.choose((first.set_uuid, first.set_name), options)?;
+    Ok((members, journals))
 }
 
 /// What the headers will say: until all is settled what they said, then what is to be.

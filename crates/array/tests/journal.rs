@@ -24,8 +24,8 @@ fn new(name: &str, level: Level, members: usize) -> NewArray {
     NewArray { zeroed: true, consistency, ..NewArray::new(name, layout, CHUNK) }
 }
 
-/// A RAID 5 of 4 or RAID 6 of 5, with three data chunks in a stripe, and a journal device, full of a
-/// pattern that is durable; and awake.
+/// A RAID 5 of 4 or RAID 6 of 5, with three data chunks in a stripe, and a journal device, full of
+/// a pattern that is durable; and awake.
 fn filled(level: Level) -> (World, Array) {
     let members = if level == Level::Raid6 { 5 } else { 4 };
     let world = World::new(members + 1, 8 << 20);

@@ -1,5 +1,5 @@
-//! The journal device of an array, and what becomes of it: faults while it is used, and who finds it
-//! at the next start.
+//! The journal device of an array, and what becomes of it: faults while it is used, and who finds
+//! it at the next start.
 //!
 //! ```text
 //!   while it runs    gone, hung, slow, full, write errors       the array goes on, always

@@ -135,24 +135,13 @@ pub(super) async fn load(
     }
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
-    let first = logs.first();
-    let shape = first.map_or(LogShape::default(), |(_, _, header)| header.log);
+    let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
-    let note = first.and_then(|(_, _, header)| header.journal);
-    let logs = match note.filter(|note| note.used == JournalUse::Logging) {
-        Some(note) => match journals.log_of(&note, run) {
-            Ok((found, log)) => {
-                vec![Log { found: (&found.name, &*found.disk), log, slot: None, shape }]
-            }
-            Err(_) if broken(Broken::AbsentJournalIgnored) => Vec::new(),
-            Err(why) => {
-                intents.cuts = Err(why);
-                return intents;
-            }
-        },
-        None => logs.into_iter().map(Log::of_member).collect(),
+    let read = match logs_to_read(logs, journals) {
+        Ok(logs) => read_logs(reach, logs, configuration, geometry).await,
+        Err(why) => Err(why),
     };
-    match read_logs(reach, logs, configuration, geometry).await {
+    match read {
         Ok((cuts, told)) => (intents.cuts, intents.told) = (Ok(cuts), told),
         Err(why) => intents.cuts = Err(why),
     }
@@ -178,6 +167,27 @@ impl<'a> Log<'a> {
     /// The number that its batches carry.
     fn session(&self) -> u64 {
         if self.slot.is_some() { self.shape.session } else { self.shape.run }
+    }
+}
+
+/// Where the log lies of members that have the last session: on these, or on the journal device.
+///
+/// # Errors
+/// Why the device has none.
+fn logs_to_read<'a>(
+    members: Vec<(&'a Sighting, Slot, &PrivateHeader)>,
+    journals: &'a Journals,
+) -> Result<Vec<Log<'a>>, String> {
+    let first = members.first().map(|(_, _, header)| (header.journal, header.log));
+    let Some((Some(note @ JournalNote { used: JournalUse::Logging, .. }), shape)) = first else {
+        return Ok(members.into_iter().map(Log::of_member).collect());
+    };
+    match journals.log_of(&note, shape.run) {
+        Ok((found, log)) => {
+            Ok(vec![Log { found: (&found.name, &*found.disk), log, slot: None, shape }])
+        }
+        Err(_) if broken(Broken::AbsentJournalIgnored) => Ok(Vec::new()),
+        Err(why) => Err(why),
     }
 }
 

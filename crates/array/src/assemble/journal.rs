@@ -113,7 +113,8 @@ impl Journals {
                 Ok((found, header.log.clone()))
             }
             (_, [(one, _), (other, _), ..]) => Err(format!(
-                "its log lies on its journal device, and {} and {} are copies of that: leave one out",
+                "its log lies on its journal device, and {} and {} are copies of that: leave one \
+                 out",
                 one.name, other.name
             )),
             ([found, ..], []) => Err(format!(

@@ -128,8 +128,8 @@ impl Shard {
             return false;
         }
         let count = row.row.count;
-        let (all, partial) = (plan.method == Method::Full, plan.method != Method::Full);
-        let partial = partial && !parity.is_empty();
+        let all = plan.method == Method::Full;
+        let partial = !all && !parity.is_empty();
         let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
         let checked =
             ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
@@ -167,20 +167,15 @@ impl Shard {
             }
             let Gathering { lanes, checks, .. } = &mut *next;
             let lane = &mut lanes[slot.index()];
-            if record.checked {
-                lane.checks.extend(&*checks);
-            }
+            lane.checks.extend(checks.iter().filter(|_| record.checked));
             if partial {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
-            if record.logged != 0 {
-                let base = self.base_of(row);
-                for index in (0..64).filter(|index| record.logged >> index & 1 == 1) {
-                    let at = base + index as u64 * self.setup.geometry.chunk_bytes();
-                    let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
-                    lane.payload.extend(parts);
-                }
+            for index in (0..64).filter(|index| record.logged >> index & 1 == 1) {
+                let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
+                let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
+                lane.payload.extend(parts);
             }
         }
         let slots = if all { self.setup.geometry.all_slots() } else { row.touched() };

@@ -62,9 +62,7 @@ impl Report for Array {
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }
-        if let Some(journal) = &self.journal {
-            page.field("journal", journal.sentence());
-        }
+        self.journal.iter().for_each(|journal| page.field("journal", journal.sentence()));
         match self.unsummed_bytes {
             None => {}
             Some(0) => page.field("checksums", "on"),
