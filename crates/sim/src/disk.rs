@@ -49,6 +49,8 @@ struct Damage {
     gone: Cell<bool>,
     /// Operations submitted now get no answer until the hang is over.
     hung: Cell<bool>,
+    /// Operations below this number have waited for the end of a hang.
+    hung_below: Cell<u64>,
     /// Writes fail.
     write_fault: Cell<Option<WriteFault>>,
     /// The next flush fails, and what it should have kept may be gone.

@@ -72,6 +72,11 @@ impl Director {
         self.tell(|| format!("    another engine, ends clean {ends_clean}, {more} events more"));
         self.mark(mark::FOREIGN);
         node.spoil_log();
+        // It knows nothing of blocks that we list as lost, and believes what lies there; and after
+        // it so must we.
+        for range in logged::lost(seats.values()) {
+            self.stage.oracle.borrow_mut().guess(range);
+        }
         // Rows that our log tells of first: these it would spoil.
         let journal = node.journal.disk.borrow().clone();
         let rows = logged::rows(seats.values(), journal.as_ref());

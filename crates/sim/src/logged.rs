@@ -23,6 +23,8 @@ use crate::parts::Parts;
 const STEP: u64 = 4096;
 /// Where the log begins on a journal device.
 const JOURNAL_LOG: u64 = 12288;
+/// Bytes of a list of lost blocks.
+const LIST: u64 = 32 << 10;
 
 /// The log of one member, as its header describes it.
 #[derive(Clone, Copy)]
@@ -65,24 +67,13 @@ impl Place {
     /// The log that counts for this member; `None` if there is none, or its header does not go
     /// with its superblock.
     fn of(raw: &Raw) -> Option<Place> {
-        let area = Parts::of(&raw.disk, None).range(Part::Private)?;
-        let headers = peek(&raw.disk, area.start, 2 * STEP);
-        headers.chunks(STEP as usize).find_map(|header| {
-            let counts = &header[..8] == b"Pprivate"
-                && long(header, 64) == raw.events
-                && long(header, 72) == raw.utime
-                && raw.utime >> 40 != 0
-                && header[32..48] == raw.device_uuid
-                && (long(header, 88), long(header, 96)) == (area.start, area.end);
-            let place = || Place {
-                start: long(header, 104),
-                session: long(header, 168),
-                zones: u64::from(word(header, 184)),
-                zone_bytes: long(header, 176),
-                doubt: word(header, 192) & 1 != 0,
-                elsewhere: (word(header, 192) & 4 != 0).then(|| long(header, 204)),
-            };
-            counts.then(place)
+        header_of(raw).map(|(header, _)| Place {
+            start: long(&header, 104),
+            session: long(&header, 168),
+            zones: u64::from(word(&header, 184)),
+            zone_bytes: long(&header, 176),
+            doubt: word(&header, 192) & 1 != 0,
+            elsewhere: (word(&header, 192) & 4 != 0).then(|| long(&header, 204)),
         })
     }
 
@@ -91,6 +82,14 @@ impl Place {
         let (_, newest) = logs.iter().max_by_key(|(raw, _)| raw.events)?;
         let session = newest.elsewhere?;
         Some(Place { start: JOURNAL_LOG, session, ..*newest })
+    }
+
+    /// Array ranges that are lost, as the header that counts for this member lists them.
+    fn lost(raw: &Raw) -> Vec<Range<u64>> {
+        let Some((header, copy)) = header_of(raw) else { return Vec::new() };
+        let bytes = peek(&raw.disk, long(&header, 136) + copy * LIST, LIST);
+        let listed = bytes.chunks(16).take(word(&header, 196) as usize);
+        listed.map(|range| long(range, 0)..long(range, 0) + long(range, 8)).collect()
     }
 
     /// The batches of a zone that carry its session's number.
@@ -123,6 +122,28 @@ impl Place {
         let sum = parity::crc32c(parity::crc32c(before, &[0; 4]), &bytes[64..]);
         (sum == word(&bytes, 60)).then_some(bytes)
     }
+}
+
+/// The header that goes with this member's superblock, and which of its copies it is.
+fn header_of(raw: &Raw) -> Option<(Vec<u8>, u64)> {
+    let area = Parts::of(&raw.disk, None).range(Part::Private)?;
+    let headers = peek(&raw.disk, area.start, 2 * STEP);
+    let counts = |header: &&[u8]| {
+        &header[..8] == b"Pprivate"
+            && long(header, 64) == raw.events
+            && long(header, 72) == raw.utime
+            && raw.utime >> 40 != 0
+            && header[32..48] == raw.device_uuid
+            && (long(header, 88), long(header, 96)) == (area.start, area.end)
+    };
+    let at = headers.chunks(STEP as usize).position(|header| counts(&header))?;
+    Some((headers[at * STEP as usize..][..STEP as usize].to_vec(), at as u64))
+}
+
+/// What the members list as lost, as array ranges: whoever does not know the list reads there what
+/// happens to lie there.
+pub fn lost<'a>(members: impl Iterator<Item = &'a Raw>) -> Vec<Range<u64>> {
+    members.flat_map(Place::lost).collect()
 }
 
 /// How the log on this disk has been used.

@@ -51,6 +51,7 @@ impl SimDisk {
     pub fn set_hung(&self, hung: bool) {
         self.damage.hung.set(hung);
         if !hung {
+            self.damage.hung_below.set(self.flights.borrow().next());
             let waiting: Vec<u64> = self.flights.borrow().numbers().collect();
             for flight in waiting {
                 // An entry that is on the agenda already comes twice; the second finds nothing.
@@ -136,6 +137,8 @@ impl SimDisk {
         let damage = &self.damage;
         damage.gone.get()
             || damage.hung.get()
+            // What waited for the end of a hang may still miss its deadline.
+            || self.flights.borrow().first() < damage.hung_below.get()
             || damage.write_fault.get().is_some()
             || damage.flush_fault.get()
             || !damage.unreadable.borrow().is_empty()

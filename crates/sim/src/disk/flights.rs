@@ -19,6 +19,11 @@ impl Flights {
         self.first + self.places.len() as u64
     }
 
+    /// The oldest one's; if there is none, the next one's.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
     pub(super) fn push(&mut self, flight: Flight) {
         self.places.push_back(Some(flight));
     }
