@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
-use array::{Array, Bounds, CacheMode, Host};
+use array::{Array, Bounds, CacheMode, Host, MemberId};
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;
@@ -271,7 +271,8 @@ pub(crate) async fn start(
 ) -> Result<Served> {
     check_threads(&assembly, daemon.threads())?;
     let mut known = BTreeMap::new();
-    for joined in &assembly.members {
+    // The journal device is no member that could be failed, removed or replaced.
+    for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {
         let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
         if let Some(opened) = opened {
             known.insert(joined.id, know(opened).await);

@@ -346,7 +346,7 @@ fn show(
         layout: new.layout.to_string(),
         chunk_bytes: new.chunk_bytes,
         capacity_bytes: planned.capacity,
-        raw_bytes: prospects.iter().map(|disk| disk.limits.bytes).sum(),
+        raw_bytes: prospects[..planned.maps.len()].iter().map(|disk| disk.limits.bytes).sum(),
         redundancy: planned.redundancy,
         consistency: api::of_new(new, planned.redundancy),
         checksums: planned.checksums,

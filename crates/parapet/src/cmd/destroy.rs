@@ -238,7 +238,11 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
         layout: layout.map_or_else(|| "none".into(), |layout| layout.to_string()),
         chunk_bytes: u64::from(first.chunk_sectors) * SECTOR,
         capacity_bytes: worth.map_or(0, |(bytes, _)| bytes),
-        raw_bytes: victims.iter().map(|victim| victim.opened.bytes()).sum(),
+        raw_bytes: victims
+            .iter()
+            .filter(|victim| victim.superblock.is_some())
+            .map(|victim| victim.opened.bytes())
+            .sum(),
         redundancy: worth.map_or(0, |(_, redundancy)| redundancy),
         consistency: None,
         checksums: false,

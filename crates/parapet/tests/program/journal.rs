@@ -38,6 +38,7 @@ fn with_its_device_an_array_survives_a_kill_and_a_loss_and_without_it_says_what_
     flushed_is_there(&world, &flushed, "without m2");
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["journal"]["state"], "logging", "{status}");
+    assert!(status["faulty"].as_array().unwrap().is_empty(), "{status}");
     assert!(status["replay"]["rows"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
@@ -62,7 +63,7 @@ fn a_device_that_is_gone_is_told_of_and_another_one_takes_its_place() {
 
     world.file("faster", 8 << 20);
     let words = [&["tank"], &all(&members)[..3], &["--journal", "faster"]].concat();
-    let server = world.serve(&words);
+    let server = world.serve(&[&words[..], &["--threads", "2"]].concat());
     world.qemu_io(&["write -P 7 0 64k", "flush"]);
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["journal"]["state"], "logging", "{status}");
