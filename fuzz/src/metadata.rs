@@ -20,7 +20,7 @@ pub(crate) mod mend;
 mod private;
 mod signs;
 
-pub use private::{PRIVATE_BAD, PRIVATE_HEADER, PRIVATE_LOG};
+pub use private::{JOURNAL_HEADER, PRIVATE_BAD, PRIVATE_HEADER, PRIVATE_LOG};
 pub use signs::FOREIGN;
 
 /// Far more than any structure here, far less than a length field can ask for.

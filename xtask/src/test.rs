@@ -37,6 +37,12 @@ const STEPS: &[Step] = &[
         "cargo sim --checksums --seeds 505..880",
         2,
     ),
+    step(
+        "journal",
+        "seeds of arrays with a journal device",
+        "cargo sim --journal --seeds 0..600",
+        2,
+    ),
     step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),
     step(
         "torture",

@@ -132,11 +132,7 @@ impl Array {
         assert!(!broken(Broken::Canary), "the canary: no array starts");
         let here = 1..=host.shards;
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
-        let mut assembly = assembly;
-        if assembly.unsummed.is_some() {
-            let bytes = sums::region_bytes(&assembly.geometry);
-            assembly.geometry = assembly.geometry.with_region_bytes(bytes);
-        }
+        let assembly = fitted(assembly, host);
         let blueprint = blueprint(&assembly, host);
         let Assembly {
             ledger,
@@ -470,6 +466,7 @@ impl Array {
             unsummed_bytes: facts.checksums.then(|| keeper.unsummed_bytes()),
             verifying: keeper.is_verifying(),
             consistency: facts.consistency,
+            journal: inner.journal_status(&now),
             replay: keeper.replay.get(),
             parity: keeper.computes_parity(),
             slots: slots.map(|(slot, seat)| inner.slot_status(Slot::new(slot), seat)).collect(),
@@ -481,6 +478,19 @@ impl Array {
             requests_in_flight: keeper.requests(),
         }
     }
+}
+
+/// As this host runs it.
+fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
+    if !host.parity {
+        // Nothing is logged then.
+        assembly.configuration.journal = None;
+    }
+    if assembly.unsummed.is_some() {
+        let bytes = sums::region_bytes(&assembly.geometry);
+        assembly.geometry = assembly.geometry.with_region_bytes(bytes);
+    }
+    assembly
 }
 
 /// What every shard is told.
@@ -529,7 +539,8 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
 
 /// What the array can do, from what its members can.
 fn limits(geometry: &Geometry, members: &[Joined], mode: Mode, cache: CacheMode) -> Limits {
-    let each = || members.iter().map(|joined| joined.disk.limits());
+    let data = || members.iter().filter(|joined| joined.id != MemberId::JOURNAL);
+    let each = || data().map(|joined| joined.disk.limits());
     let chunk = geometry.chunk_bytes().clamp(4096, 1 << 20) as u32;
     let discard_zeroes = each().all(|limits| limits.discard && limits.discard_zeroes);
     let redundant = geometry.family() != Family::Plain;

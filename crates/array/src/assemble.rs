@@ -21,11 +21,13 @@ use std::time::Duration;
 use io::{Clock, Disk};
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
+use layout::private::journal::JournalNote;
 use layout::{Geometry, Level, Raid0Layout};
 
 use crate::bounds::Bounds;
 use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
+use crate::ledger::journal::Journal;
 use crate::ledger::private::{Private, Zones};
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::Record;
@@ -37,6 +39,7 @@ use crate::view::Configuration;
 
 pub(crate) mod history;
 pub(crate) mod intents;
+pub(crate) mod journal;
 mod note;
 mod policy;
 mod ppl;
@@ -49,7 +52,9 @@ pub(crate) mod told;
 
 pub use note::{Cause, Note};
 
+use journal::{Found, Journals};
 use sighting::{Reject, Sighting};
+use together::Members;
 use told::Told;
 
 /// A disk that may be a member.
@@ -86,6 +91,9 @@ pub struct Options {
     pub consistency: Option<Consistency>,
     /// Keep checksums of all blocks from now on, or do not; `None`: as before.
     pub checksums: Option<bool>,
+    /// The name of the disk among the candidates that is the array's journal device from now on, if
+    /// it was none or another one before.
+    pub journal: Option<String>,
     /// Which layout a RAID 0 has whose superblock does not say.
     pub raid0_layout: Option<Raid0Layout>,
     /// A member that does not answer for so long is not there.
@@ -102,13 +110,15 @@ impl Default for Options {
             read_only: false,
             consistency: None,
             checksums: None,
+            journal: None,
             raid0_layout: None,
             deadline: Bounds::default().deadline,
         }
     }
 }
 
-/// A member of an assembled array: it has a slot, or is a spare.
+/// A member of an assembled array: it has a slot, or is a spare, or the journal device
+/// ([`MemberId::JOURNAL`]).
 #[derive(Clone)]
 pub struct Joined {
     /// Its number in the array.
@@ -145,7 +155,7 @@ pub struct Assembly {
     pub(crate) told: Told,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
     pub(crate) unsummed: Option<RangeSet>,
-    /// Every member that takes part.
+    /// Every member that takes part; the journal device last.
     pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
     /// whatever is in sync.
@@ -186,13 +196,11 @@ pub async fn assemble(
     random: Random,
 ) -> Result<Assembly> {
     let reach = Reach::within(Rc::clone(&clock), options.deadline);
-    let (sightings, rejects) = look_at_all(&reach, candidates, options).await;
-    let chosen = together::choose(sightings, rejects, options)?;
-    let members = together::join(chosen)?;
+    let (members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
     let mut seated = seats::seat(&members, &geometry, options)?;
     let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
-    let intents = intents::load(&reach, &members, &seated, &geometry).await;
+    let intents = intents::load(&reach, &members, &seated, &geometry, &journals).await;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     loaded.shorten_copies(&mut seated, &geometry);
@@ -212,21 +220,23 @@ pub async fn assemble(
     let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
-    let private = private(&intents, (consistency, settled), &unsummed, &random);
+    let read_only = seated.read_only_reason.as_deref();
+    let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
+    seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
+    let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
     let facts = Facts::of(latest, format, &geometry, header, &private);
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
     let latest = latest.clone();
-    let mut notes = members.notes;
-    notes.extend(seated.notes);
-    notes.extend(loaded.notes);
-    let members = joined(&loaded.records);
+    let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
+    let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
         facts,
         geometry: geometry.clone(),
         records: intents.with_sessions(loaded.records),
         bits: loaded.bits,
         private,
+        journal: adopted.device,
         bad: intents.bad.clone(),
         sealed: seated.read_only_reason.clone(),
         configuration: seated.configuration.clone(),
@@ -250,11 +260,28 @@ pub async fn assemble(
     })
 }
 
+/// The members of the one array that is meant, and what may be its journal device.
+async fn gather(
+    reach: &Reach,
+    candidates: Vec<Candidate>,
+    options: &Options,
+) -> Result<(Members, Journals)> {
+    let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
+    let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
+    let chosen = together::choose(sightings, rejects, options)?;
+    let members = together::join(chosen)?;
+    let mut journals = Journals { found, wanted };
+    let first = &members.latest().superblock;
+    journals.choose((first.set_uuid, first.set_name), options)?;
+    Ok((members, journals))
+}
+
 /// What the headers will say: until all is settled what they said, then what is to be.
 fn private(
     intents: &intents::Intents,
     (next_consistency, settled): (Consistency, bool),
     unsummed: &Option<RangeSet>,
+    next_journal: Option<JournalNote>,
     random: &Random,
 ) -> Private {
     let mut history_id = intents.history_id;
@@ -273,11 +300,14 @@ fn private(
         sums_from: unsummed
             .as_ref()
             .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
+        journal: intents.journal,
+        next_journal,
+        begun: false,
     }
 }
 
-/// Every member, as the engine takes it.
-fn joined(records: &BTreeMap<MemberId, Record>) -> Vec<Joined> {
+/// Every member, and the journal device, as the engine takes it.
+fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Vec<Joined> {
     let joined = |(&id, record): (&MemberId, &Record)| Joined {
         id,
         name: record.name.clone(),
@@ -285,10 +315,17 @@ fn joined(records: &BTreeMap<MemberId, Record>) -> Vec<Joined> {
         data_offset: record.map.data.start,
         bad: record.bad_ranges(),
     };
-    records.iter().map(joined).collect()
+    let journal = journal.map(|journal| Joined {
+        id: MemberId::JOURNAL,
+        name: journal.name.clone(),
+        disk: Rc::clone(&journal.disk),
+        data_offset: 0,
+        bad: RangeSet::new(),
+    });
+    records.iter().map(joined).chain(journal).collect()
 }
 
-/// Looks at every disk: members, and the others with the reason.
+/// Looks at every disk: members, journal devices, and the others with the reason.
 ///
 /// A member may still hold in its cache what a process before us wrote and did not flush. That is
 /// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
@@ -297,25 +334,50 @@ async fn look_at_all(
     reach: &Reach,
     candidates: Vec<Candidate>,
     options: &Options,
-) -> (Vec<Sighting>, Vec<(String, Reject)>) {
-    let looks = candidates.into_iter().map(|Candidate { disk, name }| async move {
+) -> (Vec<Sighting>, Vec<Found>, Vec<(String, Reject)>) {
+    let looks = candidates.into_iter().map(|candidate| async move {
         let look = async {
-            let sighting = sighting::look(reach, &disk, &name, options.uuid).await?;
+            let looked = look_at(reach, &candidate, options.uuid).await?;
             if !options.read_only && !broken(Broken::StartUnflushed) {
-                reach.flush(&*disk).await.map_err(Reject::Unflushable)?;
+                reach.flush(&*candidate.disk).await.map_err(Reject::Unflushable)?;
             }
-            Ok(sighting)
+            Ok(looked)
         };
-        look.await.map_err(|reject| (name, reject))
+        look.await.map_err(|reject| (candidate.name.clone(), reject))
     });
-    let (mut sightings, mut rejects) = (Vec::new(), Vec::new());
+    let (mut sightings, mut journals, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
     for look in all(looks).await {
         match look {
-            Ok(sighting) => sightings.push(sighting),
+            Ok(Looked::Member(sighting)) => sightings.push(*sighting),
+            Ok(Looked::Journal(found)) => journals.push(*found),
+            // What is to become the journal is nothing yet.
+            Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
             Err(reject) => rejects.push(reject),
         }
     }
-    (sightings, rejects)
+    (sightings, journals, rejects)
+}
+
+/// What a disk is to an array.
+enum Looked {
+    Member(Box<Sighting>),
+    Journal(Box<Found>),
+}
+
+/// Looks at a disk: a member, or a journal device.
+async fn look_at(
+    reach: &Reach,
+    candidate: &Candidate,
+    wanted: Option<Uuid>,
+) -> std::result::Result<Looked, Reject> {
+    let stranger = match sighting::look(reach, &candidate.disk, &candidate.name, wanted).await {
+        Ok(sighting) => return Ok(Looked::Member(Box::new(sighting))),
+        Err(Reject::Stranger(names)) => names,
+        Err(other) => return Err(other),
+    };
+    let journal = journal::look(reach, candidate).await.map_err(Reject::Unreadable)?;
+    let journal = journal.map(|found| Looked::Journal(Box::new(found)));
+    journal.ok_or(Reject::Stranger(stranger))
 }
 
 /// What a scan found.
@@ -339,7 +401,7 @@ pub struct Group {
     pub slots: u32,
     /// How it is written down.
     pub format: Format,
-    /// Its members, stale ones too.
+    /// Its members, stale ones too, and its journal devices.
     pub candidates: Vec<Candidate>,
 }
 
@@ -348,18 +410,20 @@ pub struct Group {
 pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey {
     let reach = &Reach::within(Rc::clone(clock), Bounds::default().deadline);
     let looks = candidates.into_iter().map(|candidate| async move {
-        let look = sighting::look(reach, &candidate.disk, &candidate.name, None).await;
+        let look = look_at(reach, &candidate, None).await;
         (candidate, look)
     });
-    let mut survey = Survey::default();
+    let (mut survey, mut journals) = (Survey::default(), Vec::new());
     for (candidate, look) in all(looks).await {
         match look {
+            Ok(Looked::Journal(found)) => journals.push((candidate, found)),
             Err(reject) => {
                 let stranger = matches!(reject, Reject::Stranger(_));
                 let list = if stranger { &mut survey.others } else { &mut survey.damaged };
                 list.push((candidate, reject.to_string()));
             }
-            Ok(Sighting { superblock, format, .. }) => {
+            Ok(Looked::Member(sighting)) => {
+                let Sighting { superblock, format, .. } = *sighting;
                 let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
                     name: superblock.set_name.short(),
                     level: shape::level(&superblock),
@@ -368,6 +432,17 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
                     candidates: Vec::new(),
                 });
                 group.candidates.push(candidate);
+            }
+        }
+    }
+    for (candidate, found) in journals {
+        let header = found.header();
+        match survey.arrays.get_mut(&header.set_uuid) {
+            Some(group) => group.candidates.push(candidate),
+            None => {
+                let what =
+                    format!("the journal device of {} ({})", header.set_name, header.set_uuid);
+                survey.others.push((candidate, what));
             }
         }
     }

@@ -144,6 +144,22 @@ ways! {
     /// A record is made, and begins a new session of the log, before what a crash cut is settled.
     RecordBeforeSettled: "ours",
 
+    // ---- the journal device
+    /// A journal device that is not here is taken for an empty log.
+    AbsentJournalIgnored: "ours" by "test journal",
+    /// A copy of the journal device that does not know the last session is taken for the log.
+    StaleJournalBelieved: "13" by "test journal",
+    /// The journal device of another array is taken for this one's.
+    ForeignJournalTaken: "ours" by "test journal",
+    /// The members name a session before the journal device knows it.
+    JournalHeaderLate: "ours" by "test journal",
+    /// What is written while all parity of a row is lost is not logged, though older data is.
+    DataAloneUnlogged: "ours" by "test journal",
+    /// That the journal device is lost is on record nowhere.
+    JournalLossUnrecorded: "B3" by "test journal",
+    /// Rows that were cut when journal device and member were lost at once are in no doubt.
+    JournalLossUndoubted: "ours" by "test journal",
+
     // ---- membership
     /// A member one event behind counts, though the others gave it up.
     EventsDecide: "9, B1",

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   plan ─▶ look for what lies there ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
+//!                                       header of the journal device                     │
 //!                                                                          superblocks, FUA ◀─╯
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -27,10 +29,11 @@ use layout::private::{Consistency, HEADERS_BYTES, Tag};
 use layout::{Family, Layout, Level};
 
 use crate::assemble::Candidate;
-use crate::assemble::sighting;
+use crate::assemble::{journal, sighting};
 use crate::bitmap::{Bits, Pages};
 use crate::bounds::Bounds;
 use crate::error::{Error, Result};
+use crate::ledger::journal::Journal;
 use crate::ledger::private::{Private, Zones};
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::{Record, copy_pages};
@@ -118,13 +121,43 @@ pub async fn create(
     clock: &Rc<dyn Clock>,
     random: &dyn Fn(&mut [u8]),
 ) -> Result<Facts> {
+    create_with_journal(new, (members, None), clock, random).await
+}
+
+/// As [`create`], with a journal device beside the members.
+///
+/// # Errors
+/// As [`create`]; and refused: a journal device where the policy is another one, or that is too
+/// small.
+pub async fn create_with_journal(
+    new: &NewArray,
+    (members, journal): (Vec<Candidate>, Option<Candidate>),
+    clock: &Rc<dyn Clock>,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Facts> {
+    let log = journal.as_ref().map(|device| permit_journal(new, device)).transpose()?;
     let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
     let plan = plan(new, &limits)?;
     let reach = Reach::within(Rc::clone(clock), new.deadline);
-    let old = look_first(&reach, new, &members).await?;
+    let mut all_disks = members.clone();
+    all_disks.extend(journal.clone());
+    let mut old = look_first(&reach, new, &all_disks).await?;
+    let on_journal = old.split_off(members.len()).pop().unwrap_or_default();
     let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
-    let private = private(new, &plan, random);
+    let mut private = private(new, &plan, random);
 
+    if let Some((device, log)) = journal.zip(log) {
+        wipe(&reach, &*device.disk, &on_journal)
+            .await
+            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+        let journal = Journal::new(device.name, device.disk, log, uuid(random));
+        let set = &records[0].superblock;
+        private.journal = Some(journal.note());
+        journal
+            .write_first(&reach, (set.set_uuid, set.set_name))
+            .await
+            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+    }
     let work = records.iter().zip(&old).map(|(record, old)| async {
         write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
             .await
@@ -143,6 +176,33 @@ pub async fn create(
     let header = bits.as_ref().map(Bits::header);
     let format = Format::of(superblock);
     Ok(Facts::of(superblock, format, &plan.geometry, header, &private))
+}
+
+const NOT_WRITTEN: &str = "the journal device could not be written; there is no array";
+
+/// Where the log will lie on the journal device.
+fn permit_journal(new: &NewArray, device: &Candidate) -> Result<Range<u64>> {
+    check_journal(new, (&device.name, device.disk.limits()))
+}
+
+/// Whether a disk of this name can be the journal device of a new array: gives where the log will
+/// lie on it, in bytes.
+///
+/// # Errors
+/// Refused: another policy, a disk that is read-only or too small.
+pub fn check_journal(new: &NewArray, (name, limits): (&str, io::Limits)) -> Result<Range<u64>> {
+    if new.consistency != Some(Consistency::Journal) {
+        return Err(Error::refused(format!(
+            "{name}: a journal device is for consistency policy journal"
+        )));
+    }
+    journal::fit(name, limits)
+}
+
+fn uuid(random: &dyn Fn(&mut [u8])) -> Uuid {
+    let mut bytes = [0; 16];
+    random(&mut bytes);
+    Uuid(bytes)
 }
 
 fn failed(record: &Record, why: io::Error) -> Error {
@@ -196,19 +256,20 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         (false, Some(_)) => Consistency::Bitmap,
         (false, None) => Consistency::Resync,
     };
-    let mut history_id = [0; 16];
-    random(&mut history_id);
     let consistency = new.consistency.filter(|_| parity).unwrap_or(usual);
     Private {
         consistency,
         next_consistency: consistency,
-        history_id: Uuid(history_id),
+        history_id: uuid(random),
         kept: parity || plan.checksums,
         log: Zones::default(),
         next_log: Zones::default(),
         doubt: false,
         // What is synced is summed.
         sums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
+        journal: None,
+        next_journal: None,
+        begun: false,
     }
 }
 
@@ -220,11 +281,7 @@ fn draw_up(
     clock: &dyn Clock,
     random: &dyn Fn(&mut [u8]),
 ) -> Result<(Vec<Record>, Option<Bits>)> {
-    let uuid = || {
-        let mut bytes = [0; 16];
-        random(&mut bytes);
-        Uuid(bytes)
-    };
+    let uuid = || uuid(random);
     let array = array_superblock(new, plan, uuid(), clock.unix_micros(), random)?;
     let bits = plan.bitmap_chunk.map(|chunk| {
         let sectors = sync::sync_bytes(&plan.geometry) / SECTOR;

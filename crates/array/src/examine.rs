@@ -23,7 +23,7 @@ use crate::ledger::reach::Reach;
 
 mod private;
 
-pub use private::{FoundLog, FoundPrivate, NoHeader};
+pub use private::{FoundJournal, FoundLog, FoundPrivate, NoHeader};
 
 /// Everything that was found on a disk.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Examination {
     pub bytes: u64,
     /// Superblocks and remains of superblocks.
     pub superblocks: Vec<FoundSuperblock>,
+    /// The journal device that it is, if it is one.
+    pub journal: Option<FoundJournal>,
     /// Everything else that has a signature; superblocks have one too.
     pub signatures: Vec<Signature>,
 }
@@ -80,8 +82,9 @@ pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examinati
     for trace in sighting::traces(&reach, disk).await.map_err(unreadable)? {
         superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
     }
+    let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
     let signatures = sighting::signatures(&reach, disk).await.map_err(unreadable)?;
-    Ok(Examination { bytes, superblocks, signatures })
+    Ok(Examination { bytes, superblocks, journal, signatures })
 }
 
 async fn look_closer(

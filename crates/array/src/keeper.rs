@@ -86,6 +86,8 @@ pub(crate) struct Keeper {
     doubt: bool,
     /// The intent log has told of all that a crash may have cut.
     settled: bool,
+    /// Journal device and member were lost in one moment: rows may be cut that no log tells of.
+    unlogged: Cell<bool>,
     /// No write is under way: what the superblocks say.
     clean: Cell<bool>,
     /// Nothing was recorded since the start: the superblocks may say that nothing was ever written,
@@ -192,6 +194,7 @@ impl Keeper {
             unsummed: RefCell::new(start.unsummed),
             doubt: start.doubt,
             settled: start.settled,
+            unlogged: Cell::new(false),
             clean: Cell::new(start.clean),
             unrecorded: Cell::new(true),
             replay: Cell::new(None),
@@ -431,7 +434,12 @@ impl Keeper {
     /// everything is; above it, the bitmap knows.
     fn decision(&self, configuration: Configuration) -> Decision {
         // What is compared after the log was replayed was right before: nothing is in doubt.
-        self.ledger.set_doubt(!self.settled && !self.unsynced.borrow().is_empty());
+        if self.clean.get() || Keeper::unwell(&configuration).is_empty() {
+            // Whatever was cut was written again, and is durable when this is on record.
+            self.unlogged.set(false);
+        }
+        let unsettled = !self.settled && !self.unsynced.borrow().is_empty();
+        self.ledger.set_doubt(unsettled || self.unlogged.get());
         let unsummed = self.unsummed.borrow().next(0);
         self.ledger.set_sums_from(unsummed.map_or(u64::MAX, |range| range.start));
         let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);

@@ -10,6 +10,7 @@
 //!   events + 1
 //!   bitmap header, pages that are behind, bad-block log,
 //!   md's partial parity log if it is to begin anew         each seated member, side by side
+//!   header of the journal device, once in a session        that device
 //!   header of the private area                             each seated member
 //!   flush                                                  each seated member
 //!   superblock, FUA                                        each seated member and each spare
@@ -44,6 +45,7 @@ use layout::{Family, Geometry, Layout};
 use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
 use crate::ledger::behind::Behind;
+use crate::ledger::journal::Journal;
 use crate::ledger::private::Private;
 use crate::ledger::reach::{Reach, all};
 use crate::ledger::record::Record;
@@ -56,6 +58,7 @@ use crate::view::Configuration;
 mod behind;
 mod flush;
 mod join;
+pub(crate) mod journal;
 mod marks;
 pub(crate) mod ppl;
 pub(crate) mod private;
@@ -182,6 +185,8 @@ pub(crate) struct Ledger {
     flushing: Turn,
     events: Cell<u64>,
     private: Cell<Private>,
+    /// The journal device of this session, as long as it works.
+    journal: Option<Journal>,
     /// Members that have missed the last commit before this start.
     behind: RefCell<Option<Behind>>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
@@ -214,6 +219,7 @@ pub(crate) struct Opened {
     pub(crate) records: BTreeMap<MemberId, Record>,
     pub(crate) bits: Option<Bits>,
     pub(crate) private: Private,
+    pub(crate) journal: Option<Journal>,
     pub(crate) bad: RangeSet,
     /// Why nothing may be written to the members, if so.
     pub(crate) sealed: Option<String>,
@@ -236,7 +242,8 @@ impl Ledger {
         reach: Reach,
     ) -> Ledger {
         let behind = Behind::of(&opened);
-        let Opened { facts, geometry, records, bits, private, bad, sealed, latest, .. } = opened;
+        let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
+        let Opened { bad, sealed, latest, .. } = opened;
         let (events, roles) = (latest.events, latest.roles);
         Ledger {
             facts,
@@ -250,6 +257,7 @@ impl Ledger {
             flushing: Turn::default(),
             events: Cell::new(events),
             private: Cell::new(private),
+            journal,
             behind: RefCell::new(behind),
             sealed,
         }
@@ -287,6 +295,7 @@ impl Ledger {
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
         let mut failures = self.strangers(&seated);
         failures.extend(self.prepare(&seated, events).await);
+        failures.extend(self.begin_journal(configuration).await);
         let utime = self.stamp();
         let alive = self.records(&seated, &failures);
         let (early, late): (Vec<_>, Vec<_>) =

@@ -14,6 +14,9 @@
 //! number, and is written to those members that hold parity of its rows. While a batch is under way
 //! the next one gathers. Never touches data.
 //!
+//! Where there is a journal device (`crate::ledger::journal`) a batch is one write to that, of the
+//! same records; once it is lost, the next batches go to the members, to the same zones.
+//!
 //! With policy `ppl` the same is written in the form of md's partial parity log (`ppl.rs`), where a
 //! batch waits until all rows of the one before are durable (`round.rs`).
 //!
@@ -60,6 +63,8 @@ pub(crate) enum LogSetup {
         data: bool,
         /// The array keeps checksums.
         sums: bool,
+        /// A journal device has all of it, until it is lost.
+        device: bool,
     },
     /// md's partial parity log, of an array with one shard.
     Ppl {
@@ -74,6 +79,11 @@ impl LogSetup {
     /// The new data is logged too.
     fn with_data(self) -> bool {
         matches!(self, LogSetup::Zone { data: true, .. })
+    }
+
+    /// A journal device may have both syndromes of a row.
+    fn may_have_both(self) -> bool {
+        matches!(self, LogSetup::Zone { device: true, .. })
     }
 
     /// The array keeps checksums: new and old ones are logged with every row.

@@ -17,6 +17,11 @@ use crate::ranges::RangeSet;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MemberId(pub u32);
 
+impl MemberId {
+    /// The journal device: no member in md's sense, and in no slot.
+    pub const JOURNAL: MemberId = MemberId(u32::MAX);
+}
+
 /// A number that one thread counts up and any thread may look at.
 #[derive(Default, Debug)]
 pub(crate) struct Count(AtomicU64);

@@ -581,8 +581,7 @@ impl Shard {
                 let what = format!("{} failed, and the level has no redundancy", member.name);
                 return Err(Error::new(kind, what).in_slot(slot).because(error));
             }
-            let seated = view.members().any(|(_, seated)| seated.id == member.id);
-            if seated && !told.contains(&member.id) {
+            if view.has(member.id) && !told.contains(&member.id) {
                 told.push(member.id);
                 self.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
             }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use layout::private::Consistency;
+use layout::private::journal::JournalUse;
 use layout::{Layout, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
@@ -47,6 +48,8 @@ pub struct Status {
     pub verifying: bool,
     /// How it stands against the write hole: of use at the levels with parity.
     pub consistency: Consistency,
+    /// The journal device, if the array has one.
+    pub journal: Option<JournalStatus>,
     /// What was made right from the intent log when it was started; `None` if nothing had to be.
     pub replay: Option<Replay>,
     /// Parity is computed, on levels that have it: off only to measure what it costs.
@@ -65,6 +68,19 @@ pub struct Status {
     pub log_conflicts: u64,
     /// Requests under way.
     pub requests_in_flight: usize,
+}
+
+/// A journal device.
+#[derive(Clone, Debug)]
+pub struct JournalStatus {
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Path or address, or what it was last called.
+    pub name: String,
+    /// Whether the log lies there, by the array's record.
+    pub used: JournalUse,
+    /// How it has behaved since the start; `None` if it was not there.
+    pub member: Option<MemberStatus>,
 }
 
 /// What the intent log was good for.
@@ -184,6 +200,8 @@ pub enum EventKind {
     Settled,
     /// A member was lost.
     Fail,
+    /// The journal device was lost: the log lies on the members.
+    JournalLost,
     /// More was lost than the level can make good.
     Broken,
     /// A spare was added.

@@ -45,6 +45,8 @@ pub struct Configuration {
     pub seats: Vec<Seat>,
     /// Members that wait for a slot to become free.
     pub spares: Vec<MemberId>,
+    /// The device that the log lies on; `None`: on the members, if there is one.
+    pub journal: Option<MemberId>,
     /// May the array be written?
     pub mode: Mode,
 }
@@ -93,6 +95,8 @@ pub(crate) struct View {
     pub(crate) epoch: Epoch,
     pub(crate) mode: Mode,
     pub(crate) seats: Vec<SeatView>,
+    /// The device that the log lies on, if it is not on the members.
+    pub(crate) journal: Option<Rc<Member>>,
     /// Slots that hold all that they should: most questions end here.
     pub(crate) in_sync: SlotSet,
     /// Slots that have a member.
@@ -114,6 +118,7 @@ impl View {
             epoch: configuration.epoch,
             mode: configuration.mode,
             seats: configuration.seats.iter().map(seat).collect(),
+            journal: configuration.journal.and_then(&member),
             in_sync: configuration.in_sync(),
             present: configuration.present(),
         }
@@ -147,6 +152,12 @@ impl View {
         let seat = &self.seats[slot.index()];
         let twin = seat.twin.iter().filter(|_| !broken(Broken::CopyMissesWrites));
         seat.member.iter().chain(twin)
+    }
+
+    /// True if the array still relies on this member, or journal device.
+    pub(crate) fn has(&self, id: MemberId) -> bool {
+        let journal = self.journal.iter().any(|journal| journal.id == id);
+        journal || self.members().any(|(_, member)| member.id == id)
     }
 
     /// Every member, with its slot.

@@ -1,7 +1,8 @@
 //! Parapet's private area: bytes that md leaves unused between its own structures and the data.
 //!
 //! Owns the header of the area, how the area is divided, and the rule by which it is believed. What
-//! is logged there has a module of its own ([`log`]), and so has the table of checksums ([`sums`]).
+//! is logged there has a module of its own ([`log`]), and so have the table of checksums ([`sums`])
+//! and the device that the log may lie on instead ([`journal`]).
 //!
 //! ```text
 //!   bounds.start                                                              bounds.end
@@ -32,16 +33,18 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use bad::BadList;
+use journal::{DeviceName, JournalNote, JournalUse};
 
 use crate::md::bitmap;
 use crate::md::field::{Fault, Field, ParseError, fields};
 use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
+pub mod journal;
 pub mod log;
 pub mod sums;
 
-fields! { 256;
+fields! { 384;
     MAGIC            "magic"            0   8
     VERSION          "version"          8   4
     CRC              "crc32c"           12  4
@@ -72,7 +75,9 @@ fields! { 256;
     LOG_RUN          "log_run"          204 8
     PAD1             "pad1"             212 4
     SUMS_FROM        "sums_from"        216 8
-    PAD2             "pad2"             224 32
+    JOURNAL_UUID     "journal_uuid"     224 16
+    JOURNAL_NAME     "journal_name"     240 128
+    PAD2             "pad2"             368 16
 }
 
 /// Bytes of one copy of the header.
@@ -103,6 +108,11 @@ const UNWITNESSED: [i32; 2] = [-1, 0];
 const FLAG_DOUBT: u64 = 1;
 /// Bit of `flags`: see [`PrivateHeader::sums_from`].
 const FLAG_SUMS: u64 = 2;
+/// Bit of `flags`: the log lies on the journal device.
+const FLAG_JOURNAL: u64 = 4;
+/// Bit of `flags`: the journal device was given up.
+const FLAG_GIVEN_UP: u64 = 8;
+const FLAGS: u64 = FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -254,7 +264,8 @@ pub struct LogShape {
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
-    /// A random number that all members have in common since the array was started.
+    /// A random number that all members have in common since the array was started. Of a log on a
+    /// journal device it is the session.
     pub run: u64,
 }
 
@@ -290,6 +301,8 @@ pub struct PrivateHeader {
     /// The array keeps checksums ([`sums`]), and from this array offset on they mean nothing yet;
     /// `u64::MAX`: all of them count. `None`: it keeps none.
     pub sums_from: Option<u64>,
+    /// The array's journal device, if it has one.
+    pub journal: Option<JournalNote>,
 }
 
 /// Why a header that parses does not count for a superblock.
@@ -362,9 +375,10 @@ impl PrivateHeader {
             doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
             bad: BadList { count: at::BAD_COUNT.get_u32(bytes), crc: at::BAD_CRC.get_u32(bytes) },
             sums_from: read_sums(bytes)?,
+            journal: read_journal(bytes)?,
         };
         let flags = at::FLAGS.get(bytes);
-        if flags & !(FLAG_DOUBT | FLAG_SUMS) != 0 {
+        if flags & !FLAGS != 0 {
             return Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused("has unknown bits")));
         }
         header.check_parts()?;
@@ -440,14 +454,26 @@ impl PrivateHeader {
         at::LOG_ZONE_BYTES.put(&mut bytes, self.log.zone_bytes);
         at::LOG_RUN.put(&mut bytes, self.log.run);
         at::CONSISTENCY.put(&mut bytes, self.consistency.number());
-        let sums = if self.sums_from.is_some() { FLAG_SUMS } else { 0 };
-        at::FLAGS.put(&mut bytes, sums | if self.doubt { FLAG_DOUBT } else { 0 });
+        at::FLAGS.put(&mut bytes, self.flags());
+        if let Some(journal) = &self.journal {
+            at::JOURNAL_UUID.put_bytes(&mut bytes, &journal.uuid.0);
+            at::JOURNAL_NAME.put_bytes(&mut bytes, &journal.name.0);
+        }
         at::SUMS_FROM.put(&mut bytes, self.sums_from.unwrap_or(0));
         at::BAD_COUNT.put(&mut bytes, self.bad.count.into());
         at::BAD_CRC.put(&mut bytes, self.bad.crc.into());
         let crc = checksum(&bytes, crc32c);
         at::CRC.put(&mut bytes, u64::from(crc));
         bytes
+    }
+
+    fn flags(&self) -> u64 {
+        let flag = |is: bool, flag| if is { flag } else { 0 };
+        let used = self.journal.map(|journal| journal.used);
+        flag(self.doubt, FLAG_DOUBT)
+            | flag(self.sums_from.is_some(), FLAG_SUMS)
+            | flag(used == Some(JournalUse::Logging), FLAG_JOURNAL)
+            | flag(used == Some(JournalUse::GivenUp), FLAG_GIVEN_UP)
     }
 
     /// Where the list of bad blocks lies that goes with this header: bytes from the start of the
@@ -512,7 +538,7 @@ fn checksum(bytes: &[u8], crc32c: Crc32c) -> u32 {
 }
 
 fn check_pads(bytes: &[u8]) -> Result<(), ParseError> {
-    let rest = Field { name: "rest", offset: 256, size: HEADER_BYTES as usize - 256 };
+    let rest = Field { name: "rest", offset: 384, size: HEADER_BYTES as usize - 384 };
     for pad in [at::PAD0, at::PAD1, at::PAD2, rest] {
         let mut found = pad.bytes(bytes).iter().enumerate();
         if let Some((index, &byte)) = found.find(|&(_, &byte)| byte != 0) {
@@ -543,6 +569,26 @@ fn read_sums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
         0 => Ok(None),
         _ => Ok(Some(from)),
     }
+}
+
+/// The journal device. Without a uuid there is none, and nothing is said of it.
+fn read_journal(bytes: &[u8]) -> Result<Option<JournalNote>, ParseError> {
+    let (uuid, name) = (Uuid(at::JOURNAL_UUID.array(bytes)), at::JOURNAL_NAME.array(bytes));
+    let flags = at::FLAGS.get(bytes) & (FLAG_JOURNAL | FLAG_GIVEN_UP);
+    let wrong = |why| Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused(why)));
+    let used = match flags {
+        0 => JournalUse::Away,
+        FLAG_JOURNAL => JournalUse::Logging,
+        FLAG_GIVEN_UP => JournalUse::GivenUp,
+        _ => return wrong("a journal device that is given up has no log"),
+    };
+    if uuid != Uuid([0; 16]) {
+        return Ok(Some(JournalNote { uuid, name: DeviceName(name), used }));
+    }
+    if used != JournalUse::Away || name != [0; 128] {
+        return wrong("of an array without a journal device");
+    }
+    Ok(None)
 }
 
 fn read_consistency(number: u64) -> Result<Consistency, ParseError> {

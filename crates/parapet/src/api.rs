@@ -13,12 +13,14 @@ use crate::page::Page;
 
 mod consistency;
 mod examined;
+mod journal;
 mod order;
 mod prospect;
 mod text;
 
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
+pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use order::{Order, Speed};
 
 /// Something a command answers with.
@@ -72,6 +74,9 @@ pub(crate) struct Array {
     /// How it stands against the write hole; null without redundancy.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
+    /// The journal device; null if the array has none.
+    #[serde(default)]
+    pub(crate) journal: Option<Journal>,
     /// Bytes of the array whose checksums do not count yet, 0 once all do; null if none are kept.
     #[serde(default)]
     pub(crate) unsummed_bytes: Option<u64>,
@@ -372,7 +377,7 @@ pub(crate) struct Plan {
     /// It will keep checksums of its blocks.
     #[serde(default)]
     pub(crate) checksums: bool,
-    /// The disks it concerns, slots first, then spares.
+    /// The disks it concerns, slots first, then spares, then the journal device.
     pub(crate) disks: Vec<PlannedDisk>,
     /// What the user should know before saying yes.
     pub(crate) warnings: Vec<String>,
@@ -389,7 +394,7 @@ pub(crate) struct PlannedDisk {
     pub(crate) serial: Option<String>,
     /// Its size.
     pub(crate) bytes: u64,
-    /// `slot 0`, `spare`.
+    /// `slot 0`, `spare`, `journal`.
     pub(crate) role: String,
     /// What is on it and will not be after this.
     pub(crate) overwrites: Vec<SignatureView>,

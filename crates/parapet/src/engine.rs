@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
-use array::{Array, Bounds, CacheMode, Host};
+use array::{Array, Bounds, CacheMode, Host, MemberId};
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;
@@ -39,6 +39,10 @@ pub(crate) struct AssemblyFlags {
     /// Keep checksums of all blocks from now on, or do not; as before if left out
     #[arg(long, value_name = "ON|OFF", value_parser = on_or_off, conflicts_with = "read_only")]
     pub(crate) checksums: Option<bool>,
+    /// This device is the array's journal from now on: a new one, or another one than before; needs
+    /// policy journal. A journal device that it has is found among its members
+    #[arg(long, value_name = "DEVICE", conflicts_with = "read_only")]
+    pub(crate) journal: Option<PathBuf>,
     /// Write nothing to the members, and refuse all writes
     #[arg(long)]
     pub(crate) read_only: bool,
@@ -68,6 +72,7 @@ impl AssemblyFlags {
             read_only: self.read_only,
             consistency: self.consistency.map(Into::into),
             checksums: self.checksums,
+            journal: self.journal.as_ref().map(|path| path.display().to_string()),
             raid0_layout: self.raid0_layout,
             deadline: run.deadline(),
         }
@@ -266,7 +271,8 @@ pub(crate) async fn start(
 ) -> Result<Served> {
     check_threads(&assembly, daemon.threads())?;
     let mut known = BTreeMap::new();
-    for joined in &assembly.members {
+    // The journal device is no member that could be failed, removed or replaced.
+    for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {
         let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
         if let Some(opened) = opened {
             known.insert(joined.id, know(opened).await);

@@ -215,7 +215,12 @@ pub fn seats(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
 ///
 /// # Errors
 /// The first place that is out of step and not marked.
-pub fn covered(geometry: &Geometry, disks: &[Rc<SimDisk>], promise: Promise) -> Result<(), String> {
+pub fn covered(
+    geometry: &Geometry,
+    disks: &[Rc<SimDisk>],
+    promise: Promise,
+    journal: Option<&Rc<SimDisk>>,
+) -> Result<(), String> {
     let seats = seats(disks);
     let Some(freshest) = seats.values().max_by_key(|member| member.events) else { return Ok(()) };
     let from = freshest.resync_sector.saturating_mul(SECTOR);
@@ -236,7 +241,7 @@ pub fn covered(geometry: &Geometry, disks: &[Rc<SimDisk>], promise: Promise) -> 
             let log = closed.then(|| {
                 LazyCell::new(|| match ppl {
                     true => ppl::rows(geometry, seats.values()),
-                    false => logged::rows(seats.values()),
+                    false => logged::rows(seats.values(), journal),
                 })
             });
             let logged = |stripe: u64, sector: Range<u64>| {

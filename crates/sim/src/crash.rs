@@ -238,7 +238,7 @@ impl Director {
                 }
                 node.hold_to_record();
             }
-            if let Err(fault) = covered::covered(&geometry, &disks, node.promise()) {
+            if let Err(fault) = node.covered(&geometry, &disks) {
                 panic!("{}: after the crash, from behind: {fault}", node.name);
             }
         }
@@ -297,6 +297,7 @@ impl Director {
                     node.members.borrow_mut().remove(&disk.name);
                 }
             }
+            self.mind_journal(node, crash.mended_percent);
         }
     }
 

@@ -78,7 +78,8 @@ impl Director {
             self.stage.oracle.borrow_mut().guess(range);
         }
         // Rows that our log tells of first: these it would spoil.
-        let rows = logged::rows(seats.values());
+        let journal = node.journal.disk.borrow().clone();
+        let rows = logged::rows(seats.values(), journal.as_ref());
         let stripes: Vec<u64> = rows.keys().copied().collect();
         let stripe =
             if stripes.is_empty() { rng.below(geometry.stripes()) } else { rng.pick(&stripes) };

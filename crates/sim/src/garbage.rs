@@ -67,8 +67,7 @@ impl Director {
     fn is_marked(&self) -> bool {
         let node = &self.nodes[0];
         let disks = node.sim_disks();
-        node.last_geometry()
-            .is_some_and(|geometry| covered::covered(&geometry, &disks, node.promise()).is_ok())
+        node.last_geometry().is_some_and(|geometry| node.covered(&geometry, &disks).is_ok())
     }
 
     /// The array's sectors that garbage here may reach; `None` if none of them was being written.

@@ -80,6 +80,8 @@ pub enum What {
     Foreign(u64),
     /// A member does not do what it says it has flushed.
     Lie(u64),
+    /// Something happens to the journal device.
+    Journal(u64),
 }
 
 /// Something that happens, when, and to whom.
@@ -132,7 +134,7 @@ pub fn draw(options: &Options) -> Vec<Incident> {
 type Draw = fn(&mut Rng) -> What;
 
 /// What may happen, and how often.
-fn weights(dangers: &Dangers) -> [(u64, Draw); 24] {
+fn weights(dangers: &Dangers) -> [(u64, Draw); 25] {
     [
         (dangers.command, |_| What::Command),
         (dangers.gone, |_| What::Gone),
@@ -162,6 +164,7 @@ fn weights(dangers: &Dangers) -> [(u64, Draw); 24] {
         (dangers.ruin, |rng| What::Ruin(rng.bits())),
         (dangers.split, |rng| What::Split(rng.bits())),
         (dangers.foreign, |rng| What::Foreign(rng.bits())),
+        (dangers.journal, |rng| What::Journal(rng.bits())),
     ]
 }
 
@@ -222,6 +225,7 @@ impl Director {
             What::Split(chance) => self.split(chance).await,
             What::Foreign(chance) => self.foreign(chance).await,
             What::Lie(chance) => self.lie(slot, chance).await,
+            What::Journal(chance) => self.harm_journal(node, chance),
             harm => self.harm(node, slot, harm),
         }
     }
@@ -568,6 +572,7 @@ impl Director {
         let present =
             |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.is_sick());
         node.members.borrow_mut().retain(|name, _| present(name));
+        self.mind_journal(node, 50);
         self.assemble(node).await;
         self.mark(mark::ASSEMBLED);
     }

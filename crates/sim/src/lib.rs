@@ -27,6 +27,7 @@ pub mod exhaust;
 pub mod foreign;
 pub mod garbage;
 pub mod incident;
+pub mod journal;
 pub mod lie;
 pub mod logged;
 pub mod mark;

@@ -21,10 +21,13 @@ use crate::parts::Parts;
 
 /// Batches begin at multiples of this.
 const STEP: u64 = 4096;
+/// Where the log begins on a journal device.
+const JOURNAL_LOG: u64 = 12288;
 /// Bytes of a list of lost blocks.
 const LIST: u64 = 32 << 10;
 
 /// The log of one member, as its header describes it.
+#[derive(Clone, Copy)]
 struct Place {
     start: u64,
     session: u64,
@@ -32,6 +35,8 @@ struct Place {
     zone_bytes: u64,
     /// There may be more out of step than it tells of.
     doubt: bool,
+    /// The log is not here but on the journal device, with this session.
+    elsewhere: Option<u64>,
 }
 
 /// A batch in a zone.
@@ -68,7 +73,15 @@ impl Place {
             zones: u64::from(word(&header, 184)),
             zone_bytes: long(&header, 176),
             doubt: word(&header, 192) & 1 != 0,
+            elsewhere: (word(&header, 192) & 4 != 0).then(|| long(&header, 204)),
         })
+    }
+
+    /// The log on the journal device, as the newest of these say.
+    fn on_journal(logs: &[(&Raw, Place)]) -> Option<Place> {
+        let (_, newest) = logs.iter().max_by_key(|(raw, _)| raw.events)?;
+        let session = newest.elsewhere?;
+        Some(Place { start: JOURNAL_LOG, session, ..*newest })
     }
 
     /// Array ranges that are lost, as the header that counts for this member lists them.
@@ -158,16 +171,33 @@ pub fn vouches(seats: &BTreeMap<usize, Raw>) -> bool {
     last.is_some() && seats.values().all(vouches)
 }
 
-/// The rows that live records of these members tell of: by stripe, ranges of the chunk.
-pub fn rows<'a>(members: impl Iterator<Item = &'a Raw>) -> BTreeMap<u64, Vec<Range<u64>>> {
-    let logs: Vec<(&Raw, Place)> = members.filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
+/// The session of the journal device that the newest of these members names, if the log lies there.
+pub fn journal_session(seats: &BTreeMap<usize, Raw>) -> Option<u64> {
+    let logs: Vec<(&Raw, Place)> =
+        seats.values().filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
+    Place::on_journal(&logs).map(|place| place.session)
+}
+
+/// The rows that live records of these members, or of their journal device, tell of: by stripe,
+/// ranges of the chunk.
+pub fn rows<'a>(
+    members: impl Iterator<Item = &'a Raw>,
+    journal: Option<&Rc<SimDisk>>,
+) -> BTreeMap<u64, Vec<Range<u64>>> {
+    let members: Vec<(&Raw, Place)> =
+        members.filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
+    let logs: Vec<(&Rc<SimDisk>, Place)> = match (Place::on_journal(&members), journal) {
+        (Some(place), Some(disk)) => vec![(disk, place)],
+        (Some(_), None) => Vec::new(),
+        (None, _) => members.into_iter().map(|(raw, place)| (&raw.disk, place)).collect(),
+    };
     let mut rows: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
     let zones = logs.iter().map(|(_, place)| place.zones).max().unwrap_or(0);
     for zone in 0..zones {
         let mut found = Vec::new();
-        for (raw, place) in logs.iter().filter(|(_, place)| zone < place.zones) {
-            for batch in place.batches(&raw.disk, zone) {
-                let whole = place.whole(&raw.disk, zone, &batch);
+        for (disk, place) in logs.iter().filter(|(_, place)| zone < place.zones) {
+            for batch in place.batches(disk, zone) {
+                let whole = place.whole(disk, zone, &batch);
                 found.extend(whole.map(|bytes| (batch, bytes)));
             }
         }

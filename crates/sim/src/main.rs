@@ -27,6 +27,7 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --seconds N   fresh seeds for so long (default: 10)
   --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
   --checksums   arrays keep checksums, where they can
+  --journal     arrays with parity have a journal device
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N    so many shards
   --cache C     only this cache mode: none, sync, writeback
@@ -103,6 +104,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--commit" => (request.fresh, request.of_commit) = (true, true),
             "--full" => request.wish.full = true,
             "--checksums" => request.wish.checksums = true,
+            "--journal" => request.wish.journal = true,
             "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
@@ -280,5 +282,6 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
     let full = if request.wish.full { " --full" } else { "" };
     let sums = if request.wish.checksums { " --checksums" } else { "" };
-    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{sums}{kept} --verbose");
+    let journal = if request.wish.journal { " --journal" } else { "" };
+    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{sums}{journal}{kept} --verbose");
 }

@@ -230,6 +230,17 @@ pub enum Part {
     Other,
 }
 
+/// The journal device has failed while it was used.
+pub const JOURNAL_HARMED: &str = "journal device: harmed while it was used";
+/// The array has given it up.
+pub const JOURNAL_LOST: &str = "journal device: lost, and the log on the members";
+/// It was not there at a start.
+pub const JOURNAL_AWAY: &str = "journal device: left out at a start";
+/// An old copy of it was there.
+pub const JOURNAL_OLD: &str = "journal device: an old copy in its place";
+/// Only where arrays are asked to have such a device: no ensemble must reach these.
+const ON_REQUEST: [&str; 4] = [JOURNAL_HARMED, JOURNAL_LOST, JOURNAL_AWAY, JOURNAL_OLD];
+
 /// Marks of crashes with writes of a part in flight or not flushed, by health.
 const FLYING: [[&str; 3]; 5] = [
     [
@@ -258,7 +269,8 @@ pub fn flying(part: Part, health: Health) -> Option<&'static str> {
 
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
-    SINGLE.iter().chain(FLYING.iter().flatten()).any(|known| *known == name)
+    let all = SINGLE.iter().chain(FLYING.iter().flatten());
+    all.chain(&ON_REQUEST).any(|known| *known == name)
 }
 
 /// Every mark that an ensemble of runs must reach.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use array::assemble::{Assembly, Candidate, Note, Options as AssembleOptions, assemble};
-use array::create::{BitmapChunk, NewArray, create};
+use array::create::{BitmapChunk, NewArray, create_with_journal};
 use array::status::{EventKind, MemberStatus, SlotState, Status};
 use array::{Array, Host, MemberId, RangeSet};
 use io::{Clock, Disk};
@@ -19,6 +19,7 @@ use layout::{Family, Geometry, Slot, SlotSet};
 
 use crate::disk::SimDisk;
 use crate::executor::TaskId;
+use crate::journal::Journal;
 use crate::options::{Promise, Shape};
 use crate::world::World;
 use crate::{check, covered, logged, mark};
@@ -58,6 +59,8 @@ pub struct Node {
     settled: Cell<bool>,
     /// The last one died before it did.
     settle_cut: Cell<bool>,
+    /// Its journal device.
+    pub journal: Journal,
 }
 
 /// What an assembly may cost.
@@ -96,6 +99,7 @@ impl Node {
             spoiled: Cell::new(false),
             settled: Cell::new(false),
             settle_cut: Cell::new(false),
+            journal: Journal::default(),
         })
     }
 
@@ -118,7 +122,10 @@ impl Node {
 
     fn candidates(&self) -> Vec<Candidate> {
         let members = self.members.borrow();
-        members.iter().map(|(name, disk)| Candidate::new(Rc::clone(disk), name)).collect()
+        let journal = self.journal.present();
+        let journal = journal.map(|disk| Candidate::new(Rc::clone(&disk) as _, &disk.name));
+        let members = members.iter().map(|(name, disk)| Candidate::new(Rc::clone(disk), name));
+        members.chain(journal).collect()
     }
 
     /// Makes a new array of these disks and starts it.
@@ -147,7 +154,10 @@ impl Node {
             overwrite: true,
             ..NewArray::new(&self.name, shape.layout, shape.chunk_bytes)
         };
-        let facts = create(&new, candidates, &clock, &*self.random()).await?;
+        let journal = self.journal.present();
+        let journal = journal.map(|disk| Candidate::new(Rc::clone(&disk) as _, &disk.name));
+        let disks = (candidates, journal);
+        let facts = create_with_journal(&new, disks, &clock, &*self.random()).await?;
         self.world.tell(|| format!("{}: created, {} bytes", self.name, facts.capacity));
         self.assemble(Consent::Degraded).await.map(drop)
     }
@@ -163,6 +173,11 @@ impl Node {
             degraded: true,
             force_dirty_degraded: consent == Consent::Guesses,
             deadline: self.shape.bounds.deadline,
+            journal: self
+                .journal
+                .present()
+                .filter(|_| self.journal.wanted.get())
+                .map(|disk| disk.name.clone()),
             ..AssembleOptions::default()
         };
         let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
@@ -229,6 +244,7 @@ impl Node {
         *self.last_geometry.borrow_mut() = Some(assembly.geometry.clone());
         self.forced.set(false);
         self.settled.set(false);
+        self.journal.lost.set(false);
         let array = Array::start(assembly, &self.host());
         self.ids.borrow_mut().clear();
         self.lives.set(self.lives.get() + 1);
@@ -419,10 +435,24 @@ impl Node {
     /// Where the array's own records say that the log tells of all that a crash may have cut, it is
     /// held to that.
     pub fn hold_to_record(&self) {
-        if logged::vouches(&covered::seats(&self.sim_disks())) {
+        let seats = covered::seats(&self.sim_disks());
+        if logged::vouches(&seats) && self.journal.knows(&seats) {
             self.spoiled.set(false);
             self.proven.set(true);
         }
+    }
+
+    /// Holds the members of the array, which has died, against what they say is dirty.
+    ///
+    /// # Errors
+    /// The first place that is out of step and not marked.
+    pub fn covered(&self, geometry: &Geometry, disks: &[Rc<SimDisk>]) -> Result<(), String> {
+        let journal = self.journal.disk.borrow().clone();
+        if self.journal.harmed.get() && !logged::vouches(&covered::seats(disks)) {
+            // Lost together with a member: the record says so.
+            self.spoil_log();
+        }
+        covered::covered(geometry, disks, self.promise(), journal.as_ref())
     }
 
     /// The log was harmed behind the array's back, or somebody has gone round it: parity is in
@@ -496,6 +526,10 @@ async fn tell_log(node: Rc<Node>, events: Array) {
             world.trace.event(&[0xe7e47, kind, seen]);
             if event.kind == EventKind::Settled {
                 node.note_settled();
+            }
+            if event.kind == EventKind::JournalLost {
+                node.journal.lost.set(true);
+                world.trace.mark(mark::JOURNAL_LOST);
             }
             world.tell(|| {
                 let member = event.member.as_deref().unwrap_or("");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use array::{Bounds, CacheMode};
 use io::{Limits, ZeroSupport};
 use layout::md::Version;
-use layout::private::Consistency;
+use layout::private::{Consistency, journal};
 use layout::{Layout, Level};
 
 use crate::disk::Build;
@@ -34,6 +34,8 @@ pub struct Shape {
     pub consistency: Consistency,
     /// Checksums are kept.
     pub checksums: bool,
+    /// The journal lies on a device of so many bytes; 0: on the members.
+    pub journal_bytes: u64,
     /// Shards.
     pub shards: usize,
     /// Parity is compared on each read.
@@ -118,6 +120,8 @@ pub struct Dangers {
     pub foreign: u64,
     /// Members are harmed although a crash has left parity in doubt.
     pub doubt: u64,
+    /// Something happens to the journal device.
+    pub journal: u64,
 }
 
 /// Everything that is decided before a run.
@@ -170,6 +174,8 @@ pub struct Wish {
     pub full: bool,
     /// Arrays keep checksums, where they can.
     pub checksums: bool,
+    /// Arrays with parity have a journal device.
+    pub journal: bool,
 }
 
 impl Options {
@@ -209,6 +215,8 @@ impl Options {
         let mut sums = Rng::stream(seed, "sums", 0);
         let shapes = std::iter::once(&mut outer).chain(&mut inner);
         shapes.filter(|_| wish.checksums).for_each(|shape| draw_sums(&mut sums, shape));
+        let mut journal = Rng::stream(seed, "journal", 0);
+        let journaled = wish.journal && draw_journal(&mut journal, &mut outer, inner.is_some());
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
         let usual = rng.within(4, 12) * (64 << 10);
         let unequal = rng.percent(30);
@@ -221,7 +229,7 @@ impl Options {
             *weight = if *weight > 0 { usual } else { usual * rng.below(2) };
         }
         let mut sly = Rng::stream(seed, "sly", 0);
-        let options = Options {
+        let mut options = Options {
             seed,
             outer,
             inner,
@@ -239,6 +247,7 @@ impl Options {
             garbage: sly.percent(30),
             keep: Keep::default(),
         };
+        options.dangers.journal = if journaled { journal.pick(&[0, 6, 20]) } else { 0 };
         if wish.full { options.filled() } else { options }
     }
 
@@ -294,6 +303,7 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
         bitmap_chunk: bitmap.then_some(4096 << rng.below(6)),
         consistency: Consistency::Intent,
         checksums: false,
+        journal_bytes: 0,
         shards: if rng.percent(60) { 1 } else { 3 },
         check_reads: rng.percent(15),
         cache: CacheMode::None,
@@ -373,6 +383,20 @@ fn draw_sums(rng: &mut Rng, shape: &mut Shape) {
     shape.bounds.sums_bytes = rng.pick(&[4096, 16 << 10, 64 << 20]);
 }
 
+/// A journal device, from a stream of its own; often so small that the log is smaller than it could
+/// be on the members. True if there is one.
+fn draw_journal(rng: &mut Rng, shape: &mut Shape, nested: bool) -> bool {
+    let parity =
+        matches!(shape.layout.level(), Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid35);
+    if !parity || nested || shape.consistency == Consistency::Ppl {
+        return false;
+    }
+    shape.consistency = Consistency::Journal;
+    let small = shape.members <= 16 && rng.percent(50);
+    shape.journal_bytes = journal::LEAST_BYTES + if small { 0 } else { 3 << 20 };
+    true
+}
+
 /// md's partial parity log, from a stream of its own. What it leaves as a guess would be one for an
 /// array above too, which knows nothing of it.
 fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
@@ -432,6 +456,7 @@ fn draw_dangers(rng: &mut Rng, all: bool) -> Dangers {
         split: some(2),
         doubt: some(1),
         foreign: some(2),
+        journal: 0,
     }
 }
 
@@ -446,6 +471,9 @@ impl fmt::Display for Shape {
         write!(f, "{}", if self.check_reads { ", reads checked" } else { "" })?;
         if self.checksums {
             write!(f, ", checksums in {}", self.bounds.sums_bytes)?;
+        }
+        if self.journal_bytes > 0 {
+            write!(f, ", journal device of {}", self.journal_bytes)?;
         }
         let Bounds { cache_bytes, cache_linger, ahead_bytes, ahead_streams, .. } = self.bounds;
         write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;

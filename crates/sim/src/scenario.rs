@@ -129,6 +129,12 @@ pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
             members
         }
     };
+    if options.outer.journal_bytes > 0 {
+        let mut build = Build { fill: Fill::Zeros, ..options.build };
+        build.limits.bytes = options.outer.journal_bytes;
+        *outer.journal.disk.borrow_mut() = Some(world.disk(build));
+        outer.journal.there.set(true);
+    }
     if let Err(error) = outer.create(members, zeroed).await {
         panic!("outer: not created: {}", chain(&error));
     }

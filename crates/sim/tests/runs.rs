@@ -33,6 +33,7 @@ fn some_seeds_of_each_level_hold() {
                 cache: None,
                 full: false,
                 checksums: seed % 3 == 0,
+                journal: seed % 4 == 1,
             };
             let ending = scenario::run(seed, wish, Telling::Nothing);
             let failure = ending.failure.unwrap_or_default();

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use layout::md::{ByteMap, Superblock, Uuid, Version};
+use layout::md::{ByteMap, Name, Superblock, Uuid, Version};
 use layout::private::bad::{self, BadList};
+use layout::private::journal::{self, DeviceName, JournalHeader, JournalNote, JournalUse};
 use layout::private::log::{self, Batch, BatchHeader, Entry, Record, Syndrome};
 use layout::private::sums::Sum;
 use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader};
@@ -19,6 +20,17 @@ pub const PRIVATE_HEADER: Target = Target {
     seeds: private_headers,
     mend: mend::private_header,
     words: &[b"Pprivate"],
+    ..TARGET
+};
+
+/// Headers of a journal device.
+pub const JOURNAL_HEADER: Target = Target {
+    name: "journal_header",
+    what: "journal device: print(parse(x)) = x, zones within the log, the log behind the headers",
+    body: journal_header,
+    seeds: journal_headers,
+    mend: mend::private_header,
+    words: &[b"Pjournal"],
     ..TARGET
 };
 
@@ -69,6 +81,40 @@ fn private_header(bytes: &[u8]) -> Trail {
     trail
 }
 
+fn journal_header(bytes: &[u8]) -> Trail {
+    let mut trail = Trail::new();
+    let found = match JournalHeader::parse(bytes, CRC) {
+        Ok(found) => found,
+        Err(error) => {
+            trail.note((error.field, std::mem::discriminant(&error.fault)));
+            return trail;
+        }
+    };
+    assert_eq!(found.print(CRC)[..], bytes[..4096], "printed as it was read");
+    assert!(journal::LOG_START <= found.log.start && found.log.start <= found.log.end);
+    let used = found.zone_bytes.checked_mul(found.zones.into()).expect("what is read fits");
+    assert!(used <= found.log.end - found.log.start);
+    trail.note((found.zones == 0, found.session == 0));
+    trail
+}
+
+fn journal_headers() -> Vec<Vec<u8>> {
+    [0, 7]
+        .map(|session| {
+            let header = JournalHeader {
+                set_uuid: Uuid([1; 16]),
+                device_uuid: Uuid([2; 16]),
+                set_name: Name::new("host:tank").expect("short enough"),
+                session,
+                log: journal::log_of(8 << 20).expect("large enough"),
+                zone_bytes: session << 12,
+                zones: session as u32,
+            };
+            header.print(CRC)
+        })
+        .into()
+}
+
 fn sample_bounds(owner: &Superblock) -> Range<u64> {
     let map = ByteMap::of(owner, 64 << 20).expect("a good superblock");
     map.private.expect("64 MiB have room")
@@ -93,6 +139,11 @@ fn private_headers() -> Vec<Vec<u8>> {
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
                 sums_from: slot.map(|_| 1 << 20),
+                journal: slot.map(|_| JournalNote {
+                    uuid: Uuid([8; 16]),
+                    name: DeviceName::new("/dev/fast"),
+                    used: JournalUse::Logging,
+                }),
             };
             header.print(CRC)
         })

@@ -8,8 +8,8 @@ use super::Inner;
 use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
 use crate::member::MemberId;
-use crate::status::{JobStatus, MemberStatus, SlotState, SlotStatus};
-use crate::view::Seat;
+use crate::status::{JobStatus, JournalStatus, MemberStatus, SlotState, SlotStatus};
+use crate::view::{Configuration, Seat};
 
 /// How long to wait at a time for a disk's late answers.
 const NAP: Duration = Duration::from_millis(10);
@@ -119,6 +119,18 @@ impl Inner {
             status.writes = status.writes.max(writes);
         }
         status
+    }
+
+    pub(super) fn journal_status(&self, now: &Configuration) -> Option<JournalStatus> {
+        let ledger = &self.keeper.ledger;
+        let note = ledger.journal_note(now)?;
+        let device = ledger.journal().filter(|journal| journal.uuid == note.uuid);
+        Some(JournalStatus {
+            uuid: note.uuid.0,
+            name: device.map_or_else(|| note.name.to_string(), |journal| journal.name.clone()),
+            used: note.used,
+            member: device.map(|_| self.member_status(MemberId::JOURNAL)),
+        })
     }
 
     pub(super) fn job_status(&self) -> Option<JobStatus> {

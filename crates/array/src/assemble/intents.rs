@@ -10,13 +10,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use io::Disk;
 use layout::md::superblock::Role;
 use layout::md::{Features, Superblock, Uuid};
 use layout::plan::Roles;
+use layout::private::journal::{JournalNote, JournalUse};
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
 use layout::{Family, Geometry, Slot, Stripe};
 
+use super::journal::Journals;
 use super::ppl;
 use super::seats::Seated;
 use super::sighting::Sighting;
@@ -49,6 +52,8 @@ pub(crate) struct Intents {
     pub(crate) doubt: bool,
     /// Array ranges that are lost though no member's block is bad.
     pub(crate) bad: RangeSet,
+    /// The array's journal device, as the members' headers say.
+    pub(crate) journal: Option<JournalNote>,
     /// How the logs are divided that were looked at, and which session each member's is of.
     pub(crate) zones: Zones,
     sessions: BTreeMap<MemberId, u64>,
@@ -67,10 +72,12 @@ impl Intents {
     }
 }
 
-/// The zones of one member's log.
+/// The zones of one member's log, or of the journal device's.
 struct MemberLog {
-    slot: Slot,
-    shape: LogShape,
+    /// `None`: the journal device, which has all that there is.
+    slot: Option<Slot>,
+    name: String,
+    session: u64,
     bytes: Loaded,
 }
 
@@ -80,6 +87,7 @@ pub(super) async fn load(
     members: &Members,
     seated: &Seated,
     geometry: &Geometry,
+    journals: &Journals,
 ) -> Intents {
     let reads = members.counted();
     let reads = reads.map(|(_, found, _)| async move { (found, read_header(reach, found).await) });
@@ -99,6 +107,7 @@ pub(super) async fn load(
         told: Told::default(),
         sums_from: latest.and_then(|header| header.sums_from),
         doubt: false,
+        journal: latest.and_then(|header| header.journal),
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
         sessions: BTreeMap::new(),
@@ -128,11 +137,58 @@ pub(super) async fn load(
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
-    match read_logs(reach, logs, configuration, geometry).await {
+    let read = match logs_to_read(logs, journals) {
+        Ok(logs) => read_logs(reach, logs, configuration, geometry).await,
+        Err(why) => Err(why),
+    };
+    match read {
         Ok((cuts, told)) => (intents.cuts, intents.told) = (Ok(cuts), told),
         Err(why) => intents.cuts = Err(why),
     }
     intents
+}
+
+/// A log to be read.
+struct Log<'a> {
+    found: (&'a str, &'a dyn Disk),
+    /// Bytes from the start of the disk.
+    log: Range<u64>,
+    slot: Option<Slot>,
+    shape: LogShape,
+}
+
+impl<'a> Log<'a> {
+    fn of_member((found, slot, header): (&'a Sighting, Slot, &PrivateHeader)) -> Log<'a> {
+        let (name, disk) = (&found.name[..], &*found.disk);
+        let log = header.parts.log.clone();
+        Log { found: (name, disk), log, slot: Some(slot), shape: header.log }
+    }
+
+    /// The number that its batches carry.
+    fn session(&self) -> u64 {
+        if self.slot.is_some() { self.shape.session } else { self.shape.run }
+    }
+}
+
+/// Where the log lies of members that have the last session: on these, or on the journal device.
+///
+/// # Errors
+/// Why the device has none.
+fn logs_to_read<'a>(
+    members: Vec<(&'a Sighting, Slot, &PrivateHeader)>,
+    journals: &'a Journals,
+) -> Result<Vec<Log<'a>>, String> {
+    let first = members.first().map(|(_, _, header)| (header.journal, header.log));
+    let Some((Some(note @ JournalNote { used: JournalUse::Logging, .. }), shape)) = first else {
+        return Ok(members.into_iter().map(Log::of_member).collect());
+    };
+    match journals.log_of(&note, shape.run) {
+        Ok((found, log)) => {
+            Ok(vec![Log { found: (&found.name, &*found.disk), log, slot: None, shape }])
+        }
+        Err(_) if broken(Broken::AbsentJournalIgnored) => Ok(Vec::new()),
+        Err(why) => Err(why),
+    }
 }
 
 /// The members whose logs are to be read; `None`, and why, if one that must count does not.
@@ -263,22 +319,24 @@ fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
 /// Reads every log and puts together what they say.
 async fn read_logs(
     reach: &Reach,
-    members: Vec<(&Sighting, Slot, &PrivateHeader)>,
+    logs: Vec<Log<'_>>,
     configuration: &Configuration,
     geometry: &Geometry,
 ) -> Result<(Vec<Cut>, Told), String> {
-    let shape = members.first().map_or(LogShape::default(), |(_, _, header)| header.log);
-    let zone = |header: &PrivateHeader| (header.log.zones, header.log.zone_bytes);
-    if members.iter().any(|(_, _, header)| zone(header) != (shape.zones, shape.zone_bytes)) {
+    let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
+    let zone = |log: &Log<'_>| (log.shape.zones, log.shape.zone_bytes);
+    if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
         return Err("its members' logs are divided differently".to_string());
     }
     let (mut cuts, mut told) = (Vec::new(), Told::default());
     for zone in 0..shape.zones {
-        let reads = members.iter().map(|&(found, slot, header)| async move {
-            let start = header.parts.log.start + u64::from(zone) * shape.zone_bytes;
-            let bytes = reach.load(&*found.disk, start..start + shape.zone_bytes).await;
-            let bytes = bytes.map_err(|why| format!("the log of {}: {why}", found.name))?;
-            Ok::<_, String>(MemberLog { slot, shape: header.log, bytes })
+        let reads = logs.iter().map(|log| async move {
+            let (name, disk) = log.found;
+            let start = log.log.start + u64::from(zone) * shape.zone_bytes;
+            let bytes = reach.load(disk, start..start + shape.zone_bytes).await;
+            let bytes = bytes.map_err(|why| format!("the log of {name}: {why}"))?;
+            let (slot, session, name) = (log.slot, log.session(), name.to_string());
+            Ok::<_, String>(MemberLog { slot, name, session, bytes })
         });
         let logs = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         let (found, says) = zone_cuts(&logs, zone, configuration, geometry)?;
@@ -320,7 +378,7 @@ pub(crate) fn scan(zone_bytes: &[u8], session: u64, zone: u32) -> BTreeMap<u64, 
 /// # Errors
 /// If one that must be there is not.
 fn batches(log: &MemberLog, zone: u32) -> Result<BTreeMap<u64, Found>, String> {
-    let mut found = scan(&log.bytes, log.shape.session, zone);
+    let mut found = scan(&log.bytes, log.session, zone);
     let Some((_, (newest, _))) = found.last_key_value() else { return Ok(found) };
     let newest = newest.header;
     found.retain(|&sequence, _| sequence >= newest.tail);
@@ -329,7 +387,7 @@ fn batches(log: &MemberLog, zone: u32) -> Result<BTreeMap<u64, Found>, String> {
         match found.get(&at.previous) {
             Some((batch, _)) => at = batch.header,
             None if at.previous > newest.durable => break,
-            None => return Err(format!("the log of slot {} is damaged", log.slot)),
+            None => return Err(format!("the log of {} is damaged", log.name)),
         }
     }
     Ok(found)
@@ -415,11 +473,16 @@ fn is_complete(
     configuration: &Configuration,
     geometry: &Geometry,
 ) -> bool {
+    if logs.iter().any(|log| log.slot.is_none()) {
+        // A batch is one write.
+        return true;
+    }
     let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = &entry.record;
     if record.zeros {
         let in_sync = configuration.in_sync();
-        return both.members >= logs.iter().filter(|log| in_sync.contains(log.slot)).count();
+        let must = logs.iter().filter(|log| log.slot.is_some_and(|slot| in_sync.contains(slot)));
+        return both.members >= must.count();
     }
     let paired = record.paired && !broken(Broken::PairUnchecked);
     if !paired || (both.p.is_some() && both.q.is_some()) {

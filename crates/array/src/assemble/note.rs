@@ -69,6 +69,11 @@ pub enum Note {
         /// How that came about.
         cause: Cause,
     },
+    /// The log is not on the journal device.
+    Journal {
+        /// Why, and where it is.
+        text: String,
+    },
     /// The intent log says nothing that could be relied on.
     LogUnusable {
         /// Why.
@@ -120,6 +125,7 @@ impl fmt::Display for Note {
                 };
                 write!(f, "the array {cause}: {bytes} bytes are to be synced")
             }
+            Note::Journal { text } => f.write_str(text),
             Note::LogUnusable { why } => write!(
                 f,
                 "the intent log is not used: {why}. So md's rules hold: what was being written is \

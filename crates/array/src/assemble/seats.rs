@@ -55,7 +55,7 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
     }
     let read_only_reason = read_only_reason(members, geometry, options);
     let mode = if read_only_reason.is_some() { Mode::ReadOnly } else { Mode::ReadWrite };
-    let configuration = Configuration { epoch: Epoch(1), seats, spares, mode };
+    let configuration = Configuration { epoch: Epoch(1), seats, spares, journal: None, mode };
     enough(members, geometry, &configuration, options)?;
     Ok(Seated { configuration, notes, read_only_reason })
 }

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use io::Disk;
 use layout::md::{ParseError, Superblock};
-use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, Mismatch, PrivateHeader};
+use layout::private::journal::{COPIES, JournalHeader, JournalUse};
+use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
 
 use crate::assemble::intents::scan;
 use crate::ledger::reach::Reach;
@@ -54,6 +55,47 @@ impl fmt::Display for NoHeader {
     }
 }
 
+/// A journal device that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundJournal {
+    /// The header of its last session.
+    pub header: JournalHeader,
+    /// Where its headers lie, valid or not: bytes from the start of the disk.
+    pub places: Vec<u64>,
+    /// What was logged in that session; `None` if nothing can have been. Whether it still matters
+    /// is for the members to say.
+    pub log: Option<FoundLog>,
+}
+
+/// Looks for a journal device. Of two sessions the one that has logged last is shown: the other one
+/// is that of before, or of a start that wrote nothing.
+pub(super) async fn look_at_journal(
+    reach: &Reach,
+    disk: &dyn Disk,
+) -> io::Result<Option<FoundJournal>> {
+    let mut found: Option<FoundJournal> = None;
+    let mut places = Vec::new();
+    for at in COPIES {
+        if at + HEADER_BYTES > disk.limits().bytes {
+            break;
+        }
+        let bytes = reach.read(disk, at..at + HEADER_BYTES).await?;
+        let Ok(header) = JournalHeader::parse(&bytes, parity::crc32c) else { continue };
+        places.push(at);
+        let mut log = None;
+        if header.session != 0 {
+            let (zones, zone_bytes) = (header.zones, header.zone_bytes);
+            let shape = LogShape { session: header.session, zones, zone_bytes, run: 0 };
+            log = Some(read_log(reach, disk, (header.log.start, shape), false).await?);
+        }
+        let batches = |log: &Option<FoundLog>| log.map_or(0, |log| log.batches + 1);
+        if found.as_ref().is_none_or(|known| batches(&known.log) < batches(&log)) {
+            found = Some(FoundJournal { header, places: Vec::new(), log });
+        }
+    }
+    Ok(found.map(|found| FoundJournal { places, ..found }))
+}
+
 /// What lies in a member's intent log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FoundLog {
@@ -76,10 +118,15 @@ pub(super) async fn look(
     let header = private::valid(&copies, superblock, bounds, parity::crc32c)
         .ok_or_else(|| why_not(&copies, superblock, bounds));
     let mut log = None;
+    let elsewhere = |header: &PrivateHeader| {
+        header.journal.is_some_and(|journal| journal.used == JournalUse::Logging)
+    };
     if let Ok(header) = &header
         && header.log.session != 0
+        && !elsewhere(header)
     {
-        log = Some(read_log(reach, disk, header, superblock.is_clean()).await?);
+        let place = (header.parts.log.start, header.log);
+        log = Some(read_log(reach, disk, place, superblock.is_clean()).await?);
     }
     Ok(FoundPrivate { header, latest, log })
 }
@@ -108,12 +155,12 @@ fn why_not(copies: &[u8], superblock: &Superblock, bounds: &Range<u64>) -> NoHea
 async fn read_log(
     reach: &Reach,
     disk: &dyn Disk,
-    header: &PrivateHeader,
+    (start, shape): (u64, LogShape),
     clean: bool,
 ) -> io::Result<FoundLog> {
-    let (shape, mut found) = (header.log, FoundLog::default());
+    let mut found = FoundLog::default();
     for zone in 0..shape.zones {
-        let start = header.parts.log.start + u64::from(zone) * shape.zone_bytes;
+        let start = start + u64::from(zone) * shape.zone_bytes;
         let bytes = reach.read(disk, start..start + shape.zone_bytes).await?;
         let batches = scan(&bytes, shape.session, zone);
         found.batches += batches.len() as u64;

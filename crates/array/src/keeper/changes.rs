@@ -40,9 +40,7 @@ impl Keeper {
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
         let mut told = Vec::new();
         for (id, why) in &losses {
-            let seated = self.configuration.borrow().seat_of(*id).is_some();
-            if seated && !told.contains(id) {
-                self.note(EventKind::Fail, Some(*id), why.to_string());
+            if !told.contains(id) && self.note_loss(&self.configuration(), *id, why) {
                 self.note_doubt(*id);
                 told.push(*id);
             }
@@ -53,6 +51,20 @@ impl Keeper {
             }
         })
         .await;
+    }
+
+    /// Tells of a loss, if it is one to this configuration.
+    fn note_loss(&self, now: &Configuration, id: MemberId, why: &io::Error) -> bool {
+        if now.journal == Some(id) {
+            let text = format!("{why}; what a crash may cut is logged on the members from now on");
+            self.note(EventKind::JournalLost, Some(id), text);
+            return false;
+        }
+        let seated = now.seat_of(id).is_some();
+        if seated {
+            self.note(EventKind::Fail, Some(id), why.to_string());
+        }
+        seated
     }
 
     /// Where parity may have been cut by a crash, what a lost member held cannot be had back.
@@ -99,9 +111,7 @@ impl Keeper {
         // Losses that came in while the shards came to a stand belong to the same change.
         let more: Vec<_> = self.lost.borrow_mut().drain(..).collect();
         for (id, why) in more {
-            if next.seat_of(id).is_some() {
-                self.note(EventKind::Fail, Some(id), why.to_string());
-            }
+            self.note_loss(&next, id, &why);
             self.take_out(&mut next, id);
         }
         next.epoch = Epoch(next.epoch.0 + 1);
@@ -121,11 +131,12 @@ impl Keeper {
     pub(super) async fn make_durable(&self, next: &mut Configuration) {
         let expected = self.configuration.borrow().epoch;
         while next.mode != Mode::Broken {
+            self.mind_journal(next);
             match self.decisions.decide(expected, &self.decision(next.clone())).await {
                 Ok(()) => return,
                 Err(Undecided::Members(failed)) => {
                     for (id, why) in failed {
-                        self.note(EventKind::Fail, Some(id), why.to_string());
+                        self.note_loss(next, id, &why);
                         self.take_out(next, id);
                     }
                 }
@@ -137,9 +148,28 @@ impl Keeper {
         }
     }
 
+    /// Before a configuration is made durable that has no journal device any more: it is given up.
+    /// What it had logged is made durable on the members by the same commit, but for rows that a
+    /// member was lost in the middle of: these are written again later.
+    fn mind_journal(&self, next: &Configuration) {
+        let now = self.configuration.borrow();
+        if now.journal.is_none() || next.journal.is_some() {
+            return;
+        }
+        self.ledger.give_up_journal();
+        let lost = now.in_sync().difference(next.in_sync());
+        if !lost.is_empty() && !broken(Broken::JournalLossUndoubted) {
+            self.unlogged.set(true);
+        }
+    }
+
     /// Removes a member from wherever it is. If the array cannot go on without it, the array is
     /// broken from then on.
     fn take_out(&self, next: &mut Configuration, id: MemberId) {
+        if next.journal == Some(id) {
+            next.journal = None;
+            return;
+        }
         next.spares.retain(|&spare| spare != id);
         let Some((slot, as_twin)) = next.seat_of(id) else { return };
         let seat = &mut next.seats[slot.index()];

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use layout::md::{Superblock, Timestamp, Uuid};
 use layout::private::bad::{self, BadList};
+use layout::private::journal::JournalNote;
 use layout::private::log::BATCH_ALIGNMENT;
 use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 
@@ -46,6 +47,13 @@ pub(crate) struct Private {
     pub(crate) doubt: bool,
     /// See [`PrivateHeader::sums_from`].
     pub(crate) sums_from: Option<u64>,
+    /// The journal device, as the headers say; from the beginning of the session on the
+    /// configuration tells whether the log lies there.
+    pub(crate) journal: Option<JournalNote>,
+    /// What they say of it from then on.
+    pub(crate) next_journal: Option<JournalNote>,
+    /// The session has begun.
+    pub(crate) begun: bool,
 }
 
 impl Ledger {
@@ -70,6 +78,7 @@ impl Ledger {
         let zone_bytes = share.min(most_bytes) / BATCH_ALIGNMENT * BATCH_ALIGNMENT;
         assert!(zone_bytes >= self.least_zone(), "no room for {zones} zones");
         private.next_log = Zones { count: zones as u32, bytes: zone_bytes, run: self.session() };
+        self.journal.as_ref().inspect(|journal| journal.session.set(self.session()));
         private.kept = true;
         self.private.set(private);
         let mut state = self.state.borrow_mut();
@@ -80,7 +89,7 @@ impl Ledger {
         }
         let data = private.next_consistency == Consistency::Journal;
         let sums = private.sums_from.is_some();
-        Some(LogSetup::Zone { zone_bytes, data, sums })
+        Some(LogSetup::Zone { zone_bytes, data, sums, device: self.journal.is_some() })
     }
 
     /// The session begins: what the log said before is settled.
@@ -88,7 +97,8 @@ impl Ledger {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
         let log = if consistency.has_log() { log } else { Zones::default() };
-        self.private.set(Private { log, consistency, ..private });
+        let journal = private.next_journal;
+        self.private.set(Private { log, consistency, journal, begun: true, ..private });
         let mut state = self.state.borrow_mut();
         for record in state.records.values_mut() {
             record.session = record.next_session;
@@ -114,14 +124,16 @@ impl Ledger {
         least_zone(self.geometry.slots(), journal)
     }
 
-    /// Room for the log on every member.
+    /// Room for the log on every member, and on the journal device: when that is lost, the same
+    /// zones are on the members.
     fn log_bytes(&self) -> Option<u64> {
         let state = self.state.borrow();
         let each = state.records.values().map(|record| {
             let parts = record.map.private_parts();
             parts.map_or(0, |parts| parts.log.end - parts.log.start)
         });
-        each.min().filter(|&bytes| bytes > 0)
+        let device = self.journal.as_ref().map(|journal| journal.log.end - journal.log.start);
+        each.chain(device).min().filter(|&bytes| bytes > 0)
     }
 
     /// There is parity that is not in sync and that the log knows nothing of, or is no more: from
@@ -174,6 +186,9 @@ impl Ledger {
 
     /// Where a member's log lies, if the array has one.
     pub(crate) fn log_place(&self, id: MemberId) -> Option<LogPlace> {
+        if id == MemberId::JOURNAL {
+            return self.journal_place();
+        }
         let state = self.state.borrow();
         let record = state.records.get(&id)?;
         if self.keeps_ppl() {
@@ -212,7 +227,7 @@ impl Ledger {
         events: u64,
         utime: Timestamp,
     ) -> Failures {
-        let private = self.private.get();
+        let private = self.private_of(configuration);
         if !private.kept {
             return Failures::new();
         }
@@ -271,6 +286,7 @@ impl Record {
             doubt: private.doubt,
             bad,
             sums_from: private.sums_from,
+            journal: private.journal,
         };
         reach.write(&*self.disk, at, &header.print(parity::crc32c), false).await
     }

@@ -34,8 +34,9 @@ pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) ->
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
         let missing = || work.touched().difference(present).count() as u64;
         let data = if setup.with_data() { count } else { missing() };
-        let partial = u64::from(work.touched() != work.roles.data);
-        64 + words * 4 * blocks * count + work.row.len() * (partial + data)
+        let both = if setup.may_have_both() { work.roles.parity().count() as u64 } else { 1 };
+        let partials = if work.touched() == work.roles.data { 0 } else { both };
+        64 * both + words * 4 * blocks * count + work.row.len() * (partials + data)
     });
     (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
@@ -89,7 +90,8 @@ impl Shard {
             if let LogSetup::Ppl { .. } = entry.log.setup {
                 self.gather_zeros(&mut next, (first, count), view);
             } else {
-                let present = view.present.iter();
+                let once = if view.journal.is_some() { 1 } else { usize::MAX };
+                let present = view.present.iter().take(once);
                 present.for_each(|slot| next.lanes[slot.index()].records.push(record));
             }
             next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
@@ -97,7 +99,20 @@ impl Shard {
         self.hand_over(work, entry).await
     }
 
-    /// Puts a row's records into the next batch. False if no parity of it is written.
+    /// Slots whose members log a row, of which this `parity` is written. Where there is none, a
+    /// record of the new data is needed all the same if older ones have data: else these would be
+    /// taken for the newest. A journal device has records of members that are lost, too.
+    fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
+        if !parity.is_empty() || !log.setup.with_data() || broken(Broken::DataAloneUnlogged) {
+            parity
+        } else if view.journal.is_some() {
+            SlotSet::only(row.roles.p)
+        } else {
+            row.roles.parity().intersection(view.present)
+        }
+    }
+
+    /// Puts a row's records into the next batch. False if it needs none.
     fn gather_row(
         &self,
         log: &Log,
@@ -108,11 +123,13 @@ impl Shard {
     ) -> bool {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write);
-        if parity.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
+        let loggers = self.loggers(log, row, parity, view);
+        if loggers.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
             return false;
         }
         let count = row.row.count;
         let all = plan.method == Method::Full;
+        let partial = !all && !parity.is_empty();
         let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
         let checked =
             ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
@@ -123,8 +140,10 @@ impl Shard {
         let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
         let mut next = log.next.borrow_mut();
         next.checks.clear();
-        for slot in parity.iter() {
+        for slot in loggers.iter() {
             let q = row.roles.q == Some(slot);
+            // A journal device has what goes with both records once.
+            let again = q && loggers.contains(row.roles.p) && view.journal.is_some();
             let record = Record {
                 stripe: row.row.stripe.0,
                 stripes: 1,
@@ -133,33 +152,30 @@ impl Shard {
                 first: row.row.first as u16,
                 count: count as u16,
                 syndrome: if q { Syndrome::Q } else { Syndrome::P },
-                paired: parity.count() == 2,
-                partial: !all,
-                checked,
-                summed,
-                logged,
+                paired: loggers.count() == 2,
+                partial,
+                checked: checked && !again,
+                summed: summed && !again,
+                logged: if again { 0 } else { logged },
                 zeros: false,
             };
             next.lanes[slot.index()].records.push(record);
-            if summed && next.checks.is_empty() {
+            if record.summed && next.checks.is_empty() {
                 self.put_sums(&news[..record.checks()], view, &mut next.checks);
-            } else if checked {
+            } else if record.checked {
                 self.check_new(row, &record, fresh, &mut next.checks);
             }
             let Gathering { lanes, checks, .. } = &mut *next;
             let lane = &mut lanes[slot.index()];
-            lane.checks.extend(&*checks);
-            if !all {
+            lane.checks.extend(checks.iter().filter(|_| record.checked));
+            if partial {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
-            if logged != 0 {
-                let base = self.base_of(row);
-                for index in (0..64).filter(|index| logged >> index & 1 == 1) {
-                    let at = base + index as u64 * self.setup.geometry.chunk_bytes();
-                    let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
-                    lane.payload.extend(parts);
-                }
+            for index in (0..64).filter(|index| record.logged >> index & 1 == 1) {
+                let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
+                let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
+                lane.payload.extend(parts);
             }
         }
         let slots = if all { self.setup.geometry.all_slots() } else { row.touched() };

@@ -13,6 +13,7 @@ use super::{Gathering, Lane, Log, LogSetup};
 use crate::batch::{Batch, Failure, Manner};
 use crate::broken::{Broken, broken};
 use crate::member::Member;
+use crate::message::ToKeeper;
 use crate::shard::Shard;
 use crate::view::View;
 
@@ -57,6 +58,9 @@ impl Shard {
     async fn write_batch(&self, log: &Log, desk: &mut Desk) {
         let view = self.view();
         let mut gathered = log.next.replace(std::mem::take(&mut desk.spare));
+        if view.journal.is_some() {
+            Lane::join(&mut gathered.lanes);
+        }
         let placed = self.place(log, &gathered);
         self.send_batch(log, desk, &mut gathered, placed, &view);
         let manner = Manner {
@@ -75,6 +79,15 @@ impl Shard {
             }
         };
         desk.failures.clear();
+        if let Err(failed) = &answer
+            && gathered.units.is_empty()
+        {
+            // Nobody waits for it who could report them.
+            for (member, _, why) in failed.iter().filter(|(member, ..)| view.has(member.id)) {
+                let (member, why) = (member.id, why.clone());
+                self.post.to_keeper(ToKeeper::Lost { member, why });
+            }
+        }
         log.space.borrow_mut().written(placed.sequence, answer.is_err());
         for ticket in gathered.units.drain(..) {
             log.answers.finish(ticket, answer.clone());
@@ -103,7 +116,7 @@ impl Shard {
     }
 
     /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
-    /// only records what does not matter any more.
+    /// only records what does not matter any more. Where there is a journal device it has all.
     fn send_batch(
         &self,
         log: &Log,
@@ -112,35 +125,39 @@ impl Shard {
         placed: Placed,
         view: &View,
     ) {
-        let add = |slot: Slot, lane: &Lane, batch: &mut Batch| {
-            for member in view.targets(slot) {
-                let place = member.log.expect("every member of an array with a log has one");
-                let payload = lane.payload.iter().cloned();
-                let zone_bytes = match log.setup {
-                    LogSetup::Zone { zone_bytes, .. } => zone_bytes,
-                    LogSetup::Ppl { signature, .. } => {
-                        let mark = (signature, placed.sequence);
-                        let (at, head) = self.ppl_unit(lane, mark, slot, member, place);
-                        batch.log(member, slot, at, std::iter::once(head).chain(payload));
-                        continue;
-                    }
-                };
-                let head = self.head(lane, placed, member);
-                let at = place.offset + self.index as u64 * zone_bytes + placed.start;
-                let used = lane.bytes();
-                let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
-                let padding = log.zeros.slice(0..padding);
-                let padding = Some(padding).filter(|padding| !padding.is_empty());
-                batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
-                member.logged.set(placed.sequence);
-            }
+        let add = |(slot, member): (Slot, &Rc<Member>), lane: &Lane, batch: &mut Batch| {
+            let place = member.log.expect("every member of an array with a log has one");
+            let payload = lane.payload.iter().cloned();
+            let zone_bytes = match log.setup {
+                LogSetup::Zone { zone_bytes, .. } => zone_bytes,
+                LogSetup::Ppl { signature, .. } => {
+                    let mark = (signature, placed.sequence);
+                    let (at, head) = self.ppl_unit(lane, mark, slot, member, place);
+                    return batch.log(member, slot, at, std::iter::once(head).chain(payload));
+                }
+            };
+            let head = self.head(lane, placed, member);
+            let at = place.offset + self.index as u64 * zone_bytes + placed.start;
+            let used = lane.bytes();
+            let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
+            let padding = log.zeros.slice(0..padding);
+            let padding = Some(padding).filter(|padding| !padding.is_empty());
+            batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
+            member.logged.set(placed.sequence);
         };
-        if gathered.units.is_empty() {
+        let batch = &mut desk.batch;
+        if let Some(journal) = &view.journal {
+            add((Slot::new(0), journal), &gathered.lanes[0], batch);
+        } else if gathered.units.is_empty() {
             let empty = Lane::default();
-            view.present.iter().for_each(|slot| add(slot, &empty, &mut desk.batch));
-        }
-        for slot in lanes_in_use(&gathered.lanes) {
-            add(slot, &gathered.lanes[slot.index()], &mut desk.batch);
+            let all =
+                view.present.iter().flat_map(|slot| view.targets(slot).map(move |m| (slot, m)));
+            all.for_each(|place| add(place, &empty, batch));
+        } else {
+            for slot in lanes_in_use(&gathered.lanes) {
+                let lane = &gathered.lanes[slot.index()];
+                view.targets(slot).for_each(|member| add((slot, member), lane, batch));
+            }
         }
         gathered.rows.clear();
         gathered.reserved = 0;
@@ -176,6 +193,16 @@ impl Shard {
 }
 
 impl Lane {
+    /// Puts what all lanes have into the first one.
+    fn join(lanes: &mut [Lane]) {
+        let Some((first, others)) = lanes.split_first_mut() else { return };
+        for lane in others {
+            first.records.append(&mut lane.records);
+            first.checks.append(&mut lane.checks);
+            first.payload.append(&mut lane.payload);
+        }
+    }
+
     /// Bytes of a batch with this in it.
     fn bytes(&self) -> u64 {
         let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();

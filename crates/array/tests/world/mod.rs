@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Options, assemble};
-use array::create::{NewArray, create};
+use array::create::{NewArray, create, create_with_journal};
 use array::{Array, Host};
 use io::{
     Clock, Completion, Completions, Cost, Disk, Done, Error, ErrorKind, Limits, MemDisk, Op, Pool,
@@ -305,6 +305,15 @@ impl World {
         let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
         let work = create(new, self.candidates(0..self.disks.len()), &clock, &random);
         io::tasks::complete(work).expect("disks in memory answer").expect("the array is created");
+    }
+
+    /// Creates an array on all disks but the last one, which is its journal device.
+    pub fn create_journaled(&self, new: &NewArray) -> array::Result<()> {
+        let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
+        let mut disks = self.candidates(0..self.disks.len());
+        let journal = disks.pop();
+        let work = create_with_journal(new, (disks, journal), &clock, &random);
+        io::tasks::complete(work).expect("disks in memory answer").map(drop)
     }
 
     pub fn assemble(

@@ -81,6 +81,7 @@ pub(crate) mod tests {
             crate::private::log::at::FIELDS,
             crate::private::log::record::FIELDS,
             crate::private::sums::entry::FIELDS,
+            crate::private::journal::at::FIELDS,
         ];
         let fields = tables.into_iter().flatten();
         let coded: Vec<_> =

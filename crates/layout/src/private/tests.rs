@@ -46,6 +46,11 @@ fn header() -> PrivateHeader {
         doubt: true,
         bad: BadList { count: 3, crc: 7 },
         sums_from: Some(1 << 20),
+        journal: Some(JournalNote {
+            uuid: Uuid([5; 16]),
+            name: DeviceName::new("/dev/fast"),
+            used: JournalUse::Logging,
+        }),
     }
 }
 
@@ -56,6 +61,13 @@ fn what_is_printed_is_parsed_again() {
         let bytes = header.print(crc32c);
         assert_eq!(bytes.len() as u64, HEADER_BYTES);
         assert_eq!(PrivateHeader::parse(&bytes, crc32c), Ok(header));
+    }
+    let note = header().journal;
+    let uses = [JournalUse::Away, JournalUse::Logging, JournalUse::GivenUp];
+    let notes = uses.into_iter().map(|used| note.map(|note| JournalNote { used, ..note }));
+    for journal in notes.chain([None]) {
+        let header = PrivateHeader { journal, ..header() };
+        assert_eq!(PrivateHeader::parse(&header.print(crc32c), crc32c), Ok(header));
     }
 }
 

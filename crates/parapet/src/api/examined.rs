@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::shape;
-use super::{Consistency, Report};
+use super::{Consistency, JournalNote, JournalView, Report};
 use crate::page::{Mood, Page};
 
 /// What a member's metadata says.
@@ -24,6 +24,9 @@ pub(crate) struct ExaminedDisk {
     pub(crate) bytes: u64,
     /// Valid superblocks; more than one where an array's member is itself made of an array.
     pub(crate) superblocks: Vec<SuperblockView>,
+    /// The journal device that it is; null if it is none.
+    #[serde(default)]
+    pub(crate) journal: Option<JournalView>,
     /// Why there is none, or why one is not believed.
     pub(crate) faults: Vec<String>,
     /// Everything recognizable on the disk.
@@ -95,7 +98,11 @@ pub(crate) struct SuperblockView {
     /// The array keeps checksums, as the private area says.
     #[serde(default)]
     pub(crate) checksums: bool,
-    /// What lies in the intent log; null if nothing was logged since the array was started last.
+    /// The array's journal device; null if it has none, or nothing valid says so.
+    #[serde(default)]
+    pub(crate) journal: Option<JournalNote>,
+    /// What lies in the intent log; null if nothing was logged since the array was started last, or
+    /// not on the members.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
 }
@@ -133,6 +140,9 @@ impl Report for Examined {
             for view in &disk.superblocks {
                 view.text(page);
             }
+            if let Some(journal) = &disk.journal {
+                journal.text(page);
+            }
             for signature in &disk.signatures {
                 page.field("signature", format!("{} at {:#x}", signature.name, signature.offset));
             }
@@ -165,6 +175,9 @@ impl SuperblockView {
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }
+        if let Some(journal) = &self.journal {
+            page.field("journal", journal.sentence());
+        }
         if self.checksums {
             page.field("checksums", "on");
         }
@@ -181,7 +194,7 @@ impl SuperblockView {
 }
 
 impl LogView {
-    fn sentence(&self, page: &Page) -> String {
+    pub(super) fn sentence(&self, page: &Page) -> String {
         let (zones, bytes) = (self.zones, page.size(self.zone_bytes));
         let zones = match zones {
             1 => format!("a zone of {bytes}"),

@@ -62,6 +62,7 @@ impl Report for Array {
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }
+        self.journal.iter().for_each(|journal| page.field("journal", journal.sentence()));
         match self.unsummed_bytes {
             None => {}
             Some(0) => page.field("checksums", "on"),
@@ -448,6 +449,7 @@ impl Report for Plan {
             };
             let becomes = match (self.verb.as_str(), disk.new) {
                 ("destroy", _) => "free",
+                _ if disk.role == "journal" && !disk.new => "journal",
                 (_, true) => "new file",
                 _ => "member",
             };

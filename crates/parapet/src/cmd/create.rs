@@ -58,6 +58,10 @@ pub(crate) struct Args {
     /// A disk that takes the place of the first member that fails; may be repeated
     #[arg(long, value_name = "DISK")]
     spare: Vec<PathBuf>,
+    /// Keep the journal on this device, best a small fast one, instead of on the members: for
+    /// --consistency journal
+    #[arg(long, value_name = "DEVICE")]
+    journal: Option<PathBuf>,
     /// Use at most so much of each member
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
@@ -132,7 +136,8 @@ struct Prospect<'a> {
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let executor = engine::executor()?;
     let on = executor.spawner();
-    let paths: Vec<PathBuf> = args.members.iter().chain(&args.spare).cloned().collect();
+    let paths: Vec<PathBuf> =
+        args.members.iter().chain(&args.spare).chain(&args.journal).cloned().collect();
     disks::refuse_same(&paths)?;
     let daemon = Daemon::new(&on, None, 1)?;
     let inner = executor.block_on(args.inner_arrays(&daemon))?;
@@ -143,9 +148,14 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
     probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
     let mut new = args.new_array(&prospects)?;
-    new.zeroed = args.assume_zeroed || executor.block_on(are_zeros(&prospects));
+    let members = &prospects[..args.members.len() + args.spare.len()];
+    new.zeroed = args.assume_zeroed || executor.block_on(are_zeros(members));
     let named: Vec<(String, Limits)> =
-        prospects.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
+        members.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
+    if let Some(device) = prospects[members.len()..].first() {
+        let name = device.path.display().to_string();
+        array::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
+    }
     let planned = array::create::plan(&new, &named).map_err(of_shape)?;
     let mut plan = show(&args, &new, &planned, &prospects);
     if args.consent.dry_run {
@@ -161,7 +171,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let kept = executor.block_on(keep(&args.name, &prospects))?;
     plan.undo = kept.map(|folder| folder.display().to_string());
     let made = executor.block_on(async {
-        let made = carry_out(&new, prospects, &on).await;
+        let made = carry_out(&new, prospects, args.journal.is_some(), &on).await;
         let closed = daemon.close().await;
         made.and_then(|made| closed.map(|()| made))
     })?;
@@ -310,9 +320,10 @@ fn show(
         path: disk.path.display().to_string(),
         serial: disks::serial(disk.path),
         bytes: disk.limits.bytes,
-        role: match index < args.members.len() {
-            true => format!("slot {index}"),
-            false => "spare".into(),
+        role: match index {
+            _ if index < args.members.len() => format!("slot {index}"),
+            _ if index < args.members.len() + args.spare.len() => "spare".into(),
+            _ => "journal".into(),
         },
         overwrites: disk.signatures.clone(),
         new: disk.opened.is_none(),
@@ -335,7 +346,7 @@ fn show(
         layout: new.layout.to_string(),
         chunk_bytes: new.chunk_bytes,
         capacity_bytes: planned.capacity,
-        raw_bytes: prospects.iter().map(|disk| disk.limits.bytes).sum(),
+        raw_bytes: prospects[..planned.maps.len()].iter().map(|disk| disk.limits.bytes).sum(),
         redundancy: planned.redundancy,
         consistency: api::of_new(new, planned.redundancy),
         checksums: planned.checksums,
@@ -355,8 +366,14 @@ async fn keep(name: &str, prospects: &[Prospect<'_>]) -> Result<Option<PathBuf>>
     undo::keep("create", name, &there).await
 }
 
-/// Makes the files that are missing, and the array; or nothing.
-async fn carry_out(new: &NewArray, prospects: Vec<Prospect<'_>>, on: &Spawner) -> Result<Facts> {
+/// Makes the files that are missing, and the array; or nothing. The last disk is the journal device
+/// if it is `journaled`.
+async fn carry_out(
+    new: &NewArray,
+    prospects: Vec<Prospect<'_>>,
+    journaled: bool,
+    on: &Spawner,
+) -> Result<Facts> {
     let mut disks = Vec::new();
     let mut made = Vec::new();
     let mut outcome = Ok(());
@@ -376,7 +393,10 @@ async fn carry_out(new: &NewArray, prospects: Vec<Prospect<'_>>, on: &Spawner) -
         }
     }
     let outcome = match outcome {
-        Ok(()) => write(new, &disks, on).await,
+        Ok(()) => {
+            let members = disks.len() - usize::from(journaled);
+            write(new, &disks[..members], disks.get(members), on).await
+        }
         Err(failure) => Err(failure),
     };
     if outcome.is_err() {
@@ -401,10 +421,16 @@ pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened>
 ///
 /// # Errors
 /// If a disk fails; then there is no array.
-pub(crate) async fn write(new: &NewArray, disks: &[Opened], on: &Spawner) -> Result<Facts> {
+pub(crate) async fn write(
+    new: &NewArray,
+    disks: &[Opened],
+    journal: Option<&Opened>,
+    on: &Spawner,
+) -> Result<Facts> {
     let random = engine::random()?;
-    let members = engine::candidates(disks);
-    let made = array::create::create(new, members, &(on.clock() as _), &*random).await;
+    let disks = (engine::candidates(disks), engine::candidates(journal).pop());
+    let clock = on.clock() as _;
+    let made = array::create::create_with_journal(new, disks, &clock, &*random).await;
     made.map_err(|error| {
         Failure::new(Id::Failed, error.to_string(), "see the system's log for the disk's errors")
     })

@@ -43,10 +43,11 @@ pub(crate) struct Args {
     consent: Consent,
 }
 
-/// A member and the superblocks on it that will be overwritten.
+/// A member and the superblocks on it that will be overwritten, or a journal device.
 struct Victim<'a> {
     opened: &'a Opened,
-    superblock: Superblock,
+    /// `None`: the journal device.
+    superblock: Option<Superblock>,
     places: Vec<SignatureView>,
 }
 
@@ -96,7 +97,7 @@ async fn take_apart(
         for opened in chosen {
             victims.push(victim(opened, &args.name).await?);
         }
-        victims.sort_by_key(|victim| role(&victim.superblock));
+        victims.sort_by_key(|victim| role(victim.superblock.as_ref()));
         let mut plan = plan(&args.name, &victims, worth)?;
         if args.consent.dry_run {
             terminal.report(&plan);
@@ -174,6 +175,17 @@ async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
             || superblock.set_name.to_string() == name
     };
     let Some(superblock) = superblocks.iter().find(ours).cloned() else {
+        let journal = found.journal.as_ref().filter(|found| {
+            let header = &found.header;
+            uuid == Some(header.set_uuid)
+                || header.set_name.short() == name
+                || header.set_name.to_string() == name
+        });
+        if let Some(journal) = journal {
+            let place = |&offset: &u64| SignatureView { name: "journal header".into(), offset };
+            let places = journal.places.iter().map(place).collect();
+            return Ok(Victim { opened, superblock: None, places });
+        }
         let (id, what) = match superblocks.first() {
             Some(other) => (Id::Foreign, format!("a member of {}", other.set_name)),
             None => (Id::NoSuperblock, "no member of any array".into()),
@@ -189,15 +201,16 @@ async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
         offset: found.offset,
     };
     let places = places.map(place).collect();
-    Ok(Victim { opened, superblock, places })
+    Ok(Victim { opened, superblock: Some(superblock), places })
 }
 
 fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Result<Plan> {
-    let Some(first) = victims.first() else {
+    let Some(first) = victims.first().and_then(|victim| victim.superblock.as_ref()) else {
         return Err(Failure::new(Id::NoArray, format!("no member of {name}"), "check the paths"));
     };
-    let set = first.superblock.set_uuid;
-    if victims.iter().any(|victim| victim.superblock.set_uuid != set) {
+    let set = first.set_uuid;
+    let members = || victims.iter().filter_map(|victim| victim.superblock.as_ref());
+    if members().any(|superblock| superblock.set_uuid != set) {
         let message = format!("members of several arrays called {name}");
         return Err(Failure::new(Id::Foreign, message, "name the UUID; parapet examine shows it"));
     }
@@ -205,27 +218,31 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
         path: victim.opened.path.display().to_string(),
         serial: victim.opened.serial.clone(),
         bytes: victim.opened.bytes(),
-        role: role(&victim.superblock).1,
+        role: role(victim.superblock.as_ref()).1,
         overwrites: victim.places.clone(),
         new: false,
     };
-    let slots = first.superblock.raid_disks as usize;
+    let (slots, here) = (first.raid_disks as usize, members().count());
     let mut warnings = Vec::new();
-    if victims.len() < slots {
-        warnings.push(format!("{} of {slots} members; the others stay as they are", victims.len()));
+    if here < slots {
+        warnings.push(format!("{here} of {slots} members; the others stay as they are"));
     }
-    let level = layout::Level::from_md(first.superblock.level);
-    let layout = level.and_then(|l| layout::Layout::from_md(l, first.superblock.layout).ok());
+    let level = layout::Level::from_md(first.level);
+    let layout = level.and_then(|l| layout::Layout::from_md(l, first.layout).ok());
     Ok(Plan {
         done: false,
         verb: "destroy".into(),
-        name: first.superblock.set_name.short(),
+        name: first.set_name.short(),
         uuid: Some(set.to_string()),
         level: level.map_or_else(|| "raid3.5".into(), |level| level.to_string()),
         layout: layout.map_or_else(|| "none".into(), |layout| layout.to_string()),
-        chunk_bytes: u64::from(first.superblock.chunk_sectors) * SECTOR,
+        chunk_bytes: u64::from(first.chunk_sectors) * SECTOR,
         capacity_bytes: worth.map_or(0, |(bytes, _)| bytes),
-        raw_bytes: victims.iter().map(|victim| victim.opened.bytes()).sum(),
+        raw_bytes: victims
+            .iter()
+            .filter(|victim| victim.superblock.is_some())
+            .map(|victim| victim.opened.bytes())
+            .sum(),
         redundancy: worth.map_or(0, |(_, redundancy)| redundancy),
         consistency: None,
         checksums: false,
@@ -235,13 +252,13 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
     })
 }
 
-/// What a member is in its array, slots first.
-fn role(superblock: &Superblock) -> (u16, String) {
-    match superblock.own_role() {
-        Role::Slot(slot) => (slot, format!("slot {slot}")),
-        Role::Spare => (u16::MAX, "spare".into()),
-        Role::Faulty => (u16::MAX, "faulty".into()),
-        Role::Journal => (u16::MAX, "journal".into()),
+/// What a disk is in its array, slots first, the journal device last.
+fn role(superblock: Option<&Superblock>) -> (u32, String) {
+    match superblock.map_or(Role::Journal, Superblock::own_role) {
+        Role::Slot(slot) => (slot.into(), format!("slot {slot}")),
+        Role::Spare => (u32::MAX - 1, "spare".into()),
+        Role::Faulty => (u32::MAX - 1, "faulty".into()),
+        Role::Journal => (u32::MAX, "journal".into()),
     }
 }
 

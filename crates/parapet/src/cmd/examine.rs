@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use array::examine::{Examination, FoundSuperblock};
+use array::examine::{Examination, FoundJournal, FoundSuperblock};
 use jiff::Timestamp;
 use layout::Level;
 use layout::md::superblock::{MAX_DEVICES, Role};
@@ -10,14 +10,15 @@ use layout::md::{Features, SECTOR, Superblock};
 use layout::private::Tag;
 use os::{Options, Spawner};
 
-use crate::api::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
+use crate::api::{Examined, ExaminedDisk, JournalView, LogView, SignatureView, SuperblockView};
 use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 use crate::{disks, engine};
 
 /// Show what lies on disks: superblocks of Parapet and md, and everything else that is recognizable
 ///
-/// Reads only, and works on disks in use. Exit status 5 if one of them has no valid superblock.
+/// Reads only, and works on disks in use. Exit status 5 if one of them has no valid superblock, and
+/// is no journal device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Disks: block devices or files
@@ -36,8 +37,9 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
             Ok(disk) => examined.disks.push(disk),
             Err(failure) => {
                 let (path, faults) = (path.display().to_string(), vec![failure.message.clone()]);
-                let (superblocks, signatures) = Default::default();
-                let disk = ExaminedDisk { path, bytes: 0, superblocks, faults, signatures };
+                let (superblocks, journal, signatures) = Default::default();
+                let disk =
+                    ExaminedDisk { path, bytes: 0, superblocks, journal, faults, signatures };
                 examined.disks.push(disk);
                 failures.push(failure);
             }
@@ -48,7 +50,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         return Err(failures.remove(0));
     }
     terminal.report(&examined);
-    let all = examined.disks.iter().all(|disk| !disk.superblocks.is_empty());
+    let is_known = |disk: &ExaminedDisk| !disk.superblocks.is_empty() || disk.journal.is_some();
+    let all = examined.disks.iter().all(is_known);
     Ok(if all { Exit::Done } else { Exit::Unknown })
 }
 
@@ -72,11 +75,28 @@ fn view(path: String, found: &Examination) -> ExaminedDisk {
             }
         }
     }
-    if found.superblocks.is_empty() {
+    if found.superblocks.is_empty() && found.journal.is_none() {
         faults.push("no superblock".into());
     }
     let signatures = found.signatures.iter().map(SignatureView::of).collect();
-    ExaminedDisk { path, bytes: found.bytes, superblocks, faults, signatures }
+    let journal = found.journal.as_ref().map(view_journal);
+    ExaminedDisk { path, bytes: found.bytes, superblocks, journal, faults, signatures }
+}
+
+fn view_journal(found: &FoundJournal) -> JournalView {
+    let header = &found.header;
+    JournalView {
+        uuid: header.device_uuid.to_string(),
+        array_uuid: header.set_uuid.to_string(),
+        array_name: header.set_name.to_string(),
+        log_bytes: header.log.end - header.log.start,
+        log: found.log.map(|log| LogView {
+            zones: header.zones,
+            zone_bytes: header.zone_bytes,
+            batches: log.batches,
+            records: log.records,
+        }),
+    }
 }
 
 fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> SuperblockView {
@@ -124,6 +144,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         consistency: header
             .or_else(|| private.and_then(|found| found.latest.as_ref()))
             .map(|header| header.consistency.into()),
+        journal: header.and_then(|header| header.journal).map(Into::into),
         checksums: header.is_some_and(|header| header.sums_from.is_some()),
         log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
             zones: header.log.zones,

@@ -178,7 +178,7 @@ async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>
         }
     }
     if outcome.is_ok() {
-        outcome = create::write(&new, &disks, on).await.map(|_| ());
+        outcome = create::write(&new, &disks, None, on).await.map(|_| ());
     }
     if let Err(failure) = outcome {
         for disk in &disks {

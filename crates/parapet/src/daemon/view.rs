@@ -1,6 +1,8 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
-use array::status::{JobStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus};
+use array::status::{
+    JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
+};
 use array::{CacheMode, Mode, ScrubResult};
 use io::Clock;
 use jiff::Timestamp;
@@ -9,8 +11,8 @@ use os::Address;
 use super::watch::DELETED;
 use super::{Daemon, Served};
 use crate::api::{
-    self, Array, Finding, Job, JobKind, Latency, Member, Problem, Scrub, Slot, SlotState, Speed,
-    State,
+    self, Array, Finding, Job, JobKind, Journal, JournalState, Latency, Member, Problem, Scrub,
+    Slot, SlotState, Speed, State,
 };
 use crate::flags::UNLIMITED;
 
@@ -52,6 +54,7 @@ impl Daemon {
             verifying: status.verifying,
             bad_bytes: status.bad_bytes,
             consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
+            journal: status.journal.as_ref().map(journal),
             unsummed_bytes: status.unsummed_bytes,
             replay: status
                 .replay
@@ -166,10 +169,39 @@ impl Daemon {
         }
         problems.extend(problems_of_members(array, &flag));
         problems.extend(unprotected(array, &flag));
+        problems.extend(without_journal(array));
         problems.extend(array.slots.iter().filter_map(lost_bytes));
         problems.extend(cut_bytes(array));
         problems
     }
+}
+
+fn journal(status: &JournalStatus) -> Journal {
+    Journal {
+        uuid: layout::md::Uuid(status.uuid).to_string(),
+        name: status.name.clone(),
+        state: status.used.into(),
+        written_bytes: status.member.as_ref().map_or(0, |member| member.written_bytes),
+    }
+}
+
+/// A journal device that has failed, or was not there.
+fn without_journal(array: &Array) -> Option<Problem> {
+    let journal = array.journal.as_ref().filter(|_| array.writable)?;
+    let (name, device) = (&array.name, &journal.name);
+    let what = match journal.state {
+        JournalState::GivenUp => format!("the journal device {device} has failed"),
+        // What will be logged there is not logged yet.
+        JournalState::Logging => return None,
+        JournalState::Away => format!("the journal device {device} is not used"),
+    };
+    let message = format!("{what}: what a crash may cut is logged on the members");
+    let stop = format!("parapet stop {name}");
+    let action = match journal.state {
+        JournalState::GivenUp => format!("{stop}, then parapet serve it with --journal DEVICE"),
+        _ => format!("{stop}, then parapet serve it with {device} among its members"),
+    };
+    Some(Problem { id: "PPT-8015".into(), message, action })
 }
 
 /// Parity that is not there, or not in sync.

@@ -219,7 +219,10 @@ fn tell(array: &str, event: &Event, replay: Option<Replay>) {
         EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
             tracing::error!(array, event = kind, member, "{}", event.text);
         }
-        EventKind::Repaired | EventKind::JobInterrupted | EventKind::Slow => {
+        EventKind::Repaired
+        | EventKind::JobInterrupted
+        | EventKind::Slow
+        | EventKind::JournalLost => {
             tracing::warn!(array, event = kind, member, "{}", event.text);
         }
         _ => tracing::info!(array, event = kind, member, "{}", event.text),

@@ -23,9 +23,14 @@ const WRITTEN: usize = 4 << 10;
 /// kills its server while the first block of each stripe is being written. Gives what was flushed.
 fn killed_in_mid_write(world: &World, level: &str, members: &[String], more: &[&str]) -> Vec<u8> {
     world.create(level, members.len(), &[&["--chunk", "16K"], more].concat());
+    filled_and_killed(world, members, members)
+}
+
+/// The same with an array that was made, of `members`, served from `disks`.
+pub fn filled_and_killed(world: &World, members: &[String], disks: &[String]) -> Vec<u8> {
     let flushed = pattern(FLUSHED, 11);
     std::fs::write(world.path("data"), &flushed).unwrap();
-    let server = world.serve_members(members);
+    let server = world.serve_members(disks);
     world.nbdcopy("data", &world.uri());
     kill_in_mid_write(world, server, members);
     flushed
@@ -65,7 +70,7 @@ pub fn examined(world: &World, member: &str) -> Value {
 }
 
 /// Everything that was flushed and is not being written is there.
-fn flushed_is_there(world: &World, flushed: &[u8], what: &str) {
+pub fn flushed_is_there(world: &World, flushed: &[u8], what: &str) {
     let wrong = wrong_stripes(world, flushed);
     assert!(wrong.is_empty(), "{what}: stripes at {wrong:?}\n{}", world.log());
 }

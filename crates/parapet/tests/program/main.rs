@@ -11,6 +11,7 @@ mod crash;
 mod hang;
 mod hole;
 mod hygiene;
+mod journal;
 mod ladder;
 mod levels;
 mod luck;

@@ -25,6 +25,8 @@ const MD_LITTLE: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
 const MD_BIG: &[u8] = &[0xa9, 0x2b, 0x4e, 0xfc];
 const PARAPET: &str = "parapet_member";
 const PARAPET_MAGIC: &[u8] = b"Pp35";
+const JOURNAL: &str = "parapet_journal";
+const JOURNAL_MAGIC: &[u8] = crate::private::journal::MAGIC_BYTES;
 const LVM: &[u8] = b"LABELONE";
 const LUKS: &str = "crypto_LUKS";
 const LUKS_BACKUP: &[u8] = b"SKUL\xba\xbe";
@@ -57,6 +59,8 @@ pub const PROBES: &[Probe] = &[
     start(PARAPET, 4096, PARAPET_MAGIC),
     start(PARAPET, 0, PARAPET_MAGIC),
     end(PARAPET, 8192, 4096, PARAPET_MAGIC),
+    start(JOURNAL, 4096, JOURNAL_MAGIC),
+    start(JOURNAL, 8192, JOURNAL_MAGIC),
     end("ddf_raid_member", 512, 512, &[0xde, 0x11, 0xde, 0x11]),
     end("ddf_raid_member", 257 * 512, 512, &[0xde, 0x11, 0xde, 0x11]),
     end("isw_raid_member", 1024, 512, b"Intel Raid ISM Cfg Sig. "),

@@ -104,11 +104,19 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let changes = assembly.consistency.is_some() || assembly.checksums.is_some();
+        let changes = changes || assembly.journal.is_some();
         if changes && self.name.is_none() && self.scan.is_some() {
-            let message = "a consistency policy, or checksums, are for one array; none is named";
+            let message =
+                "a consistency policy, checksums, or a journal are for one array; none is named";
             return Err(Failure::new(Id::Usage, message, "say which: NAME before --scan"));
         }
-        let disks = self.open(assembly.read_only, daemon.spawner())?;
+        let mut disks = self.open(assembly.read_only, daemon.spawner())?;
+        if let Some(path) = &assembly.journal
+            && disks.iter().all(|opened| opened.path != *path)
+        {
+            disks.push(disks::open_one(path, &Options::default(), daemon.spawner())?);
+        }
+        let journal = disks.iter().find(|opened| Some(&opened.path) == assembly.journal.as_ref());
         let all: Vec<&Opened> = disks.iter().collect();
         let groups = sorted(&all).await;
         self.refuse_foreign(&groups)?;
@@ -120,8 +128,10 @@ impl Sources<'_> {
             let mut arrays = Vec::new();
             // By its identity: one of version 0.90 is called what it does not know itself.
             let uuid = own.map(|own| own.uuid.as_str());
-            for (name, disks) in self.group(&disks, daemon.spawner()).await? {
+            for (name, mut disks) in self.group(&disks, daemon.spawner()).await? {
                 let name = uuid.or(name.as_deref());
+                disks
+                    .extend(journal.filter(|journal| disks.iter().all(|d| d.path != journal.path)));
                 arrays.push(start(name, &disks, assembly, run, daemon).await?);
             }
             return Ok(arrays);

@@ -89,7 +89,7 @@ impl<'a> Digger<'a> {
         let wanted = self.sources.is_wanted(group);
         let consistency = self.assembly.consistency.filter(|_| wanted);
         let checksums = self.assembly.checksums.filter(|_| wanted);
-        let assembly = AssemblyFlags { consistency, checksums, ..*self.assembly };
+        let assembly = AssemblyFlags { consistency, checksums, journal: None, ..*self.assembly };
         match start(uuid, &group.disks, &assembly, self.run, self.daemon).await {
             Ok(served) => {
                 for inner in &self.started {
