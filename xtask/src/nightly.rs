@@ -1,7 +1,7 @@
 //! `cargo xtask nightly`: what is too long for every change. Two lanes at once, a closing table.
 //!
 //! ```text
-//!   lane 1   simulator ───────────────────────────────────────────────────────▶
+//!   lane 1   simulator ───────────────────────────▶ full ────────▶ sums ──────▶
 //!   lane 2   sweep ▶ mutants ▶ torture ▶ fuzz ▶ exhaustive ▶
 //! ```
 //!
@@ -29,12 +29,16 @@ const fn part(name: &'static str, what: &'static str, command: &'static str, sha
 
 /// What runs side by side.
 const LANES: [&[Part]; 2] = [
-    &[part(
-        "simulator",
-        "seeds that nobody has run; every mark must be reached",
-        "cargo sim --seconds {seconds} --require-marks",
-        100,
-    )],
+    &[
+        part(
+            "simulator",
+            "seeds that nobody has run; every mark must be reached",
+            "cargo sim --seconds {seconds} --require-marks",
+            60,
+        ),
+        part("full", "lives as long as they come", "cargo sim --full --seconds {seconds}", 20),
+        part("sums", "arrays with checksums", "cargo sim --checksums --seconds {seconds}", 20),
+    ],
     &[
         part("sweep", "every single operation fails", "cargo sim --sweep", 8),
         part("mutants", "every broken engine is seen", "cargo xtask mutants", 22),

@@ -188,7 +188,7 @@ ways! {
     /// A replacement on RAID 0 copies nothing.
     ReplaceCopiesNothing: "ours",
     /// After a crash a copy counts as far as it was made.
-    CopyTrustedAfterCrash: "ours",
+    CopyTrustedAfterCrash: "ours" by "test life",
     /// What no copy could give is taken for rebuilt.
     LostTakenForRebuilt: "F14",
     /// Background work goes over the borders of regions, which other shards write.

@@ -91,6 +91,9 @@ impl Shard {
 
     /// Has every member flushed that was written since the last flush.
     async fn flush(&self) -> Result<()> {
+        // What a crash has cut is made right first: until then a loss may take what was written
+        // before it.
+        drop(self.gate.enter().await);
         let number = self.log.as_ref().map(Log::flush_begins);
         let skips = |slot: usize| broken(Broken::FlushMissesOne) && slot == 0;
         let view = self.view();

@@ -3,12 +3,10 @@
 
 mod world;
 
-use std::time::Duration;
-
 use array::Array;
 use array::assemble::{Assembly, Note, Options};
 use array::create::NewArray;
-use io::{Clock, Completion, Disk, Done, Op};
+use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
@@ -40,25 +38,6 @@ fn holder(array: &Array, index: usize) -> usize {
     }
 }
 
-/// Where the members' data begins.
-fn data_offset(world: &World) -> u64 {
-    world.assemble(0..world.disks.len(), &Options::default()).expect("all").members[0].data_offset
-}
-
-/// Sends a write and lets things happen for a moment: it may not end.
-fn begin(world: &World, array: &Array, offset: u64, bytes: &[u8]) -> Completion<Done> {
-    let write = array.submit(Op::write(offset, world.pool.copy_of(bytes).freeze()));
-    let until = world.clock.now() + Duration::from_millis(5);
-    world.run(array, world.clock.sleep_until(until));
-    write
-}
-
-/// The process dies, and the members that hung forget what they had not done.
-fn crash(world: &World, array: Array) {
-    drop(array);
-    world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
-}
-
 fn assemble_without(world: &World, missing: &[usize]) -> array::Result<Assembly> {
     let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
     world.assemble(there, &Options { degraded: true, ..Options::default() })
@@ -76,12 +55,12 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
             let (world, array) = filled(level, None);
             // The data arrives and parity does not, or the other way round.
             let held = &world.disks[holder(&array, hung)];
-            held.break_with(Fault::HungFrom(data_offset(&world)));
-            let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+            held.break_with(Fault::HungFrom(world.data_offset()));
+            let write = world.begin(&array, 512, &pattern(512, 8192, 2));
             assert_eq!(held.is_holding(), 1);
             let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
             drop(write);
-            crash(&world, array);
+            world.crash(array);
             let array = start_without(&world, &missing);
             for index in [1, 2] {
                 let at = index * CHUNK;
@@ -99,10 +78,10 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
 fn without_the_log_such_an_array_is_not_started() {
     let (world, array) = filled(Level::Raid5, Some(Consistency::Bitmap));
     world.disks[holder(&array, 0)].break_with(Fault::HungWrites);
-    let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+    let write = world.begin(&array, 512, &pattern(512, 8192, 2));
     let missing = holder(&array, 1);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     let refused = assemble_without(&world, &[missing]).err().expect("nobody knows").to_string();
     assert!(refused.contains("--force-dirty-degraded"), "{refused}");
 }
@@ -112,10 +91,10 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
     for events_too in [false, true] {
         let (world, array) = filled(Level::Raid5, None);
         world.disks[holder(&array, 0)].break_with(Fault::HungWrites);
-        let write = begin(&world, &array, 512, &pattern(512, 8192, 2));
+        let write = world.begin(&array, 512, &pattern(512, 8192, 2));
         let missing = holder(&array, 1);
         drop(write);
-        crash(&world, array);
+        world.crash(array);
         assert!(assemble_without(&world, &[missing]).is_ok(), "the log is good");
         // As a kernel's session that ended in a crash leaves them: no microseconds, and the event
         // count may be what it was.
@@ -145,7 +124,7 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
     let (data, parity) = (holder(&array, 0), holder(&array, 3));
     world.disks[parity].break_with(Fault::HungWrites);
     let before = world.disks[data].writes.get();
-    let write = begin(&world, &array, 512, &pattern(512, 4096, 2));
+    let write = world.begin(&array, 512, &pattern(512, 4096, 2));
     assert_eq!(world.disks[data].writes.get(), before, "the log hangs, so the data waits");
     assert!(world.disks[parity].is_holding() > 0);
     let done = world.run(&array, write);
@@ -157,7 +136,7 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
     world.disks[parity].break_with(Fault::WriteError);
     world.write(&array, 512, &pattern(512, 4096, 2)).expect("as above");
     assert!(array.status().slots[parity].member.is_none());
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[parity]);
     assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
 }
@@ -168,15 +147,15 @@ fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
     let (second, parity) = (holder(&array, 1), holder(&array, 3));
     // Two blocks of a row: the second one and parity stay as they are, though both are logged.
     for member in [second, parity] {
-        world.disks[member].break_with(Fault::HungFrom(data_offset(&world)));
+        world.disks[member].break_with(Fault::HungFrom(world.data_offset()));
     }
     let row = |index: u64| index * CHUNK + 4096;
     // What parity says of the second block must not be what is written by chance.
     let mut both = pattern(row(0), (CHUNK + 4096) as usize, 2);
     both[(CHUNK - 4096) as usize..].fill(0x77);
-    let write = begin(&world, &array, row(0), &both);
+    let write = world.begin(&array, row(0), &both);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     let check = |array: &Array| {
         let error = world.read(array, row(1), 512).expect_err("neither old nor new can be told");
         assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
@@ -189,7 +168,7 @@ fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
     check(&array);
     world.write(&array, 0, &pattern(0, 4096, 1)).expect("the row is whole for all others");
     world.write(&array, row(2), &pattern(row(2), 4096, 1)).expect("in the row itself, too");
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[second]);
     check(&array);
     world.run(&array, array.stop()).expect("in order");
@@ -197,7 +176,7 @@ fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
     check(&array);
     world.write(&array, row(1), &pattern(row(1), 4096, 3)).expect("a write mends it");
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[second]);
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
     world.run(&array, array.stop()).expect("in order");
@@ -208,7 +187,7 @@ fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
 #[test]
 fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
     let (world, array) = filled(Level::Raid5, None);
-    crash(&world, array);
+    world.crash(array);
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
     let array = start_without(&world, &[]);
     world.run(&array, array.submit(Op::flush())).result.expect("healthy");
@@ -227,7 +206,7 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
 #[test]
 fn the_log_goes_round_and_what_it_says_is_the_newest() {
     let (mut world, array) = filled(Level::Raid6, None);
-    crash(&world, array);
+    world.crash(array);
     world.host.bounds.log_bytes = 128 << 10;
     let array = start_without(&world, &[]);
     for round in 0..200_u64 {
@@ -239,7 +218,7 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
         let at = (round * 7 % 60 * 8192 + 512 * (round % 5)) as usize;
         expected[at..at + 1024].copy_from_slice(&pattern(at as u64, 1024, round as u8));
     }
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[0, 3]);
     for at in (0..512 << 10).step_by(16 << 10) {
         let found = world.read(&array, at as u64, 16 << 10).expect("two may be missing");

@@ -3,12 +3,10 @@
 
 mod world;
 
-use std::time::Duration;
-
 use array::Array;
 use array::assemble::{Assembly, Options};
 use array::create::NewArray;
-use io::{Clock, Completion, Disk, Done, Op};
+use io::{Disk, Op};
 use layout::md::ppl::{self, PplHeader};
 use layout::md::{Features, Superblock, Timestamp};
 use layout::private::Consistency;
@@ -57,20 +55,6 @@ fn newest(world: &World, member: usize) -> Option<(PplHeader, usize)> {
     ppl::newest(&log(world, member).0, signature, parity::crc32c)
 }
 
-/// Sends a write and lets things happen for a moment: it may not end.
-fn begin(world: &World, array: &Array, offset: u64, bytes: &[u8]) -> Completion<Done> {
-    let write = array.submit(Op::write(offset, world.pool.copy_of(bytes).freeze()));
-    let until = world.clock.now() + Duration::from_millis(5);
-    world.run(array, world.clock.sleep_until(until));
-    write
-}
-
-/// The process dies, and the members that hung forget what they had not done.
-fn crash(world: &World, array: Array) {
-    drop(array);
-    world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
-}
-
 fn assemble_without(
     world: &World,
     missing: &[usize],
@@ -92,11 +76,11 @@ fn cut(world: &World, array: Array, hung: usize) -> usize {
     let data = world.assemble(0..MEMBERS, &Options::default()).expect("all").members[0].data_offset;
     let held = &world.disks[holder(&array, hung)];
     held.break_with(Fault::HungFrom(data));
-    let write = begin(world, &array, 512, &pattern(512, 8192, 2));
+    let write = world.begin(&array, 512, &pattern(512, 8192, 2));
     assert_eq!(held.is_holding(), 1);
     let second = holder(&array, 1);
     drop(write);
-    crash(world, array);
+    world.crash(array);
     second
 }
 
@@ -139,7 +123,7 @@ fn a_row_whose_partial_parity_is_damaged_is_not_made_of_it() {
 #[test]
 fn a_batch_waits_until_all_rows_of_the_one_before_are_durable() {
     let (world, array) = filled();
-    crash(&world, array);
+    world.crash(array);
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
     let array = start_without(&world, &[]);
     world.until(&array, |status| status.unsynced_bytes == 0);

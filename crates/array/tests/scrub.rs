@@ -12,13 +12,6 @@ use layout::{Layout, Level, Slot};
 use world::{Fault, World, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;
-/// Where the array's data begins on a member of such a world.
-fn data_offset(world: &World) -> u64 {
-    let options = array::assemble::Options::default();
-    let assembly = world.assemble(0..world.disks.len(), &options).expect("it assembles");
-    assembly.members[0].data_offset
-}
-
 fn world(layout: Layout, members: usize, spares: usize) -> World {
     let world = World::new(members + spares, MEMBER_BYTES);
     let chunk = match layout.level() {
@@ -75,7 +68,7 @@ fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_
         [Layout::default_for(Level::Raid1, 3), Layout::Raid10 { near: 3, far: 1, offset: false }]
     {
         let world = world(layout, 3, 0);
-        let from = data_offset(&world);
+        let from = world.data_offset();
         let array = world.start();
         let bytes = fill(&world, &array);
         let before = disks(&world, from);
@@ -113,7 +106,7 @@ fn a_check_restores_what_cannot_be_read_and_changes_nothing_else() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
         let layout = Layout::default_for(level, members);
         let world = world(layout, members, 0);
-        let from = data_offset(&world);
+        let from = world.data_offset();
         let array = world.start();
         let bytes = fill(&world, &array);
         let before = disks(&world, from);
@@ -139,7 +132,7 @@ fn without_a_majority_the_first_copy_counts_and_that_is_called_a_guess() {
     // Two copies; and three that are all different.
     for copies in [2, 3] {
         let world = world(Layout::default_for(Level::Raid1, copies), copies, 0);
-        let from = data_offset(&world);
+        let from = world.data_offset();
         let array = world.start();
         let mut bytes = fill(&world, &array);
         for (index, disk) in world.disks.iter().enumerate() {
@@ -162,7 +155,7 @@ fn without_a_majority_the_first_copy_counts_and_that_is_called_a_guess() {
 fn members_that_are_wrong_in_different_rows_of_a_stripe_are_all_named_on_raid_6() {
     let layout = Layout::default_for(Level::Raid6, 5);
     let world = world(layout, 5, 0);
-    let from = data_offset(&world);
+    let from = world.data_offset();
     let array = world.start();
     let bytes = fill(&world, &array);
     let before = disks(&world, from);
@@ -188,7 +181,7 @@ fn members_that_are_wrong_in_different_rows_of_a_stripe_are_all_named_on_raid_6(
 #[test]
 fn raid_5_cannot_tell_who_is_wrong_and_says_that_its_repair_is_a_guess() {
     let world = world(Layout::default_for(Level::Raid5, 4), 4, 0);
-    let from = data_offset(&world);
+    let from = world.data_offset();
     let array = world.start();
     fill(&world, &array);
     world.disks[1].disk.poke(from + 40_960, &[0x5a; 512]);
@@ -206,7 +199,7 @@ fn raid_5_cannot_tell_who_is_wrong_and_says_that_its_repair_is_a_guess() {
 #[test]
 fn all_mismatches_are_counted_though_not_all_are_listed() {
     let world = world(Layout::default_for(Level::Raid1, 2), 2, 0);
-    let from = data_offset(&world);
+    let from = world.data_offset();
     let array = world.start();
     fill(&world, &array);
     for place in 0..1500 {
@@ -279,7 +272,7 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
 fn a_check_of_a_degraded_array_compares_what_is_left_and_says_so_if_nothing_is() {
     // RAID 6 without a data, P or Q slot, each in some stripes: what is left is compared.
     let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
-    let from = data_offset(&world);
+    let from = world.data_offset();
     let array = world.start();
     fill(&world, &array);
     world.run(&array, array.fail(MemberId(4))).expect("one may go");
@@ -348,7 +341,7 @@ fn a_speed_limit_is_that_of_each_member_on_every_level() {
 fn a_checked_read_that_finds_a_contradiction_is_made_right_on_raid_6_and_an_error_on_raid_5() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid5, 4)] {
         let mut world = world(Layout::default_for(level, members), members, 0);
-        let from = data_offset(&world);
+        let from = world.data_offset();
         world.host.check_reads = true;
         let array = world.start();
         let bytes = fill(&world, &array);

@@ -197,20 +197,17 @@ impl<T> Future for Completion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        if let Some(value) = self.take_ready() {
-            return Poll::Ready(value);
-        }
         if let Source::Waiting { table, ticket } = &self.state {
             let mut table = table.borrow_mut();
-            let State::Waiting(waker) = &mut table.slots[ticket.slot as usize].state else {
-                unreachable!("take_ready has taken a finished operation");
-            };
-            match waker {
-                Some(waker) if waker.will_wake(cx.waker()) => {}
-                _ => *waker = Some(cx.waker().clone()),
+            if let State::Waiting(waker) = &mut table.slots[ticket.slot as usize].state {
+                match waker {
+                    Some(waker) if waker.will_wake(cx.waker()) => {}
+                    _ => *waker = Some(cx.waker().clone()),
+                }
+                return Poll::Pending;
             }
         }
-        Poll::Pending
+        self.take_ready().map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A [`TaskSet`] polls only the tasks that were woken, in the order in which they were woken. Its
 //! owner is itself a future that some host drives; tasks live as long as the set.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +20,23 @@ pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 pub struct TaskSet {
     tasks: RefCell<Vec<Option<Entry>>>,
     vacant: RefCell<Vec<usize>>,
+    spawned: Cell<u64>,
     /// The batch being polled; kept so that its room is used again.
-    turn: RefCell<Vec<Arc<Handle>>>,
+    turn: RefCell<Vec<Name>>,
     ready: Arc<Ready>,
 }
 
 struct Entry {
-    /// Out of its place while it is being polled.
-    task: Option<Task>,
+    /// Out of its place while it is being polled, with what wakes it.
+    task: Option<(Task, Waker)>,
     handle: Arc<Handle>,
-    waker: Waker,
+}
+
+/// A place, and the number of the task there: places are used again, numbers are not.
+#[derive(Clone, Copy)]
+struct Name {
+    index: usize,
+    number: u64,
 }
 
 struct Ready {
@@ -38,30 +45,28 @@ struct Ready {
 
 #[derive(Default)]
 struct Queue {
-    woken: Vec<Arc<Handle>>,
+    woken: Vec<Name>,
     owner: Option<Waker>,
-    /// The set is gone. Who is woken now would keep this queue alive, and it them, for ever.
-    closed: bool,
 }
 
 struct Handle {
-    index: usize,
+    name: Name,
     queued: AtomicBool,
     ready: Arc<Ready>,
 }
 
 impl Wake for Handle {
     fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
         if self.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let ready = Arc::clone(&self.ready);
         let owner = {
-            let mut queue = ready.lock();
-            if queue.closed {
-                return;
-            }
-            queue.woken.push(self);
+            let mut queue = self.ready.lock();
+            queue.woken.push(self.name);
             queue.owner.take()
         };
         if let Some(owner) = owner {
@@ -78,12 +83,9 @@ impl Ready {
 
 impl Drop for TaskSet {
     fn drop(&mut self) {
-        let woken = {
-            let mut queue = self.ready.lock();
-            queue.closed = true;
-            std::mem::take(&mut queue.woken)
-        };
-        drop(woken);
+        // Whoever holds a waker of a task holds the queue: not also who drove the set.
+        let owner = self.ready.lock().owner.take();
+        drop(owner);
     }
 }
 
@@ -92,6 +94,7 @@ impl Default for TaskSet {
         TaskSet {
             tasks: RefCell::default(),
             vacant: RefCell::default(),
+            spawned: Cell::new(0),
             turn: RefCell::default(),
             ready: Arc::new(Ready { queue: Mutex::default() }),
         }
@@ -111,11 +114,12 @@ impl TaskSet {
             tasks.push(None);
             tasks.len() - 1
         });
+        let name = Name { index, number: self.spawned.replace(self.spawned.get() + 1) };
         let ready = Arc::clone(&self.ready);
-        let handle = Arc::new(Handle { index, queued: AtomicBool::new(false), ready });
+        let handle = Arc::new(Handle { name, queued: AtomicBool::new(false), ready });
         let waker = Waker::from(Arc::clone(&handle));
-        let task: Option<Task> = Some(Box::pin(future));
-        tasks[index] = Some(Entry { task, handle: Arc::clone(&handle), waker });
+        let task: Task = Box::pin(future);
+        tasks[index] = Some(Entry { task: Some((task, waker)), handle: Arc::clone(&handle) });
         drop(tasks);
         handle.wake();
     }
@@ -149,8 +153,8 @@ impl TaskSet {
                 }
                 std::mem::swap(&mut queue.woken, &mut turn);
             }
-            for handle in turn.drain(..) {
-                self.poll_task(&handle);
+            for name in turn.drain(..) {
+                self.poll_task(name);
             }
         }
         self.turn.replace(turn);
@@ -165,27 +169,27 @@ impl TaskSet {
         std::future::poll_fn(|cx| self.poll(cx))
     }
 
-    fn poll_task(&self, handle: &Arc<Handle>) {
-        handle.queued.store(false, Ordering::Release);
+    fn poll_task(&self, Name { index, number }: Name) {
         let (mut task, waker) = {
             let mut tasks = self.tasks.borrow_mut();
-            let Some(entry) = tasks[handle.index].as_mut() else { return };
+            let Some(entry) = tasks[index].as_mut() else { return };
             // A late wake of a task that has ended, whose place is taken by another.
-            if !Arc::ptr_eq(&entry.handle, handle) {
+            if entry.handle.name.number != number {
                 return;
             }
+            entry.handle.queued.store(false, Ordering::Release);
             let Some(task) = entry.task.take() else { return };
-            (task, entry.waker.clone())
+            task
         };
         let ended = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if ended {
             // Tasks may own what spawns or wakes others: let them go outside the borrow.
             drop(task);
-            let entry = self.tasks.borrow_mut()[handle.index].take();
-            self.vacant.borrow_mut().push(handle.index);
+            let entry = self.tasks.borrow_mut()[index].take();
+            self.vacant.borrow_mut().push(index);
             drop(entry);
-        } else if let Some(entry) = self.tasks.borrow_mut()[handle.index].as_mut() {
-            entry.task = Some(task);
+        } else if let Some(entry) = self.tasks.borrow_mut()[index].as_mut() {
+            entry.task = Some((task, waker));
         }
     }
 }

@@ -77,7 +77,7 @@ fn small_and_unreadable_devices_have_no_signatures_and_do_not_panic() {
             Some(vec![0; length])
         };
         assert_eq!(probe(reads_end, bytes), []);
-        assert_eq!(probe(|_, _| None, bytes), []);
+        assert_eq!(probe(|_, _| None::<&[u8]>, bytes), []);
         assert_eq!(probe(|_, _| Some(Vec::new()), bytes), []);
         let mut noise = 1_u8;
         let _ = probe(

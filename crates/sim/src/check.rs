@@ -9,6 +9,7 @@
 //! - no bit of a bitmap is set;
 //! - every block fits its checksum, if the array keeps them.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use layout::md::superblock::{Role, Superblock, Version, position};
@@ -41,7 +42,7 @@ pub fn member(disk: &Rc<SimDisk>) -> Result<Member, String> {
     // The one at the end first: its data may begin with a superblock of the array above.
     for version in [Version::V1_0, Version::V1_1, Version::V1_2] {
         let Some(at) = position(version, bytes) else { continue };
-        let mut raw = vec![0; 4096];
+        let mut raw = [0; 4096];
         disk.peek(at, &mut raw);
         match Superblock::parse(&raw, at / SECTOR) {
             Ok(superblock) => {
@@ -63,10 +64,9 @@ impl Member {
         }
     }
 
-    fn data(&self, member_offset: u64, len: u64) -> Vec<u8> {
-        let mut bytes = vec![0; len as usize];
-        self.disk.peek(self.map.data.start + member_offset, &mut bytes);
-        bytes
+    fn data(&self, member_offset: u64, len: u64, into: &mut Vec<u8>) {
+        into.resize(len as usize, 0);
+        self.disk.peek(self.map.data.start + member_offset, into);
     }
 
     /// The bits of its bitmap that are set.
@@ -92,6 +92,18 @@ impl Member {
 /// Multiplies by g = 2.
 fn double(byte: u8) -> u8 {
     (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
+}
+
+/// What g^exponent makes of each byte, by exponent.
+#[derive(Default)]
+struct Products(BTreeMap<u8, [u8; 256]>);
+
+impl Products {
+    fn of(&mut self, exponent: u8) -> &[u8; 256] {
+        self.0.entry(exponent).or_insert_with(|| {
+            std::array::from_fn(|byte| (0..exponent).fold(byte as u8, |byte, _| double(byte)))
+        })
+    }
 }
 
 /// Holds the members of an array at rest against what the array read as.
@@ -122,9 +134,10 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
         }
         *seat = Some(member);
     }
+    let mut products = Products::default();
     for (slot, member) in seats.iter().enumerate() {
         let Some(member) = member else { return Err(format!("nobody holds slot {slot}")) };
-        walk(geometry, member, Slot::new(slot), content)?;
+        walk(geometry, member, Slot::new(slot), content, &mut products)?;
         let (seat, bytes) = (Slot::new(slot), geometry.member_bytes(Slot::new(slot)));
         let is_used = |at| !matches!(geometry.owner(seat, at), Owner::Unused { .. });
         summed::fits(member, slot as u32, bytes, is_used)?;
@@ -133,24 +146,32 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
 }
 
 /// Every byte of one member against what it should be.
-fn walk(geometry: &Geometry, member: &Member, slot: Slot, content: &[u8]) -> Verdict {
+fn walk(
+    geometry: &Geometry,
+    member: &Member,
+    slot: Slot,
+    content: &[u8],
+    products: &mut Products,
+) -> Verdict {
     let (mut at, end) = (0, geometry.member_bytes(slot));
+    let (mut found, mut sum) = (Vec::new(), Vec::new());
     while at < end {
         let owner = geometry.owner(slot, at);
         let len = owner.bytes().min(end - at);
+        sum.clear();
+        sum.resize(len as usize, 0);
         let expected = match owner {
-            Owner::Data { array_offset, .. } => {
-                let start = array_offset as usize;
-                content[start..start + len as usize].to_vec()
+            Owner::Data { array_offset, .. } => &content[array_offset as usize..][..len as usize],
+            Owner::P { stripe, .. } => syndrome(geometry, stripe, at, content, None, &mut sum),
+            Owner::Q { stripe, .. } => {
+                syndrome(geometry, stripe, at, content, Some(products), &mut sum)
             }
-            Owner::P { stripe, .. } => syndrome(geometry, stripe, at, len, content, false),
-            Owner::Q { stripe, .. } => syndrome(geometry, stripe, at, len, content, true),
             Owner::Unused { .. } => {
                 at += len;
                 continue;
             }
         };
-        let found = member.data(at, len);
+        member.data(at, len, &mut found);
         if found != expected {
             let differs = |&byte: &usize| found[byte] != expected[byte];
             let byte = (0..found.len()).find(differs).unwrap_or_default();
@@ -165,29 +186,28 @@ fn walk(geometry: &Geometry, member: &Member, slot: Slot, content: &[u8]) -> Ver
     Ok(())
 }
 
-/// P or Q of one chunk, from what the array reads as.
-fn syndrome(
+/// P, or Q where there are products, of one chunk from `at` on, of what the array reads as: added
+/// to `sum`.
+fn syndrome<'a>(
     geometry: &Geometry,
     stripe: Stripe,
     at: u64,
-    len: u64,
     content: &[u8],
-    q: bool,
-) -> Vec<u8> {
+    mut products: Option<&mut Products>,
+    sum: &'a mut [u8],
+) -> &'a [u8] {
     let map = geometry.stripe(stripe);
     let (chunk, within) = (geometry.chunk_bytes(), at - map.member_offset());
-    let mut sum = vec![0; len as usize];
     for index in 0..map.data_count() {
         let start = stripe.0 * geometry.stripe_bytes() + index as u64 * chunk + within;
-        let exponent = if q { map.exponent(index) } else { 0 };
         let data = sum.iter_mut().zip(&content[start as usize..]);
-        if exponent == 0 {
-            data.for_each(|(sum, &byte)| *sum ^= byte);
-            continue;
+        match &mut products {
+            None => data.for_each(|(sum, &byte)| *sum ^= byte),
+            Some(products) => {
+                let table = products.of(map.exponent(index));
+                data.for_each(|(sum, &byte)| *sum ^= table[usize::from(byte)]);
+            }
         }
-        let table: [u8; 256] =
-            std::array::from_fn(|byte| (0..exponent).fold(byte as u8, |byte, _| double(byte)));
-        data.for_each(|(sum, &byte)| *sum ^= table[usize::from(byte)]);
     }
     sum
 }

@@ -80,11 +80,15 @@ pub fn read(disk: &Rc<SimDisk>) -> Option<Raw> {
     // The one at the end first: a member of an array of arrays may show another one in its data.
     let places = [(sectors - 16) / 8 * 8, 8, 0];
     places.into_iter().find_map(|sector| {
-        let mut bytes = vec![0; 4096];
+        let mut magic = [0; 4];
+        disk.peek(sector * SECTOR, &mut magic);
+        if word(&magic, 0) != 0xa92b_4efc && &magic != b"Pp35" {
+            return None;
+        }
+        let mut bytes = [0; 4096];
         disk.peek(sector * SECTOR, &mut bytes);
-        let magic = word(&bytes, 0) == 0xa92b_4efc || &bytes[..4] == b"Pp35";
         let most = word(&bytes, 220) as usize;
-        if !magic || word(&bytes, 4) != 1 || most > 1920 || long(&bytes, 144) != sector {
+        if word(&bytes, 4) != 1 || most > 1920 || long(&bytes, 144) != sector {
             return None;
         }
         let roles =
@@ -284,6 +288,7 @@ fn parity(
     let chunk = geometry.chunk_bytes();
     let len = chunk as usize;
     let (mut bytes, mut p, mut q) = (vec![0_u8; len], vec![0_u8; len], vec![0_u8; len]);
+    let mut tables = BTreeMap::new();
     for stripe in 0..geometry.stripes() {
         let marked = marked(stripe * chunk, chunk);
         if marked && !closed {
@@ -298,13 +303,14 @@ fn parity(
         q.fill(0);
         for index in 0..map.data_count() {
             read(map.data(index), &mut bytes);
-            if bytes.iter().all(|&byte| byte == 0) {
+            if bytes.iter().fold(0, |any, byte| any | byte) == 0 {
                 continue;
             }
             p.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= byte);
             if map.q().is_some() {
-                let power = (0..map.exponent(index)).fold(1, |power, _| check_double(power));
-                let table = product(power);
+                let table = tables.entry(map.exponent(index)).or_insert_with_key(|&exponent| {
+                    product((0..exponent).fold(1, |power, _| check_double(power)))
+                });
                 q.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= table[*byte as usize]);
             }
         }

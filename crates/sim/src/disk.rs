@@ -240,7 +240,7 @@ impl SimDisk {
             return;
         }
         match &mut flight.op.work {
-            Work::Read(bufs) => flight.result = self.read(&medium, offset, bufs),
+            Work::Read(bufs) => flight.result = self.read(&mut medium, offset, bufs),
             Work::Write(bufs) => {
                 let mut at = match self.stray(offset, bufs) {
                     Some(Stray::Lost) => return,
@@ -286,7 +286,7 @@ impl SimDisk {
         }
     }
 
-    fn read(&self, medium: &Medium, offset: u64, bufs: &mut [Buf]) -> io::Result<()> {
+    fn read(&self, medium: &mut Medium, offset: u64, bufs: &mut [Buf]) -> io::Result<()> {
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         let sectors = offset / SECTOR..(offset + len) / SECTOR;
         if let Some(&bad) = self.damage.unreadable.borrow().range(sectors).next() {
@@ -448,7 +448,7 @@ impl SimDisk {
 
     /// Copies bytes out, past all damage.
     pub fn peek(&self, offset: u64, into: &mut [u8]) {
-        self.medium.borrow().read(offset, into);
+        self.medium.borrow_mut().read(offset, into);
     }
 
     /// Changes some bytes, wherever they begin, as [`SimDisk::poke`] does.

@@ -50,6 +50,10 @@ struct Handle {
 
 impl Wake for Handle {
     fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
         if !self.queued.swap(true, Ordering::AcqRel) {
             let mut ready = self.ready.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             ready.push(self.index);

@@ -15,7 +15,7 @@ use crate::mark::Part;
 
 mod image;
 
-use image::{Image, pages};
+use image::{Image, Spare, pages};
 
 /// The unit that is never torn.
 pub const SECTOR: u64 = 512;
@@ -58,6 +58,7 @@ pub struct Medium {
     kept: Vec<u8>,
     /// Pages with bytes that are read still, and that no flush will make durable any more.
     doomed: Vec<usize>,
+    spare: Spare,
 }
 
 impl Version {
@@ -86,10 +87,10 @@ impl Version {
     }
 
     /// Puts a part of this write into an image.
-    fn apply(&self, image: &mut Image, kept: &[u8], at: u64, len: u64) {
+    fn apply(&self, image: &mut Image, (at, len): (u64, u64), kept: &[u8], spare: &mut Spare) {
         match self.kept {
-            Some(_) => image.write(at, &kept[self.place(at)..][..len as usize]),
-            None => image.zero(at, len),
+            Some(_) => image.write(at, &kept[self.place(at)..][..len as usize], spare),
+            None => image.zero(at, len, spare),
         }
     }
 
@@ -104,23 +105,24 @@ impl Medium {
     pub fn new(fill: Fill, bytes: u64, volatile: bool) -> Medium {
         let newest = Image::new(fill, bytes);
         let durable = volatile.then(|| newest.clone());
-        Medium { newest, durable, since: Vec::new(), kept: Vec::new(), doomed: Vec::new() }
+        let (since, kept, doomed) = (Vec::new(), Vec::new(), Vec::new());
+        Medium { newest, durable, since, kept, doomed, spare: Spare::default() }
     }
 
     /// What a read gives.
-    pub fn read(&self, offset: u64, into: &mut [u8]) {
-        self.newest.read(offset, into);
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) {
+        self.newest.read(offset, into, &mut self.spare);
     }
 
     /// Writes; past the cache if `fua`.
     pub fn write(&mut self, offset: u64, bytes: &[u8], fua: bool) {
-        self.newest.write(offset, bytes);
+        self.newest.write(offset, bytes, &mut self.spare);
         self.remember(offset, Change::Bytes(bytes), fua);
     }
 
     /// Zeroes, and gives whole pages back.
     pub fn zero(&mut self, offset: u64, len: u64, fua: bool) {
-        self.newest.zero(offset, len);
+        self.newest.zero(offset, len, &mut self.spare);
         self.remember(offset, Change::Zeros(len), fua);
     }
 
@@ -159,10 +161,10 @@ impl Medium {
             for (page, within, done) in pages(version.offset, version.len) {
                 // With every version durable a page is as it is read, but for what is lost.
                 if all && !self.doomed.contains(&page) {
-                    durable.pages[page] = self.newest.pages[page].clone();
+                    durable.share(page, &self.newest, &mut self.spare);
                 } else {
-                    let at = version.offset + done as u64;
-                    version.apply(durable, &self.kept, at, within.len() as u64);
+                    let part = (version.offset + done as u64, within.len() as u64);
+                    version.apply(durable, part, &self.kept, &mut self.spare);
                 }
             }
         }
@@ -177,8 +179,8 @@ impl Medium {
             let kept = if version.durable { Kept::All } else { Kept::Mixed };
             let mut survivors = Vec::new();
             version.survive(kept, cut, |at, len| survivors.push((at, len)));
-            for (at, len) in survivors {
-                version.apply(durable, &self.kept, at, len);
+            for part in survivors {
+                version.apply(durable, part, &self.kept, &mut self.spare);
             }
             self.doomed.extend(pages(version.offset, version.len).map(|(page, ..)| page));
         }
@@ -188,7 +190,7 @@ impl Medium {
     pub fn redeem(&mut self) {
         let Some(durable) = &mut self.durable else { return };
         for page in self.doomed.drain(..) {
-            durable.pages[page] = self.newest.pages[page].clone();
+            durable.share(page, &self.newest, &mut self.spare);
         }
     }
 
@@ -226,20 +228,20 @@ impl Medium {
         }
         if power && let Some(durable) = &mut self.durable {
             for &(index, at, len) in &survivors {
-                chosen[index].apply(durable, &self.kept, at, len);
+                chosen[index].apply(durable, (at, len), &self.kept, &mut self.spare);
             }
             for page in self.doomed.drain(..) {
-                self.newest.pages[page] = durable.pages[page].clone();
+                self.newest.share(page, durable, &mut self.spare);
             }
             for version in &chosen {
                 for (page, ..) in pages(version.offset, version.len) {
-                    self.newest.pages[page] = durable.pages[page].clone();
+                    self.newest.share(page, durable, &mut self.spare);
                 }
             }
             return;
         }
         for (index, at, len) in survivors {
-            chosen[index].apply(&mut self.newest, &self.kept, at, len);
+            chosen[index].apply(&mut self.newest, (at, len), &self.kept, &mut self.spare);
             if self.durable.is_some() {
                 let kept = chosen[index].kept.map(|_| chosen[index].place(at));
                 self.since.push(Version { offset: at, len, kept, durable: false });
@@ -272,7 +274,7 @@ mod tests {
         medium.crash(true, 0, &mut cut, |_| Part::Data);
     }
 
-    fn sector(medium: &Medium, at: u64) -> u8 {
+    fn sector(medium: &mut Medium, at: u64) -> u8 {
         let mut bytes = [0; SECTOR as usize];
         medium.read(at, &mut bytes);
         assert!(bytes.iter().all(|&byte| byte == bytes[0]), "a torn sector");
@@ -290,9 +292,9 @@ mod tests {
             medium.write(0, &[2; 1024], false);
             let covered = medium.versions();
             medium.write(0, &[3; 512], false);
-            assert_eq!(sector(&medium, 0), 3);
+            assert_eq!(sector(&mut medium, 0), 3);
             cut(&mut medium, seed);
-            seen.insert((sector(&medium, 0), sector(&medium, 512)));
+            seen.insert((sector(&mut medium, 0), sector(&mut medium, 512)));
             assert_eq!(covered, 1);
         }
         let all = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)];
@@ -307,7 +309,7 @@ mod tests {
             medium.write(0, &[2; 512], true);
             medium.write(0, &[3; 512], false);
             cut(&mut medium, seed);
-            assert!(matches!(sector(&medium, 0), 2 | 3));
+            assert!(matches!(sector(&mut medium, 0), 2 | 3));
         }
     }
 
@@ -324,8 +326,8 @@ mod tests {
             copy.write(0, &[1; 512], true);
             copy.write(512, &[2; 512], false);
             cut(&mut copy, seed);
-            assert_eq!(sector(&copy, 0), 1);
-            lost += u32::from(sector(&copy, 512) == 0);
+            assert_eq!(sector(&mut copy, 0), 1);
+            lost += u32::from(sector(&mut copy, 512) == 0);
         }
         assert!((10..40).contains(&lost));
         assert_eq!(medium.versions(), 1);
@@ -343,6 +345,6 @@ mod tests {
         assert_eq!(a, [0; 4096]);
         assert_eq!(medium.runs(0, 8192), [(4096, false), (4096, true)]);
         medium.write(512, &[1; 512], false);
-        assert_eq!(sector(&medium, 0), 0);
+        assert_eq!(sector(&mut medium, 0), 0);
     }
 }

@@ -48,6 +48,11 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// It is there, and it is this.
+    fn is_just(&self, value: Value) -> bool {
+        self.superseded == OPEN && self.value == Held::Known(value)
+    }
+
     /// It never comes back.
     fn is_buried(&self, flushed: u64) -> bool {
         self.buried || self.superseded < flushed
@@ -105,7 +110,9 @@ impl std::fmt::Display for Violation {
 
 /// The oracle of one array.
 pub struct Oracle {
+    /// The candidates of each sector; none where nothing has happened yet: `first` is there.
     sectors: Vec<Vec<Candidate>>,
+    first: Candidate,
     now: u64,
     writes: BTreeMap<Request, Under>,
     reads: BTreeMap<Request, Under>,
@@ -130,6 +137,9 @@ pub struct Oracle {
     settled: u64,
 }
 
+/// A sector that is written has so many candidates, most times.
+const USUAL: usize = 4;
+
 /// What a crash cuts is known by blocks of 4 KiB of a chunk.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -138,10 +148,11 @@ impl Oracle {
     pub fn new(bytes: u64, zeros: bool) -> Oracle {
         let value = if zeros { Held::Known(Value::ZERO) } else { Held::Unknown };
         let first = Candidate { value, ended: 0, superseded: OPEN, buried: false, write: 0 };
-        let sectors = vec![vec![first]; (bytes / SECTOR) as usize];
+        let sectors = vec![Vec::new(); (bytes / SECTOR) as usize];
         let (writes, reads) = (BTreeMap::new(), BTreeMap::new());
         Oracle {
             sectors,
+            first,
             now: 1,
             writes,
             reads,
@@ -168,6 +179,22 @@ impl Oracle {
         self.forgetful = forgetful;
     }
 
+    /// What a sector may hold.
+    fn of(&self, sector: u64) -> &[Candidate] {
+        let candidates = &self.sectors[sector as usize];
+        if candidates.is_empty() { std::slice::from_ref(&self.first) } else { candidates }
+    }
+
+    /// What a sector may hold, to be changed.
+    fn at(&mut self, sector: u64) -> &mut Vec<Candidate> {
+        let candidates = &mut self.sectors[sector as usize];
+        if candidates.is_empty() {
+            candidates.reserve(USUAL);
+            candidates.push(self.first);
+        }
+        candidates
+    }
+
     fn tick(&mut self) -> u64 {
         self.now += 1;
         self.now
@@ -186,7 +213,7 @@ impl Oracle {
             };
             let new =
                 Candidate { value, ended: OPEN, superseded: OPEN, buried: false, write: begun };
-            self.sectors[at as usize].push(new);
+            self.at(at).push(new);
         }
         self.writes.insert(request, Under { sector, count, begun });
         request
@@ -211,7 +238,8 @@ impl Oracle {
         let (oldest, durable) = (self.oldest_read(), durable || !self.forgetful);
         self.found(under.sector, under.count);
         for at in under.sector..under.sector + under.count {
-            let candidates = &mut self.sectors[at as usize];
+            let flushed = self.flushed;
+            let candidates = self.at(at);
             for candidate in candidates.iter_mut() {
                 if candidate.write == under.begun && candidate.ended == OPEN {
                     candidate.ended = now;
@@ -221,7 +249,7 @@ impl Oracle {
                 }
             }
             if candidates.len() > 1 {
-                forget(candidates, oldest, self.flushed);
+                forget(candidates, oldest, flushed);
             }
         }
     }
@@ -235,7 +263,7 @@ impl Oracle {
 
     fn leave(&mut self, under: &Under, now: u64) {
         for at in under.sector..under.sector + under.count {
-            for candidate in &mut self.sectors[at as usize] {
+            for candidate in self.at(at) {
                 if candidate.write == under.begun && candidate.ended == OPEN {
                     candidate.ended = now;
                 }
@@ -247,7 +275,9 @@ impl Oracle {
     pub fn refuse(&mut self, request: Request) {
         let under = self.writes.remove(&request).expect("a write ends once");
         for at in under.sector..under.sector + under.count {
-            self.sectors[at as usize].retain(|candidate| candidate.write != under.begun);
+            let candidates = self.at(at);
+            candidates.retain(|candidate| candidate.write != under.begun);
+            assert!(!candidates.is_empty(), "something was there before");
         }
     }
 
@@ -318,7 +348,10 @@ impl Oracle {
         let (mut sectors, loose) = (under.sector..under.sector + under.count, self.loose);
         for seen in values {
             let sector = sectors.next().expect("no more comes back than was asked for");
-            let candidates = &mut self.sectors[sector as usize];
+            if matches!(self.of(sector), [one] if one.is_just(seen)) {
+                continue;
+            }
+            let candidates = self.at(sector);
             if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
                 return Err(Violation { sector, seen, allowed });
             }
@@ -341,6 +374,7 @@ impl Oracle {
 /// Lets go of candidates that no read under way, and none after a crash, can see.
 fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64, flushed: u64) {
     candidates.retain(|c| c.superseded >= oldest_read || !c.is_buried(flushed));
+    assert!(!candidates.is_empty(), "something is there");
 }
 
 /// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the

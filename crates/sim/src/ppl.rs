@@ -17,50 +17,52 @@ use crate::medium::SECTOR;
 
 const HEAD: usize = 4096;
 
-/// A unit: where it begins, its generation, and what follows it.
+/// A unit: its generation, where it ends in the log, and its bytes.
 struct Unit {
-    at: usize,
     generation: u64,
-    end: usize,
+    end: u64,
+    bytes: Vec<u8>,
 }
 
-fn unit(log: &[u8], at: usize, mark: u32) -> Option<Unit> {
-    let head = log.get(at..at + HEAD)?;
+/// The unit at this place of a member's log; so far its head alone.
+fn unit(member: &Raw, at: u64, mark: u32) -> Option<Unit> {
+    let (place, log_bytes) = member.ppl()?;
+    if at + HEAD as u64 > log_bytes {
+        return None;
+    }
+    let mut head = vec![0; HEAD];
+    member.disk.peek(place + at, &mut head);
     let sum =
         parity::crc32c(parity::crc32c(parity::crc32c(0, &head[..532]), &[0; 4]), &head[536..]);
-    let entries = word(head, 528) as usize;
-    let sound = word(head, 512) == mark && word(head, 532) == sum && entries <= 148;
-    let size = |entry: usize| word(head, 536 + 24 * entry + 8) as usize;
-    sound.then(|| Unit {
-        at,
-        generation: long(head, 520),
-        end: at + HEAD + (0..entries).map(size).sum::<usize>(),
-    })
+    let entries = word(&head, 528) as usize;
+    let sound = word(&head, 512) == mark && word(&head, 532) == sum && entries <= 148;
+    let sizes = (0..entries).map(|entry| u64::from(word(&head, 536 + 24 * entry + 8)));
+    let end = sound.then(|| at + HEAD as u64 + sizes.sum::<u64>())?;
+    Some(Unit { generation: long(&head, 520), end, bytes: head })
 }
 
-/// The bytes of a member's log, and its newest unit.
-fn read(member: &Raw) -> Option<(Vec<u8>, Unit)> {
-    let (place, bytes) = member.ppl()?;
-    let mut log = vec![0; bytes as usize];
-    member.disk.peek(place, &mut log);
+/// The generation of the first unit of a member's log, and the newest one, with all its bytes.
+fn read(member: &Raw) -> Option<(u64, Unit)> {
+    let (place, log_bytes) = member.ppl()?;
     let mark = parity::crc32c(0, &member.set_uuid);
-    let mut newest: Option<Unit> = None;
-    let mut at = 0;
-    while let Some(next) = unit(&log, at, mark) {
-        if newest.as_ref().is_some_and(|newest| newest.generation > next.generation) {
+    let mut newest = unit(member, 0, mark)?;
+    let (first, mut at) = (newest.generation, 0);
+    while let Some(next) = unit(member, newest.end, mark) {
+        if newest.generation > next.generation {
             break;
         }
-        at = next.end;
-        newest = Some(next);
+        at = newest.end;
+        newest = next;
     }
-    newest.map(|unit| (log, unit))
+    newest.bytes.resize((newest.end.min(log_bytes) - at) as usize, 0);
+    member.disk.peek(place + at, &mut newest.bytes);
+    Some((first, newest))
 }
 
 /// True if the log of this member has gone round.
 pub fn has_wrapped(member: &Raw) -> bool {
     // Before it goes round, generation 1 is at the start.
-    let first = |log: &[u8]| long(log, 520);
-    read(member).is_some_and(|(log, _)| first(&log) > 1)
+    read(member).is_some_and(|(first, _)| first > 1)
 }
 
 /// The rows that these members' newest units tell of: by stripe, ranges of the chunk.
@@ -70,13 +72,13 @@ pub fn rows<'a>(
 ) -> BTreeMap<u64, Vec<Range<u64>>> {
     let mut rows: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
     let (chunk, data) = (geometry.chunk_bytes(), geometry.stripe_bytes());
-    for (log, unit) in members.filter_map(read) {
-        let mut at = unit.at + HEAD;
-        for entry in 0..word(&log[unit.at..], 528) as usize {
-            let entry = &log[unit.at + 536 + 24 * entry..];
+    for (_, Unit { bytes, .. }) in members.filter_map(read) {
+        let mut at = HEAD;
+        for entry in 0..word(&bytes, 528) as usize {
+            let entry = &bytes[536 + 24 * entry..];
             let (offset, size) = (long(entry, 0) * SECTOR, u64::from(word(entry, 12)));
             let pp = word(entry, 8) as usize;
-            let Some(partial) = log.get(at..at + pp) else { break };
+            let Some(partial) = bytes.get(at..at + pp) else { break };
             at += pp;
             if parity::crc32c(0, partial) != word(entry, 20) {
                 continue;

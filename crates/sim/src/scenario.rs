@@ -290,18 +290,17 @@ pub async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
             report.lost
         );
     }
-    read_all(stage).await
+    let mut content = Vec::with_capacity(stage.node.geometry().capacity() as usize);
+    read_all(stage, |part| content.extend_from_slice(part)).await;
+    content
 }
 
-/// Reads the whole array against the oracle.
-async fn read_all(stage: &Rc<Stage>) -> Vec<u8> {
+/// Reads the whole array against the oracle, and gives it away part by part.
+async fn read_all(stage: &Rc<Stage>, mut take: impl FnMut(&[u8])) {
     let array = stage.node.array();
-    let capacity = array.geometry().capacity();
-    let mut content = Vec::with_capacity(capacity as usize);
-    let step = 128 << 10;
-    while (content.len() as u64) < capacity {
-        let at = content.len() as u64;
-        let len = step.min(capacity - at);
+    let (capacity, step) = (array.geometry().capacity(), 128 << 10);
+    for at in (0..capacity).step_by(step) {
+        let len = (step as u64).min(capacity - at);
         let read = stage.oracle.borrow_mut().read(at, len);
         let done = array.submit(Op::read(at, stage.world.pool.take(len as usize))).await;
         if let Err(error) = &done.result {
@@ -312,9 +311,8 @@ async fn read_all(stage: &Rc<Stage>) -> Vec<u8> {
         if let Err(violation) = checked {
             panic!("reading all: {violation}");
         }
-        content.extend_from_slice(&bufs[0]);
+        take(&bufs[0]);
     }
-    content
 }
 
 /// The array stops, is looked at from behind, and starts again from its disks.
@@ -338,8 +336,13 @@ pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
     let status = outer.status();
     assert!(outer.unwell().is_empty(), "assembled again, and not whole: {status:#?}");
     assert_eq!(status.unsynced_bytes, 0, "assembled again after a stop, and to be synced");
-    let again = read_all(stage).await;
-    assert!(again == content, "assembled again, it reads otherwise");
+    let mut rest = content;
+    let held_against = |part: &[u8]| {
+        let (first, after) = rest.split_at(part.len());
+        assert!(part == first, "assembled again, it reads otherwise");
+        rest = after;
+    };
+    read_all(stage, held_against).await;
     for node in nodes {
         if let Err(error) = node.stop().await {
             panic!("{}: does not stop: {}", node.name, chain(&error));

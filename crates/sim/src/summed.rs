@@ -1,7 +1,7 @@
 //! The table of checksums, read from behind: every entry fits what its block holds.
 //!
 //! Reads by its own few lines what `layout` writes, as `docs/format.md` has it, with a sum of its
-//! own: bit by bit. Only where the private area begins is taken from `layout`.
+//! own: byte by byte. Only where the private area begins is taken from `layout`.
 
 use std::rc::Rc;
 
@@ -12,13 +12,25 @@ use crate::disk::SimDisk;
 const BLOCK: u64 = 4096;
 const CRC_OF_ZEROS: u32 = 0x98f9_4189;
 
+/// What eight steps, bit by bit, make of a byte.
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut step) = (byte as u32, 0);
+        while step < 8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+            step += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
 /// CRC-32C of bytes, after others with this sum.
 fn crc(seed: u32, bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 }
-        })
-    };
+    let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!seed, step)
 }
 
@@ -55,7 +67,7 @@ pub fn fits(
     let table = long(&header, 152);
     let array = crc(0, &member.superblock.set_uuid.0);
     for block in (0..bytes / BLOCK).filter(|block| is_used(block * BLOCK)) {
-        let (mut entry, mut data) = ([0; 8], vec![0; BLOCK as usize]);
+        let (mut entry, mut data) = ([0; 8], [0; BLOCK as usize]);
         member.disk.peek(table + 8 * block, &mut entry);
         member.disk.peek(member.map.data.start + block * BLOCK, &mut data);
         let (sum, generation) = (word(&entry, 0), word(&entry, 4));
@@ -76,4 +88,16 @@ pub fn fits(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_crc_32c() {
+        assert_eq!(crc(0, b"123456789"), 0xe306_9283);
+        assert_eq!(crc(crc(0, b"1234"), b"56789"), 0xe306_9283);
+        assert_eq!(crc(0, &[0; BLOCK as usize]), CRC_OF_ZEROS);
+    }
 }

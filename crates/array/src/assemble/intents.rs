@@ -24,7 +24,7 @@ use super::together::Members;
 use super::told::Told;
 use crate::broken::{Broken, broken};
 use crate::ledger::private::Zones;
-use crate::ledger::reach::{Reach, all};
+use crate::ledger::reach::{Loaded, Reach, all};
 use crate::ledger::record;
 use crate::log::solve::{Cut, Partial};
 use crate::member::MemberId;
@@ -71,7 +71,7 @@ impl Intents {
 struct MemberLog {
     slot: Slot,
     shape: LogShape,
-    bytes: Vec<u8>,
+    bytes: Loaded,
 }
 
 /// Reads headers, and the log if the array was not shut down in order.
@@ -276,7 +276,7 @@ async fn read_logs(
     for zone in 0..shape.zones {
         let reads = members.iter().map(|&(found, slot, header)| async move {
             let start = header.parts.log.start + u64::from(zone) * shape.zone_bytes;
-            let bytes = reach.read(&*found.disk, start..start + shape.zone_bytes).await;
+            let bytes = reach.load(&*found.disk, start..start + shape.zone_bytes).await;
             let bytes = bytes.map_err(|why| format!("the log of {}: {why}", found.name))?;
             Ok::<_, String>(MemberLog { slot, shape: header.log, bytes })
         });

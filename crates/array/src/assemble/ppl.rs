@@ -51,7 +51,7 @@ async fn read(
     let room = found.map.ppl.clone().filter(|_| found.superblock.ppl().is_some());
     let room = room.ok_or_else(|| "is not there".to_string())?;
     let end = room.start + ppl::usable_bytes(room.end - room.start);
-    let log = reach.read(&*found.disk, room.start..end).await;
+    let log = reach.load(&*found.disk, room.start..end).await;
     let log = log.map_err(|why| format!("cannot be read: {why}"))?;
     let signature = ppl::signature(&found.superblock.set_uuid, parity::crc32c);
     let Some((header, start)) = ppl::newest(&log, signature, parity::crc32c) else {

@@ -21,7 +21,7 @@ use layout::md::{
 use crate::bitmap::Pages;
 use crate::broken::{Broken, broken};
 use crate::ledger::Format;
-use crate::ledger::reach::Reach;
+use crate::ledger::reach::{Loaded, Reach};
 use crate::ledger::record::Record;
 
 /// A disk that says it is a member.
@@ -251,7 +251,7 @@ pub(crate) async fn signatures(
     disk: &dyn Disk,
 ) -> io::Result<Vec<foreign::Signature>> {
     let disk_bytes = disk.limits().bytes;
-    let mut known: Vec<(Range<u64>, Vec<u8>)> = Vec::new();
+    let mut known: Vec<(Range<u64>, Loaded)> = Vec::new();
     loop {
         let mut wanted: Vec<Range<u64>> = Vec::new();
         let found = foreign::probe(
@@ -261,7 +261,7 @@ pub(crate) async fn signatures(
                 if read.is_none() && !wanted.contains(&range) {
                     wanted.push(range);
                 }
-                read.map(|(_, bytes)| bytes.clone())
+                read.map(|(_, bytes)| &**bytes)
             },
             disk_bytes,
         );
@@ -269,7 +269,7 @@ pub(crate) async fn signatures(
             return Ok(found);
         }
         for range in wanted {
-            let bytes = reach.read(disk, range.clone()).await?;
+            let bytes = reach.load(disk, range.clone()).await?;
             known.push((range, bytes));
         }
     }

@@ -6,18 +6,20 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use io::{Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
+use io::{Buf, Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
 
 /// A deadline is waited for in so many parts.
 const STEPS: u32 = 4;
 /// Unused memory kept for the next superblock or page.
 const KEEP_BYTES: usize = 256 << 10;
+/// What is read at once.
+const PART_BYTES: u64 = 32 << 20;
 /// The most bytes of one operation.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -45,6 +47,20 @@ struct Late {
     answer: Completion<Done>,
 }
 
+/// Bytes that were read from a disk.
+pub(crate) struct Loaded {
+    buf: Buf,
+    within: Range<usize>,
+}
+
+impl Deref for Loaded {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.within.clone()]
+    }
+}
+
 impl Reach {
     /// Gives an operation up after `deadline`.
     pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
@@ -66,20 +82,34 @@ impl Reach {
 
     /// Reads bytes of a disk, wherever they begin and end.
     pub(crate) async fn read(&self, disk: &dyn Disk, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        for start in range.clone().step_by(PART_BYTES as usize) {
+            let end = range.end.min(start + PART_BYTES);
+            bytes.extend_from_slice(&self.load(disk, start..end).await?);
+        }
+        Ok(bytes)
+    }
+
+    /// The same, left where they were read to; at most 32 MiB, or 64 MiB of whole blocks.
+    pub(crate) async fn load(&self, disk: &dyn Disk, range: Range<u64>) -> io::Result<Loaded> {
         let block = u64::from(disk.limits().logical_block);
         let wide = range.start / block * block..range.end.next_multiple_of(block);
-        let mut bytes = Vec::with_capacity((wide.end - wide.start) as usize);
-        let mut at = wide.start;
+        let mut rest = self.pool.take((wide.end - wide.start) as usize);
+        let (mut read, mut at): (Option<Buf>, u64) = (None, wide.start);
         while at < wide.end {
             let len = (wide.end - at).min(MOST_BYTES.next_multiple_of(block));
-            let op = Op::read(at, self.pool.take(len as usize)).with_class(Class::Metadata);
-            bytes.extend_from_slice(&self.finish(disk.submit(op)).await?.into_buf());
+            let op = Op::read(at, rest.split_to(len as usize)).with_class(Class::Metadata);
+            let part = self.finish(disk.submit(op)).await?.into_buf();
+            let whole = match read.take() {
+                Some(before) => before.join(part),
+                None => Ok(part),
+            };
+            read = Some(whole.unwrap_or_else(|_| unreachable!("cut from one buffer, in order")));
             at += len;
         }
         let first = (range.start - wide.start) as usize;
-        bytes.drain(..first);
-        bytes.truncate((range.end - range.start) as usize);
-        Ok(bytes)
+        let within = first..first + (range.end - range.start) as usize;
+        Ok(Loaded { buf: read.unwrap_or(rest), within })
     }
 
     /// Writes whole blocks.

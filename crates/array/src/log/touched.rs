@@ -12,16 +12,20 @@
 //! So a write may be logged only when all that older live records cover in its rows is either
 //! durable or written by it too.
 //!
-//! Owns a table of fixed size, from 4 KiB of row to the slots written there and the newest batch
-//! that says so. Where the table is full it errs on the safe side: everything conflicts until that
-//! batch does not matter any more.
+//! Owns a table from 4 KiB of row to the slots written there and the newest batch that says so. It
+//! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
+//! until that batch does not matter any more.
 
 use layout::SlotSet;
 
 /// Rows are looked up in pieces of this size.
 const GRAIN: u64 = 4096;
-/// Pieces of rows that are known at once.
+/// Pieces of rows that are known at once, at most.
 const CAPACITY: usize = 1 << 14;
+/// Places of a new table.
+const FIRST: usize = 1 << 8;
+/// A table that is full is followed by one of so many times its size.
+const GROWTH: usize = 4;
 /// Places that a piece may be in.
 const PROBES: usize = 16;
 
@@ -33,6 +37,8 @@ struct Piece {
     sequence: u64,
 }
 
+const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, sequence: 0 };
+
 /// See the module.
 pub(crate) struct Touched {
     pieces: Vec<Piece>,
@@ -42,8 +48,7 @@ pub(crate) struct Touched {
 
 impl Touched {
     pub(crate) fn new() -> Touched {
-        let nobody = Piece { key: 0, slots: SlotSet::EMPTY, sequence: 0 };
-        Touched { pieces: vec![nobody; CAPACITY], flooded: 0 }
+        Touched { pieces: vec![NOBODY; FIRST], flooded: 0 }
     }
 
     /// True if a row at `at` on its members, in which `slots` are to be written, has others that
@@ -58,7 +63,7 @@ impl Touched {
             return true;
         }
         grains(at, len).any(|key| {
-            let found = probes(key).find(|&place| self.pieces[place].key == key);
+            let found = self.find(key);
             found.is_some_and(|place| {
                 let piece = &self.pieces[place];
                 !piece.slots.is_subset(slots) && is_live(piece.sequence)
@@ -75,14 +80,8 @@ impl Touched {
         is_live: impl Fn(u64) -> bool,
     ) {
         for key in grains(at, len) {
-            let known = probes(key).find(|&place| self.pieces[place].key == key);
-            let free = || {
-                probes(key).find(|&place| {
-                    let piece = &self.pieces[place];
-                    piece.key == 0 || !is_live(piece.sequence)
-                })
-            };
-            let Some(place) = known.or_else(free) else {
+            let place = self.place(key, &is_live);
+            let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
                 self.flooded = sequence;
                 continue;
             };
@@ -92,6 +91,38 @@ impl Touched {
             *piece = Piece { key, slots, sequence };
         }
     }
+
+    /// Where a key is.
+    fn find(&self, key: u64) -> Option<usize> {
+        probes(key, self.pieces.len()).find(|&place| self.pieces[place].key == key)
+    }
+
+    /// Where a key is, or can be.
+    fn place(&self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
+        let free = |&place: &usize| {
+            let piece = &self.pieces[place];
+            piece.key == 0 || !is_live(piece.sequence)
+        };
+        self.find(key).or_else(|| probes(key, self.pieces.len()).find(free))
+    }
+
+    /// Makes the table larger until there is a place for this key.
+    fn grow(&mut self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
+        while self.pieces.len() < CAPACITY {
+            let larger = vec![NOBODY; self.pieces.len() * GROWTH];
+            let old = std::mem::replace(&mut self.pieces, larger);
+            for piece in old.into_iter().filter(|piece| piece.key != 0 && is_live(piece.sequence)) {
+                match self.place(piece.key, &is_live) {
+                    Some(place) => self.pieces[place] = piece,
+                    None => self.flooded = self.flooded.max(piece.sequence),
+                }
+            }
+            if let Some(place) = self.place(key, &is_live) {
+                return Some(place);
+            }
+        }
+        None
+    }
 }
 
 /// The keys of a row.
@@ -100,10 +131,10 @@ fn grains(at: u64, len: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Where a key may be. Grains that lie side by side have places side by side.
-fn probes(key: u64) -> impl Iterator<Item = usize> {
+fn probes(key: u64, capacity: usize) -> impl Iterator<Item = usize> {
     let spread = (key >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let first = (spread << 6 ^ key) as usize;
-    (0..PROBES).map(move |step| (first + step * 61) % CAPACITY)
+    (0..PROBES).map(move |step| (first + step * 61) % capacity)
 }
 
 #[cfg(test)]
@@ -150,5 +181,17 @@ mod tests {
             fresh.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true)
         });
         assert_eq!(found.count(), 100);
+    }
+
+    #[test]
+    fn nothing_is_forgotten_while_the_table_grows() {
+        let (mut touched, rows) = (Touched::new(), 0..4 * FIRST as u64);
+        for row in rows.clone() {
+            touched.insert((row * GRAIN * 77, GRAIN), slots(&[0]), row, |_| true);
+        }
+        assert_eq!(touched.flooded, 0);
+        for row in rows {
+            assert!(touched.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true), "{row}");
+        }
     }
 }

@@ -324,6 +324,26 @@ impl World {
         Array::start(assembly, &self.host)
     }
 
+    /// Where the first member's data begins on its disk, in bytes.
+    pub fn data_offset(&self) -> u64 {
+        let all = self.assemble(0..self.disks.len(), &Options::default());
+        all.expect("it assembles").members[0].data_offset
+    }
+
+    /// Sends a write and lets things happen for a moment: it may not end.
+    pub fn begin(&self, array: &Array, offset: u64, bytes: &[u8]) -> Completion<Done> {
+        let write = array.submit(Op::write(offset, self.pool.copy_of(bytes).freeze()));
+        let until = self.clock.now() + Duration::from_millis(5);
+        self.run(array, self.clock.sleep_until(until));
+        write
+    }
+
+    /// The process dies, and the members that hung forget what they had not done.
+    pub fn crash(&self, array: Array) {
+        drop(array);
+        self.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+    }
+
     /// Waits for something that needs no array; time jumps when nothing else happens.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);

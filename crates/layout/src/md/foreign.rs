@@ -95,8 +95,8 @@ impl Signature {
 /// gives `None` where the device cannot be read. A few bytes are read for most probes, 128 KiB for
 /// each of ZFS's four labels. The answer is in the order of [`PROBES`]; a file system with several
 /// copies of its signature is found at each.
-pub fn probe(
-    mut read: impl FnMut(u64, usize) -> Option<Vec<u8>>,
+pub fn probe<B: AsRef<[u8]>>(
+    mut read: impl FnMut(u64, usize) -> Option<B>,
     device_bytes: u64,
 ) -> Vec<Signature> {
     let mut read = |offset: u64, length: usize| {
@@ -104,7 +104,7 @@ pub fn probe(
         (end <= device_bytes)
             .then(|| read(offset, length))
             .flatten()
-            .filter(|bytes| bytes.len() == length)
+            .filter(|bytes| bytes.as_ref().len() == length)
     };
     let mut found: Vec<Signature> = Vec::new();
     for probe in PROBES {
@@ -113,12 +113,12 @@ pub fn probe(
         let Some(window) = read(start, length) else { continue };
         for index in 0..=probe.more as usize {
             let offset = start + 1024 * index as u64;
-            if !window[1024 * index..].starts_with(probe.bytes) {
+            if !window.as_ref()[1024 * index..].starts_with(probe.bytes) {
                 continue;
             }
             let name = match probe.check {
                 Check::None => Some(probe.name),
-                Check::Ext => read(0x400, 1024).map(|block| ext(&block)),
+                Check::Ext => read(0x400, 1024).map(|block| ext(block.as_ref())),
                 Check::Partitions => named(&mut read, probe.name, is_partition_table),
                 Check::Fat => named(&mut read, probe.name, is_fat),
             };
@@ -152,12 +152,12 @@ fn ext(superblock: &[u8]) -> &'static str {
 }
 
 /// The name, if the boot sector is what `is` says.
-fn named(
-    mut read: impl FnMut(u64, usize) -> Option<Vec<u8>>,
+fn named<B: AsRef<[u8]>>(
+    mut read: impl FnMut(u64, usize) -> Option<B>,
     name: &'static str,
     is: fn(&[u8]) -> bool,
 ) -> Option<&'static str> {
-    read(0, 512).filter(|sector| is(sector)).map(|_| name)
+    read(0, 512).filter(|sector| is(sector.as_ref())).map(|_| name)
 }
 
 /// True if the four entries of a boot sector can be partitions: each is marked bootable or not, and

@@ -71,10 +71,11 @@ impl Oracle {
     /// that lay on a lost member.
     pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
         let now = self.tick();
-        for &sector in self.torn.iter().filter(|&&sector| lost(sector * SECTOR)) {
+        let torn: Vec<u64> = self.torn.iter().copied().collect();
+        for sector in torn.into_iter().filter(|sector| lost(sector * SECTOR)) {
             let (value, superseded) = (Held::Unknown, OPEN);
             let any = Candidate { value, ended: now, superseded, buried: false, write: now };
-            self.sectors[sector as usize].push(any);
+            self.at(sector).push(any);
         }
     }
 
@@ -119,13 +120,13 @@ impl Oracle {
         for at in range.start / SECTOR..range.end.div_ceil(SECTOR) {
             let (value, superseded) = (Held::Unknown, OPEN);
             let any = Candidate { value, ended: now, superseded, buried: false, write: now };
-            self.sectors[at as usize].push(any);
+            self.at(at).push(any);
         }
     }
 
     /// Was this sector being written when the host died, or was it not durable?
     pub fn is_open(&self, sector: u64) -> bool {
-        let candidates = self.sectors[sector as usize].iter();
+        let candidates = self.of(sector).iter();
         let open = candidates.filter(|candidate| candidate.superseded == OPEN);
         open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
     }
@@ -136,13 +137,13 @@ impl Oracle {
         let now = self.tick();
         let value = value.map_or(Held::Unknown, Held::Known);
         let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
-        self.sectors[sector as usize].push(new);
+        self.at(sector).push(new);
     }
 
     /// What these sectors may hold now: to be given to [`Oracle::relapse`].
     pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
         let open = |sector: u64| {
-            let candidates = self.sectors[sector as usize].iter();
+            let candidates = self.of(sector).iter();
             let open = candidates.filter(|candidate| candidate.superseded == OPEN);
             open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
         };
@@ -155,7 +156,7 @@ impl Oracle {
         let now = self.tick();
         for &(sector, value) in &past.0 {
             let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
-            self.sectors[sector as usize].push(old);
+            self.at(sector).push(old);
         }
     }
 }
