@@ -49,6 +49,9 @@ mod mend;
 pub(crate) use behind::newest_copies;
 pub(crate) use change::New;
 
+/// So many pages are remembered as just used.
+const RECENT: usize = 16;
+
 /// Bytes that are summed together.
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
@@ -92,6 +95,8 @@ pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
 pub(crate) struct Sums {
     seed: Seed,
     pages: RefCell<BTreeMap<(MemberId, u64), Rc<Page>>>,
+    /// Some of them that were just used: a write asks a dozen times for the same few.
+    recent: RefCell<[Option<Rc<Page>>; RECENT]>,
     /// So many pages are kept when nobody needs them.
     most: usize,
     /// Counts uses of pages.
@@ -140,6 +145,7 @@ impl Sums {
         Sums {
             seed: setup.seed,
             pages: RefCell::default(),
+            recent: RefCell::default(),
             most: (bytes / PAGE_BYTES) as usize,
             turn: Cell::new(0),
             dirty: Cell::new(0),
@@ -181,9 +187,25 @@ impl Sums {
     /// The page with a block's entry, and which one it is there, if it is in memory.
     fn page(&self, member: MemberId, block: u64) -> Option<(Rc<Page>, usize)> {
         let (number, index) = place(block);
+        self.recall(member, number).map(|page| (page, index))
+    }
+
+    /// A page that is in memory.
+    fn recall(&self, member: MemberId, number: u64) -> Option<Rc<Page>> {
+        let mut recent = self.recent.borrow_mut();
+        let seat = &mut recent[(u64::from(member.0) + number) as usize % RECENT];
+        if let Some(page) = seat.as_ref().filter(|page| page.is(member, number)) {
+            return Some(Rc::clone(page));
+        }
         let pages = self.pages.borrow();
         let page = pages.get(&(member, number)).filter(|page| page.ready.get())?;
-        Some((Rc::clone(page), index))
+        *seat = Some(Rc::clone(page));
+        Some(Rc::clone(page))
+    }
+
+    /// Nothing was just used: whoever else holds a page needs it.
+    fn forget_recent(&self) {
+        self.recent.borrow_mut().fill(None);
     }
 
     /// True if the page with a block's entry is in memory.
@@ -219,6 +241,7 @@ impl Sums {
 
     /// Forgets the pages of a member that is introduced anew, or has no place.
     pub(crate) fn forget(&self, member: MemberId) {
+        self.forget_recent();
         let mut pages = self.pages.borrow_mut();
         let dirty = pages.values().filter(|page| page.member.id == member && page.dirty.get());
         self.dirty.set(self.dirty.get() - dirty.count());
@@ -228,6 +251,10 @@ impl Sums {
     /// Finds a page, or makes one that is to be read: then it is this caller's to do so.
     fn find(&self, wanted: &Wanted, number: u64) -> (Rc<Page>, bool) {
         self.turn.set(self.turn.get() + 1);
+        if let Some(page) = self.recall(wanted.member.id, number) {
+            page.used.set(self.turn.get());
+            return (page, false);
+        }
         let mut pages = self.pages.borrow_mut();
         let key = (wanted.member.id, number);
         if let Some(page) = pages.get(&key) {
@@ -253,6 +280,7 @@ impl Sums {
         if pages.len() <= self.most {
             return;
         }
+        self.forget_recent();
         let idle = |page: &Rc<Page>| Rc::strong_count(page) == 1 && !page.dirty.get();
         let mut uses: Vec<u64> =
             pages.values().filter(|page| idle(page)).map(|page| page.used.get()).collect();
@@ -444,6 +472,10 @@ impl Shard {
 }
 
 impl Page {
+    fn is(&self, member: MemberId, number: u64) -> bool {
+        (self.member.id, self.number) == (member, number)
+    }
+
     /// Where it lies on its member's disk.
     fn place(&self) -> u64 {
         let table = self.member.table.expect("every member of an array with sums has a table");

@@ -12,9 +12,7 @@ use io::{Clock, Disk, Op};
 use layout::{Layout, Level, Stripe};
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
-use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, contents, filled, is_sound, map_of, pause, spoil, summed, world,
-};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, contents, filled, is_sound, map_of, pause, spoil, summed};
 
 #[test]
 fn what_was_cut_by_a_crash_is_old_or_new_and_has_its_sum() {

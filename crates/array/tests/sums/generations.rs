@@ -7,7 +7,7 @@ use array::status::SlotState;
 use layout::{Level, Slot};
 
 use crate::world::{FaultyDisk, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed, world};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed};
 
 /// What a member has of the array: its data, and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {

@@ -9,7 +9,9 @@ use layout::md::{Superblock, Timestamp};
 use layout::{Level, Slot, Stripe};
 
 use crate::world::{FaultyDisk, pattern};
-use crate::{CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, spoil, summed, world};
+use crate::{
+    CHUNK, LEN, LEVELS, SUPERBLOCK, filled, is_sound, map_of, pause, spoil, summed, world,
+};
 
 /// As if somebody else had run the array since: no tag in the time.
 fn run_by_another(disk: &FaultyDisk) {

@@ -8,7 +8,9 @@ use array::status::SlotState;
 use layout::{Level, Stripe};
 
 use crate::world::{Fault, FaultyDisk, pattern};
-use crate::{BLOCK, CHUNK, LEN, LEVELS, contents, filled, is_sound, map_of, pause, spoil, world};
+use crate::{
+    BLOCK, CHUNK, LEN, LEVELS, contents, data_byte, filled, is_sound, map_of, pause, spoil,
+};
 
 #[test]
 fn rot_on_any_member_is_never_read_and_is_made_good() {
