@@ -38,6 +38,13 @@ enum Compared {
     Torn,
 }
 
+/// How a task writes what it mends: no bit tells of a repair, and a member that loses it would
+/// come back unrepaired.
+pub(super) fn repairing(manner: Manner, task: Task) -> Manner {
+    let repair = task == Task::Repair && !broken(Broken::RepairVolatile);
+    Manner { fua: manner.fua || repair, ..manner }
+}
+
 impl Shard {
     /// Compares data and parity of rows that fit into memory together, and makes them agree if the
     /// task says so.
@@ -164,10 +171,7 @@ impl Shard {
         self.sum_compared(work, &view, &row, (task, disputed));
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
-        // No bit tells of a repair: a member that loses it would come back unrepaired.
-        let manner =
-            Manner { fua: task == Task::Repair && !broken(Broken::RepairVolatile), ..manner };
-        self.send(work, manner, inside, view).await?;
+        self.send(work, repairing(manner, task), inside, view).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
         if !left && read == row.roles.all() {

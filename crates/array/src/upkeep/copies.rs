@@ -30,6 +30,7 @@ use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::sums::{Wanted, newest_copies};
+use super::compare::repairing;
 use crate::upkeep::{Finding, Report, Task};
 use crate::view::{Mode, View};
 
@@ -209,7 +210,22 @@ impl Shard {
         if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
             sums.mended.set(true);
         }
-        // What was outvoted is written; what could not be read is written and read once more.
+        self.write_mends(work, repairing(manner, task), inside, (&copies, &mends)).await?;
+        self.renew_sums(work, inside).await?;
+        if !leave {
+            self.align_copies(work, &self.view(), places, part).await;
+        }
+        Ok(())
+    }
+
+    /// Writes what was outvoted; writes what could not be read, and reads it once more.
+    async fn write_mends(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (copies, mends): (&[Copy], &[Mend]),
+    ) -> Result<()> {
         for unreadable in [false, true] {
             work.outgoing.clear();
             for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
@@ -221,17 +237,10 @@ impl Shard {
             if unreadable {
                 self.rewrite(work, manner, inside, self.view()).await?;
             } else {
-                // No bit tells of a repair: a member that loses it would come back unrepaired.
-                let repaired = task == Task::Repair && !broken(Broken::RepairVolatile);
-                let manner = Manner { fua: manner.fua || repaired, ..manner };
                 self.send(work, manner, inside, self.view()).await?;
             }
         }
         work.outgoing.clear();
-        self.renew_sums(work, inside).await?;
-        if !leave {
-            self.align_copies(work, &self.view(), places, part).await;
-        }
         Ok(())
     }
 
