@@ -21,6 +21,7 @@ use std::rc::Rc;
 use io::{Buf, SharedBuf};
 use layout::{Place, Places, Slot};
 
+use super::compare::repairing;
 use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::{ErrorKind, Result};
@@ -30,7 +31,6 @@ use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::sums::{Wanted, newest_copies};
-use super::compare::repairing;
 use crate::upkeep::{Finding, Report, Task};
 use crate::view::{Mode, View};
 

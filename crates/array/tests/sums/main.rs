@@ -18,13 +18,13 @@ mod rot;
 #[path = "../world/mod.rs"]
 mod world;
 
-pub const CHUNK: u64 = 16 << 10;
-pub const SUPERBLOCK: u64 = 4096;
-pub const BLOCK: u64 = 4096;
-pub const LEN: usize = 768 << 10;
+pub(crate) const CHUNK: u64 = 16 << 10;
+pub(crate) const SUPERBLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const LEN: usize = 768 << 10;
 
 /// Every level that can have checksums, with this many members.
-pub const LEVELS: [(Level, usize); 6] = [
+pub(crate) const LEVELS: [(Level, usize); 6] = [
     (Level::Raid1, 3),
     (Level::Raid10, 4),
     (Level::Raid4, 4),
@@ -33,7 +33,7 @@ pub const LEVELS: [(Level, usize); 6] = [
     (Level::Raid35, 3),
 ];
 
-pub fn world(level: Level, members: usize, zeroed: bool) -> World {
+pub(crate) fn world(level: Level, members: usize, zeroed: bool) -> World {
     let world = World::new(members, 8 << 20);
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
     let layout = Layout::default_for(level, members);
@@ -43,7 +43,7 @@ pub fn world(level: Level, members: usize, zeroed: bool) -> World {
 }
 
 /// An array full of a pattern that is durable, and put away.
-pub fn filled(level: Level, members: usize) -> (World, Array) {
+pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
     let world = world(level, members, true);
     let array = world.start();
     world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
@@ -51,7 +51,7 @@ pub fn filled(level: Level, members: usize) -> (World, Array) {
     (world, array)
 }
 
-pub fn map_of(disk: &FaultyDisk) -> ByteMap {
+pub(crate) fn map_of(disk: &FaultyDisk) -> ByteMap {
     let mut bytes = vec![0; 4096];
     disk.disk.peek(SUPERBLOCK, &mut bytes);
     let superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member");
@@ -59,29 +59,29 @@ pub fn map_of(disk: &FaultyDisk) -> ByteMap {
 }
 
 /// Changes a byte of a disk.
-pub fn spoil(disk: &FaultyDisk, at: u64) {
+pub(crate) fn spoil(disk: &FaultyDisk, at: u64) {
     let mut byte = [0];
     disk.disk.peek(at, &mut byte);
     disk.disk.poke(at, &[byte[0] ^ 0x40]);
 }
 
-pub fn data_byte(disk: &FaultyDisk, at: u64) -> u8 {
+pub(crate) fn data_byte(disk: &FaultyDisk, at: u64) -> u8 {
     let mut byte = [0];
     disk.disk.peek(map_of(disk).data.start + at, &mut byte);
     byte[0]
 }
 
-pub fn pause(world: &World, array: &Array) {
+pub(crate) fn pause(world: &World, array: &Array) {
     let until = world.clock.now() + Duration::from_secs(60);
     world.run(array, world.clock.sleep_until(until));
 }
 
-pub fn summed(status: &Status) -> bool {
+pub(crate) fn summed(status: &Status) -> bool {
     status.unsummed_bytes == Some(0) && status.unsynced_bytes == 0 && status.job.is_none()
 }
 
 /// A check finds nothing.
-pub fn is_sound(world: &World, array: &Array) -> bool {
+pub(crate) fn is_sound(world: &World, array: &Array) -> bool {
     array.scrub(false).expect("nothing else is under way");
     // The one before has left a result too.
     pause(world, array);
@@ -90,7 +90,7 @@ pub fn is_sound(world: &World, array: &Array) -> bool {
     report.mismatches == 0 && report.lost_bytes == 0
 }
 
-pub fn contents(disk: &FaultyDisk) -> Vec<u8> {
+pub(crate) fn contents(disk: &FaultyDisk) -> Vec<u8> {
     let mut bytes = vec![0; disk.limits().bytes as usize];
     disk.disk.peek(0, &mut bytes);
     bytes

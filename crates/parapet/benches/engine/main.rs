@@ -3,7 +3,8 @@
 //! hole and checksums cost; degraded reads, rebuild, scrub, and what clients feel of those.
 //!
 //! `cargo bench -p parapet --bench engine [-- WHAT] [memory|tmpfs|disk]`, where WHAT is `matrix`,
-//! `safety`, `degraded` or `background` (`cargo xtask bench engine` keeps the figures). One JSON line a figure: medians of the rounds,
+//! `safety`, `degraded` or `background` (`cargo xtask bench engine` keeps the figures). One JSON
+//! line a figure: medians of the rounds,
 //! in each of which everything compared is measured in turn; the ratio is the median of the rounds'
 //! own. Rates are MB/s (10⁶ bytes) for sequential loads and thousands of requests a second for
 //! random ones. All of it runs on one core: on memory and tmpfs 1000 / (k/s) is the CPU time of a
