@@ -45,8 +45,9 @@ macro_rules! ways {
                 }
             }
 
-            /// What sees it: `checksums` (seeds of arrays that keep them), `sweep`, `exhaustive`, or
-            /// `test NAME`, a test file of this crate; `None` for a seed of the simulator.
+            /// What sees it: `checksums` (seeds of arrays that keep them), `sweep`,
+            /// `exhaustive`, or `test NAME`, a test file of this crate; `None` for a seed of the
+            /// simulator.
             pub fn by(self) -> Option<&'static str> {
                 match self {
                     $(Broken::$name => ways!(@by $($tool)?),)+

@@ -2,9 +2,9 @@
 //! (`layout::private::sums` has the theory).
 //!
 //! ```text
-//!   write      data + 1, parity + the weights of what is written     nothing else is looked at
-//!   rebuild,   a row, or copies, that agree: parity and copies are   so that what was made otherwise
-//!   scrub, …   given the generations that go with the data           than by writes tells no tales
+//!   write      data + 1, parity + the weights of what is written   nothing else is looked at
+//!   rebuild,   a row, or copies, that agree: parity and copies     so that what was not made by
+//!   scrub, …   are given the generations that go with the data     writes tells no tales
 //! ```
 //!
 //! Owns both rules, and the verdict. Where a row has entries that nobody knows, it has no verdict.

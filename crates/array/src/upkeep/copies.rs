@@ -209,7 +209,23 @@ impl Shard {
         if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
             sums.mended.set(true);
         }
-        // What was outvoted is written; what could not be read is written and read once more.
+        self.send_mends(work, manner, inside, (&copies, &mends), task).await?;
+        self.renew_sums(work, inside).await?;
+        if !leave {
+            self.align_copies(work, &self.view(), places, part).await;
+        }
+        Ok(())
+    }
+
+    /// What was outvoted is written; what could not be read is written and read once more.
+    async fn send_mends(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (copies, mends): (&[Copy], &[Mend]),
+        task: Task,
+    ) -> Result<()> {
         for unreadable in [false, true] {
             work.outgoing.clear();
             for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
@@ -228,10 +244,6 @@ impl Shard {
             }
         }
         work.outgoing.clear();
-        self.renew_sums(work, inside).await?;
-        if !leave {
-            self.align_copies(work, &self.view(), places, part).await;
-        }
         Ok(())
     }
 

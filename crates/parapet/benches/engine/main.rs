@@ -1,13 +1,13 @@
 //! The engine in process, on one core: every level under every load, on memory, on files in memory
-//! and on disk files, beside one raw member file in the same run; what policies against
-//! the write hole and checksums cost; degraded reads, rebuild, scrub, and what clients feel of those.
+//! and on disk files, beside one raw member file in the same run; what policies against the write
+//! hole and checksums cost; degraded reads, rebuild, scrub, and what clients feel of those.
 //!
-//! `cargo bench -p parapet --bench engine [-- matrix|safety|degraded|background] [memory|tmpfs|disk]`
-//! (`cargo xtask bench engine` keeps the figures). One JSON line a figure: medians of the rounds,
-//! in each of which everything compared is measured in turn; the ratio is the median of the rounds'
-//! own. Rates are MB/s (10⁶ bytes) for sequential loads and thousands of requests a second for
-//! random ones. All of it runs on one core: on memory and tmpfs 1000 / (k/s) is the CPU time of a
-//! request in µs.
+//! `cargo bench -p parapet --bench engine [-- PART] [MEDIUM]`, PART one of matrix, safety,
+//! degraded, background, MEDIUM one of memory, tmpfs, disk (`cargo xtask bench engine` keeps the
+//! figures). One JSON line a figure: medians of the rounds, in each of which everything compared is
+//! measured in turn; the ratio is the median of the rounds' own. Rates are MB/s (10⁶ bytes) for
+//! sequential loads and thousands of requests a second for random ones. All of it runs on one core:
+//! on memory and tmpfs 1000 / (k/s) is the CPU time of a request in µs.
 
 #![forbid(unsafe_code)]
 
