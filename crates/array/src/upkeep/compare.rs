@@ -167,8 +167,7 @@ impl Shard {
         if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
         }
-        let left = disputed && work.outgoing.is_empty();
-        self.sum_compared(work, &view, &row, (task, disputed));
+        let left = self.sum_compared(work, &view, &row, (task, disputed));
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
         self.send(work, repairing(manner, task), inside, view).await?;
@@ -181,22 +180,24 @@ impl Shard {
     }
 
     /// Sums a row that was compared, as it will be when it is mended. What is left in dispute has
-    /// no sums.
+    /// no sums; true if it is.
     fn sum_compared(
         &self,
         work: &mut Scratch,
         view: &View,
         row: &RowWork,
         (task, disputed): (Task, bool),
-    ) {
+    ) -> bool {
         if let Some(sums) = self.sums.as_ref().filter(|_| task == Task::Repair && disputed) {
             sums.mended.set(true);
         }
-        if disputed && work.outgoing.is_empty() {
+        let left = disputed && work.outgoing.is_empty();
+        if left {
             self.distrust_sums(work, row);
         } else {
             self.sum_pieces(work, view, row);
         }
+        left
     }
 
     /// What to read to compare a row; `None` if there is nothing left to compare it with.

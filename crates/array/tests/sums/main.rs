@@ -1,5 +1,5 @@
 //! Checksums: whatever a member gives back is what it was given, or is made good, or is an error.
-#![allow(unreachable_pub, reason = "shared by the files of this test")]
+#![allow(unreachable_pub, missing_docs, reason = "shared by the files of this test")]
 
 use std::time::Duration;
 
