@@ -10,10 +10,10 @@ use crate::steps::{self, Outcome, Patience, Step, step};
 /// One profile (dev, with optimisation) for all of it: two would be built twice. No command has a
 /// word with a space in it.
 const STEPS: &[Step] = &[
-    step("tools", "what the tests talk to is installed", "cargo xtask tools", 6),
+    step("tools", "what the tests talk to is installed", "cargo xtask tools", 5),
     step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
     step("tidy", "the house rules", "cargo xtask tidy", 1),
-    step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 7),
+    step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 6),
     step(
         "fuzz-fmt",
         "format, of what fuzzes",

@@ -129,7 +129,10 @@ fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bo
         Some(true) if !room => {
             Err(Error::refused("a disk is too small: its table of checksums has no room"))
         }
-        wanted => Ok(wanted.unwrap_or(CHECKSUMS_BY_DEFAULT) && possible && room),
+        wanted => {
+            let ppl = new.consistency == Some(Consistency::Ppl);
+            Ok(wanted.unwrap_or(CHECKSUMS_BY_DEFAULT) && possible && room && !ppl)
+        }
     }
 }
 
