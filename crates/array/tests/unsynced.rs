@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use array::assemble::{Cause, Note, Options};
 use array::create::NewArray;
+use array::status::SlotState;
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::private::Consistency;
@@ -258,4 +259,23 @@ fn copies_are_made_alike_though_a_member_is_missing() {
         world.disks[0].break_with(Fault::Gone);
         assert_eq!(world.read(&array, 0, 16 << 10).expect("the other copy"), before, "{level}");
     }
+}
+
+/// What the resync was at when a copy was lost is compared all the same.
+#[test]
+fn a_resync_that_loses_a_copy_makes_the_others_alike() {
+    let world = world(Level::Raid1, 3);
+    let array = world.start();
+    array.set_speed(1 << 20, 1 << 20);
+    world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));
+    world.disks[0].break_with(Fault::Gone);
+    array.set_speed(0, u64::MAX);
+    let lost = |status: &array::Status| status.slots[0].state == SlotState::Missing;
+    world.until(&array, |status| lost(status) && synced(status));
+    let len = array.limits().bytes as usize;
+    let read = world.read(&array, 0, len).expect("two copies are left");
+    world.disks[1].break_with(Fault::Gone);
+    let other = world.read(&array, 0, len).expect("one copy is left");
+    let differs = read.iter().zip(&other).position(|(one, two)| one != two);
+    assert_eq!(differs, None, "the copies differ from there on");
 }

@@ -147,7 +147,10 @@ impl Shard {
                 }
                 return Ok(Compared::Done);
             }
-            let Some(plan) = self.plan_compare(&view, &now) else { return Ok(Compared::Done) };
+            let Some(plan) = self.plan_compare(&view, &now) else {
+                self.forget_row(work, &now).await;
+                return Ok(Compared::Done);
+            };
             work.rows[0].plan = Some(plan);
             if self.read_for_rows(work, manner, &view).await {
                 break view;

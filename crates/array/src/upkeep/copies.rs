@@ -58,8 +58,11 @@ impl Shard {
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
                     let stretch = (at, part);
-                    self.compare_copies(work, manner, &inside, stretch, &places, task, report)
-                        .await?;
+                    // Without a member that was lost on the way it is done again.
+                    while !self
+                        .compare_copies(work, manner, &inside, stretch, &places, task, report)
+                        .await?
+                    {}
                 }
             }
         }
@@ -152,6 +155,7 @@ impl Shard {
         Ok(())
     }
 
+    /// Compares one stretch. False if a member was lost, and nothing was compared.
     #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
     async fn compare_copies(
         &self,
@@ -162,7 +166,7 @@ impl Shard {
         places: &Places,
         task: Task,
         report: &mut Report,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let view = self.view();
         let holding = |place: Place| {
             let member = view.holding(place.slot, at + part)?;
@@ -174,14 +178,15 @@ impl Shard {
         // One alone is compared with nothing, but it may have to be summed.
         let summed = self.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
         if copies.is_empty() || (copies.len() < 2 && summed) {
-            return Ok(());
+            return Ok(true);
         }
         self.want_copies(work, &copies, part);
         if self.load_sums(work).await {
             self.fill_copies(work, manner, &mut copies, part).await;
         }
         if !work.failures.is_empty() {
-            return self.lose(inside, &view, &mut work.failures).await;
+            self.lose(inside, &view, &mut work.failures).await?;
+            return Ok(false);
         }
         self.find_wrong_copies(&mut copies, (at, part), report);
         report.bytes += copies.len() as u64 * part;
@@ -215,7 +220,7 @@ impl Shard {
         if !leave {
             self.align_copies(work, &self.view(), places, part).await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes what was outvoted; writes what could not be read, and reads it once more.
