@@ -21,8 +21,11 @@ const MDADM_MOST_OFFSET_BYTES: u64 = 264_192 * SECTOR;
 /// The smallest piece a bit of the bitmap may stand for.
 const LEAST_BITMAP_CHUNK: u32 = 4096;
 
-/// Whether new arrays keep checksums if nobody says.
-const CHECKSUMS_BY_DEFAULT: bool = false;
+/// Whether new arrays keep checksums if nobody says, where they can: not RAID 10, which they hold
+/// to one shard.
+fn checksums_by_default(new: &NewArray) -> bool {
+    new.consistency != Some(Consistency::Ppl) && new.layout.level() != Level::Raid10
+}
 
 /// A new array, before it is written. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,10 +132,7 @@ fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bo
         Some(true) if !room => {
             Err(Error::refused("a disk is too small: its table of checksums has no room"))
         }
-        wanted => {
-            let ppl = new.consistency == Some(Consistency::Ppl);
-            Ok(wanted.unwrap_or(CHECKSUMS_BY_DEFAULT) && possible && room && !ppl)
-        }
+        wanted => Ok(wanted.unwrap_or(checksums_by_default(new)) && possible && room),
     }
 }
 

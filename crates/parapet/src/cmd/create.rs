@@ -73,7 +73,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY")]
     consistency: Option<Consistency>,
     /// Keep a checksum of each 4 KiB: what a member gives back wrong is noticed at every read, and
-    /// made good (levels with redundancy; chunks, or fragments of RAID 3.5, of 4K or more)
+    /// made good (levels with redundancy; chunks, or fragments of RAID 3.5, of 4K or more; not with
+    /// ppl). On if left out, where possible; off on RAID 10, which they hold to one thread
     #[arg(long, value_name = "ON|OFF", value_parser = crate::flags::on_or_off)]
     checksums: Option<bool>,
     /// The write-intent bitmap: `auto`, `off`, or bytes per bit; auto if left out, where the policy

@@ -10,9 +10,9 @@ use crate::world::{World, pattern, until};
 const BLOCK: usize = 4096;
 const DATA: usize = 4 << 20;
 
-/// An array of three with checksums, full of a pattern and put away.
+/// An array of three, which has checksums if nobody says, full of a pattern and put away.
 fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
-    let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "on"]);
+    let members = world.create("5", 3, &["--chunk", "16K"]);
     let data = pattern(DATA, 3);
     std::fs::write(world.path("data"), &data).unwrap();
     let server = world.serve_members(&members);
@@ -96,7 +96,7 @@ fn a_scrub_finds_rot_that_nobody_reads_and_says_on_whom() {
 #[test]
 fn they_are_taken_up_and_given_up_at_any_start_and_stay_so() {
     let world = World::new();
-    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "off"]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
     assert_eq!(examined(&world, "m0")["checksums"], false);
     let server = world.serve_members(&members);

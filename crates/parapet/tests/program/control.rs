@@ -75,7 +75,7 @@ fn a_spare_takes_over_and_a_replacement_never_reduces_redundancy() {
 #[test]
 fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
     let world = World::new();
-    let members = world.create("6", 4, &["--chunk", "16K"]);
+    let members = world.create("6", 4, &["--chunk", "16K", "--checksums", "off"]);
     let server = world.serve_members(&members);
     let data = crate::world::pattern(16 << 20, 4);
     std::fs::write(world.path("data"), &data).unwrap();

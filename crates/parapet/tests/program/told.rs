@@ -73,7 +73,7 @@ fn a_most_that_is_less_than_the_least_of_before_lowers_it() {
 #[test]
 fn status_shows_a_few_mismatches_and_counts_the_others() {
     let world = World::new();
-    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "off"]);
     (0..7).for_each(|index| spoil(&world, "m1", 200_000 * index));
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "check"]);
