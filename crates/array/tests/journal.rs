@@ -68,12 +68,6 @@ fn begin(world: &World, array: &Array, offset: u64, bytes: &[u8], ms: u64) -> Co
     write
 }
 
-/// The process dies, and the disks that hung forget what they had not done.
-fn crash(world: &World, array: Array) {
-    drop(array);
-    world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
-}
-
 fn assemble_without(world: &World, missing: &[usize]) -> array::Result<Assembly> {
     let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
     world.assemble(there, &Options { degraded: true, ..Options::default() })
@@ -97,7 +91,7 @@ fn cut(level: Level, hung: usize) -> (World, Vec<usize>) {
     assert!(held.is_holding() > 0);
     let holders = (0..world.disks.len() - 1).map(|index| holder(&array, index)).collect();
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     (world, holders)
 }
 
@@ -148,7 +142,7 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
     world.disks[holders[0]].break_with(Fault::HungFrom(data_offset(&world)));
     let write = begin(&world, &array, 512, &pattern(512, 4096, 3), 5);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[holders[1], device]);
     let found = world.read(&array, CHUNK + 8192, 4096).expect("nobody wrote it");
     assert!(found == pattern(CHUNK + 8192, 4096, 1));
@@ -169,7 +163,7 @@ fn a_device_that_fails_costs_a_barrier_and_the_log_goes_on_on_the_members() {
         world.disks[first].break_with(Fault::HungFrom(data_offset(&world)));
         let write = begin(&world, &array, 4096, &pattern(4096, 4096, 3), 5);
         drop(write);
-        crash(&world, array);
+        world.crash(array);
         let array = start_without(&world, &[second]);
         assert_eq!(used(&array), JournalUse::GivenUp, "it is there, and not used again by itself");
         let found = world.read(&array, CHUNK, CHUNK as usize).expect("nobody wrote it");
@@ -191,7 +185,7 @@ fn an_old_copy_of_the_device_is_no_log() {
     world.disks[first].break_with(Fault::HungFrom(data_offset(&world)));
     let write = begin(&world, &array, 0, &pattern(0, 4096, 2), 5);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     assert!(assemble_without(&world, &[second]).is_ok(), "with the true one it starts");
     journal(&world).disk.poke(0, &old);
     let refused = refusal(&world, &[second]);
@@ -213,7 +207,7 @@ fn the_session_of_before_counts_until_a_member_names_the_next() {
     }
     let write = begin(&world, &array, 128 << 10, &pattern(128 << 10, 4096, 5), 5);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[holders[1]]);
     let found = world.read(&array, CHUNK, 8192).expect("the first life's log");
     assert!(
@@ -287,7 +281,7 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
     assert_eq!(used(&array), JournalUse::Logging);
     let missing = holder(&array, 1);
     drop(write);
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[missing]);
     assert!(world.read(&array, 0, 4096).expect("logged") == pattern(0, 4096, 3));
     assert!(world.read(&array, CHUNK, 4096).expect("not touched") == pattern(CHUNK, 4096, 1));
@@ -305,7 +299,7 @@ fn what_was_cut_when_device_and_member_were_lost_at_once_is_in_doubt() {
     world.until(&array, |status| status.slots[second].member.is_none());
     assert_eq!(used(&array), JournalUse::GivenUp);
     drop((one, other));
-    crash(&world, array);
+    world.crash(array);
     let refused = refusal(&world, &[second]);
     assert!(refused.contains("--force-dirty-degraded"), "{refused}");
 }
@@ -319,7 +313,7 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
     world.write(&array, 0, &pattern(0, 4096, 3)).expect("one may be lost");
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("no parity is written");
     world.run(&array, array.submit(Op::flush())).result.expect("as above");
-    crash(&world, array);
+    world.crash(array);
     let array = start_without(&world, &[parity]);
     assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
 }
