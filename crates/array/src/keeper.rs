@@ -104,6 +104,7 @@ pub(crate) struct Keeper {
     /// What arrived and was not acted upon.
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     marking: RefCell<VecDeque<marks::Asked>>,
+    /// Shards that wait for the next flush.
     flushing: RefCell<Vec<flush::Asked>>,
     /// Regions whose bits may be cleared.
     clearing: RefCell<Vec<u64>>,
