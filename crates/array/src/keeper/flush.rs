@@ -1,5 +1,5 @@
-//! Flushes for shards: one for all that ask meanwhile. Owns what is sent and who is answered; what a
-//! failed flush means for later ones is the ledger's.
+//! Flushes for shards: one for all that ask meanwhile. Owns what is sent and who is answered; what
+//! a failed flush means for later ones is the ledger's.
 //!
 //! ```text
 //!   shard 0 ──flush──┐                        ┌──flushed──▶ shard 0
