@@ -35,7 +35,7 @@ use crate::bounds::Bounds;
 use crate::error::{Error, Result};
 use crate::ledger::journal::Journal;
 use crate::ledger::private::{Private, Zones};
-use crate::ledger::reach::{Reach, all};
+use crate::ledger::reach::{Reach, Writer, all};
 use crate::ledger::record::{Record, copy_pages};
 use crate::ledger::{Facts, Format};
 use crate::sync;
@@ -147,7 +147,7 @@ pub async fn create_with_journal(
     let mut private = private(new, &plan, random);
 
     if let Some((device, log)) = journal.zip(log) {
-        wipe(&reach, &*device.disk, &on_journal)
+        wipe(&reach, (&device.name, &device.disk), &on_journal)
             .await
             .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
         let journal = Journal::new(device.name, device.disk, log, uuid(random));
@@ -375,11 +375,11 @@ async fn write_structures(
     private: &Private,
     zeroed: bool,
 ) -> io::Result<()> {
-    wipe(reach, &*record.disk, old).await?;
+    wipe(reach, (&record.name, &record.disk), old).await?;
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     let table = zeroed && private.sums_from.is_some();
-    zero_private(reach, &*record.disk, &record.map, table).await?;
+    zero_private(&record.writer(reach), &record.map, table).await?;
     if let Some(bits) = bits {
         // They may lie in the private area.
         record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
@@ -392,32 +392,35 @@ async fn write_structures(
         let none = BadList::default();
         record.write_header(reach, private, &record.superblock, slot, none).await?;
     }
-    reach.flush(&*record.disk).await
+    record.writer(reach).flush().await
 }
 
 /// Zeros the private area. The checksum table is large: only where the disk does it quickly, or it
 /// counts from the beginning, since nothing is synced.
 async fn zero_private(
-    reach: &Reach,
-    disk: &dyn Disk,
+    writer: &Writer<'_>,
     map: &ByteMap,
     table_counts: bool,
 ) -> io::Result<()> {
     let Some(area) = map.private.clone() else { return Ok(()) };
     let checksums = map.private_parts().map(|parts| parts.checksums);
     let table = checksums.map_or(area.end, |checksums| checksums.start);
-    match reach.zero(disk, area.clone(), true).await {
+    match writer.zero(area.clone(), true).await {
         Ok(()) => return Ok(()),
         Err(why) if why.kind() == io::ErrorKind::Timeout => return Err(why),
         Err(_) => {}
     }
     let table = if table_counts { area.end } else { table };
     let headers_end = (area.start + HEADERS_BYTES).min(area.end);
-    reach.zero(disk, area.start..table.max(headers_end), false).await
+    writer.zero(area.start..table.max(headers_end), false).await
 }
 
 /// Overwrites signatures with zeros, so that nothing finds what was there before.
-async fn wipe(reach: &Reach, disk: &dyn Disk, old: &[layout::md::Signature]) -> io::Result<()> {
+async fn wipe(
+    reach: &Reach,
+    (name, disk): (&str, &Rc<dyn Disk>),
+    old: &[layout::md::Signature],
+) -> io::Result<()> {
     let block = u64::from(disk.limits().logical_block);
     let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for signature in old {
@@ -425,13 +428,13 @@ async fn wipe(reach: &Reach, disk: &dyn Disk, old: &[layout::md::Signature]) -> 
             let start = byte / block * block;
             let bytes = match blocks.entry(start) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(reach.read(disk, start..start + block).await?),
+                Entry::Vacant(new) => new.insert(reach.read(&**disk, start..start + block).await?),
             };
             bytes[(byte - start) as usize] = 0;
         }
     }
     for (start, bytes) in blocks {
-        reach.write(disk, start, &bytes, false).await?;
+        reach.of(name, disk).write(start, &bytes, false).await?;
     }
     Ok(())
 }
@@ -442,7 +445,7 @@ async fn undo(reach: &Reach, records: &[Record]) {
         let bytes = vec![0; 4096];
         let start = record.map.superblock.start;
         // A disk that fails here has told its error already.
-        reach.write(&*record.disk, start, &bytes, true).await.ok()
+        record.writer(reach).write(start, &bytes, true).await.ok()
     });
     all(work).await;
 }

@@ -103,11 +103,13 @@ impl Node {
         })
     }
 
-    fn host(&self) -> Host {
+    /// As many shards as there are to be, if the intent log has room for them.
+    fn host(&self, most_shards: Option<u64>) -> Host {
         let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
         let mut host = Host::new(clock);
         host.bounds = self.shape.bounds;
-        host.shards = self.shape.shards;
+        let most = most_shards.map_or(usize::MAX, |most| most as usize);
+        host.shards = self.shape.shards.min(most);
         host.check_reads = self.shape.check_reads;
         host.cache = self.shape.cache;
         host
@@ -245,7 +247,8 @@ impl Node {
         self.forced.set(false);
         self.settled.set(false);
         self.journal.lost.set(false);
-        let array = Array::start(assembly, &self.host());
+        let host = self.host(assembly.most_shards());
+        let array = Array::start(assembly, &host);
         self.ids.borrow_mut().clear();
         self.lives.set(self.lives.get() + 1);
         let name = format!("array {}", self.name);

@@ -48,6 +48,12 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// What a read has found that ended now, and nobody is known to have written.
+    fn read(value: Value, now: u64) -> Candidate {
+        let value = Held::Known(value);
+        Candidate { value, ended: now, superseded: OPEN, buried: false, write: now }
+    }
+
     /// It is there, and it is this.
     fn is_just(&self, value: Value) -> bool {
         self.superseded == OPEN && self.value == Held::Known(value)
@@ -64,6 +70,15 @@ enum Held {
     Known(Value),
     /// Anything, but always the same: the first read tells.
     Unknown,
+    /// The same, of a discard without a promise: what was there may still lie in a cache, so that
+    /// what is read is as durable as a write that is as old as the read.
+    Discarded,
+}
+
+impl Held {
+    fn is_anything(self) -> bool {
+        matches!(self, Held::Unknown | Held::Discarded)
+    }
 }
 
 /// A request that is under way.
@@ -209,7 +224,7 @@ impl Oracle {
             let value = match put {
                 Put::Pattern => Held::Known(Value::of(begun, at)),
                 Put::Zeros => Held::Known(Value::ZERO),
-                Put::Anything => Held::Unknown,
+                Put::Anything => Held::Discarded,
             };
             let new =
                 Candidate { value, ended: OPEN, superseded: OPEN, buried: false, write: begun };
@@ -380,14 +395,14 @@ fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64, flushed: u64) {
 /// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the
 /// members.
 fn settle(
-    candidates: &mut [Candidate],
+    candidates: &mut Vec<Candidate>,
     seen: Value,
     (begun, now): (u64, u64),
     kept: u64,
     loose: bool,
 ) -> Result<(), Vec<String>> {
     let possible = |candidate: &Candidate| candidate.superseded >= begun;
-    if loose && candidates.iter().any(|c| possible(c) && c.value == Held::Unknown) {
+    if loose && candidates.iter().any(|c| possible(c) && c.value.is_anything()) {
         return Ok(());
     }
     let known = |candidate: &&mut Candidate| candidate.value == Held::Known(seen);
@@ -395,18 +410,24 @@ fn settle(
     let (ended, write) = match found {
         Some(candidate) => (candidate.ended, candidate.write),
         None => {
-            let unknown = candidates.iter_mut().find(|c| possible(c) && c.value == Held::Unknown);
+            let unknown = candidates.iter_mut().find(|c| possible(c) && c.value.is_anything());
             let Some(candidate) = unknown else {
                 let describe = |candidate: &Candidate| match candidate.value {
                     Held::Known(value) => value.to_string(),
-                    Held::Unknown => "anything".into(),
+                    Held::Unknown | Held::Discarded => "anything".into(),
                 };
                 return Err(candidates.iter().filter(|c| possible(c)).map(describe).collect());
             };
-            if candidate.ended < begun {
+            let (ended, write) = (candidate.ended, candidate.write);
+            if ended >= begun {
+                (ended, write)
+            } else if candidate.value == Held::Unknown || ended <= kept {
                 candidate.value = Held::Known(seen);
+                (ended, write)
+            } else {
+                candidates.push(Candidate::read(seen, now));
+                (ended, now)
             }
-            (candidate.ended, candidate.write)
         }
     };
     if ended < begun {
@@ -508,6 +529,27 @@ mod tests {
         assert!(sees(&mut oracle, &[7; 512]));
         assert!(!sees(&mut oracle, &[8; 512]));
         assert!(sees(&mut oracle, &[7; 512]));
+    }
+
+    #[test]
+    fn what_a_discard_left_may_be_in_a_cache_only() {
+        for flushed in [false, true] {
+            let mut oracle = Oracle::new(4096, true);
+            oracle.set_forgetful(true);
+            let a = oracle.write(0, 512, Put::Pattern);
+            let in_a = bytes(&oracle, a);
+            oracle.acknowledge(a, false);
+            let discard = oracle.write(0, 512, Put::Anything);
+            oracle.acknowledge(discard, true);
+            assert!(sees(&mut oracle, &in_a));
+            assert!(!sees(&mut oracle, &[0; 512]), "while the host lives");
+            if flushed {
+                let flush = oracle.flush();
+                oracle.flushed(flush);
+            }
+            oracle.crash(Caches::Emptied);
+            assert_eq!(sees(&mut oracle, &[0; 512]), !flushed, "what was there before");
+        }
     }
 
     #[test]

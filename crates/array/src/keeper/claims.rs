@@ -196,7 +196,7 @@ impl crate::ledger::Ledger {
     /// Writes a page of a member's table of checksums.
     async fn write_table(&self, id: MemberId, number: u64, page: &[u8]) -> io::Result<()> {
         let (record, start) = self.table(id, number)?;
-        self.reach().write(&*record.disk, start, page, false).await
+        record.writer(self.reach()).write(start, page, false).await
     }
 
     fn table(&self, id: MemberId, number: u64) -> io::Result<(crate::ledger::record::Record, u64)> {

@@ -279,6 +279,6 @@ impl crate::ledger::Ledger {
     /// Writes bytes of a member's data.
     async fn write_data(&self, id: MemberId, at: u64, bytes: &[u8]) -> io::Result<()> {
         let record = self.record_of(id)?;
-        self.reach().write(&*record.disk, record.map.data.start + at, bytes, false).await
+        record.writer(self.reach()).write(record.map.data.start + at, bytes, false).await
     }
 }

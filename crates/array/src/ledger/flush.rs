@@ -57,7 +57,7 @@ impl Ledger {
             if let Some(why) = self.unflushable(id).filter(|_| !plain) {
                 return Some((id, why));
             }
-            let why = self.reach.of(&record.name, &record.disk).flush(&*record.disk).await.err()?;
+            let why = record.writer(&self.reach).flush().await.err()?;
             self.set_unflushable(id, &why);
             Some((id, why))
         });

@@ -172,13 +172,14 @@ impl Ledger {
     /// header in the private area.
     async fn prepare_member(&self, disk: &Rc<dyn Disk>, name: &str, map: &ByteMap) -> Result<()> {
         let failed = |why| Error::refused(format!("{name} cannot be written")).because(why);
+        let writer = self.reach.of(name, disk);
         if let Some(area) = &map.private {
             let headers = area.start..area.start + layout::private::HEADERS_BYTES;
-            self.reach.zero(&**disk, headers, false).await.map_err(failed)?;
+            writer.zero(headers, false).await.map_err(failed)?;
         }
         if let Some(log) = &map.bad_blocks {
             let empty = vec![0xff; (log.end - log.start) as usize];
-            self.reach.write(&**disk, log.start, &empty, false).await.map_err(failed)?;
+            writer.write(log.start, &empty, false).await.map_err(failed)?;
         }
         Ok(())
     }

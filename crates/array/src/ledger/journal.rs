@@ -81,12 +81,12 @@ impl Journal {
         header: &JournalHeader,
     ) -> io::Result<()> {
         let bytes = header.print(parity::crc32c);
-        let reach = reach.of(&self.name, &self.disk);
+        let writer = reach.of(&self.name, &self.disk);
         if self.fresh {
             let zeros = [0; HEADER_BYTES as usize];
-            reach.write(&*self.disk, COPIES[1 - self.copy], &zeros, true).await?;
+            writer.write(COPIES[1 - self.copy], &zeros, true).await?;
         }
-        reach.write(&*self.disk, COPIES[self.copy], &bytes, true).await
+        writer.write(COPIES[self.copy], &bytes, true).await
     }
 }
 

@@ -90,9 +90,10 @@ impl Record {
     /// Empties the member's partial parity log.
     pub(crate) async fn write_empty_ppl(&self, reach: &Reach, set_uuid: &Uuid) -> io::Result<()> {
         let Some(place) = self.ppl_place() else { return Ok(()) };
-        reach.zero(&*self.disk, place.offset..place.offset + place.bytes, false).await?;
+        let writer = self.writer(reach);
+        writer.zero(place.offset..place.offset + place.bytes, false).await?;
         let signature = ppl::signature(set_uuid, parity::crc32c);
         let empty = PplHeader { signature, generation: 0, entries: Vec::new() };
-        reach.write(&*self.disk, place.offset, &empty.print(parity::crc32c), false).await
+        writer.write(place.offset, &empty.print(parity::crc32c), false).await
     }
 }

@@ -11,7 +11,7 @@ use layout::private::journal::JournalNote;
 use layout::private::log::BATCH_ALIGNMENT;
 use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 
-use super::reach::all;
+use super::reach::{Reach, all};
 use super::record::Record;
 use super::{Failures, Ledger};
 use crate::broken::{Broken, broken};
@@ -257,7 +257,7 @@ impl Record {
     /// Writes the header that goes with `superblock`. Nothing where there is no private area.
     pub(crate) async fn write_header(
         &self,
-        reach: &super::reach::Reach,
+        reach: &Reach,
         private: &Private,
         superblock: &Superblock,
         slot: Option<u16>,
@@ -288,18 +288,18 @@ impl Record {
             sums_from: private.sums_from,
             journal: private.journal,
         };
-        reach.write(&*self.disk, at, &header.print(parity::crc32c), false).await
+        self.writer(reach).write(at, &header.print(parity::crc32c), false).await
     }
 
     /// Writes the list of the array's bad blocks that goes with the header for `events`.
     async fn write_bad_list(
         &self,
-        reach: &super::reach::Reach,
+        reach: &Reach,
         events: u64,
         list: &[u8],
     ) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
-        reach.write(&*self.disk, at, list, false).await
+        self.writer(reach).write(at, list, false).await
     }
 }

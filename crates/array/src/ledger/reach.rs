@@ -1,8 +1,9 @@
 //! How the ledger reaches a member's bytes: plain reads and writes, each with a deadline.
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
-//! member cannot hold up the record of all; and what members have not answered in time and may
-//! still carry out. Never decides what to read or write.
+//! member cannot hold up the record of all; and what disks have not answered in time and may
+//! still carry out: whoever changes a disk names it ([`Reach::of`]). Never decides what to read or
+//! write.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,20 +31,20 @@ pub(crate) struct Reach {
     clock: Rc<dyn Clock>,
     /// An operation may take so long.
     deadline: Duration,
-    /// Whose bytes are reached, if that is to be remembered.
-    owner: Option<Rc<Owner>>,
     late: Rc<RefCell<Vec<Late>>>,
 }
 
-/// A member; holds its disk for as long as something is under way there.
-struct Owner {
-    name: String,
-    _disk: Rc<dyn Disk>,
+/// The means to change one disk, which is remembered by its name if it does not answer in time.
+pub(crate) struct Writer<'a> {
+    reach: &'a Reach,
+    name: &'a str,
+    disk: &'a Rc<dyn Disk>,
 }
 
-/// An operation that missed its deadline.
+/// A change that missed its deadline; holds the disk for as long as it is under way.
 struct Late {
-    owner: Rc<Owner>,
+    name: String,
+    _disk: Rc<dyn Disk>,
     answer: Completion<Done>,
 }
 
@@ -64,20 +65,19 @@ impl Deref for Loaded {
 impl Reach {
     /// Gives an operation up after `deadline`.
     pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
-        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline, owner: None, late: Rc::default() }
+        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline, late: Rc::default() }
     }
 
-    /// The means to reach this member: what it does not answer in time is remembered.
-    pub(crate) fn of(&self, name: &str, disk: &Rc<dyn Disk>) -> Reach {
-        let owner = Owner { name: name.into(), _disk: Rc::clone(disk) };
-        Reach { owner: Some(Rc::new(owner)), ..self.clone() }
+    /// The means to change this disk.
+    pub(crate) fn of<'a>(&'a self, name: &'a str, disk: &'a Rc<dyn Disk>) -> Writer<'a> {
+        Writer { reach: self, name, disk }
     }
 
-    /// Operations on a member of this name that missed their deadline and may still be carried out.
+    /// Changes of a disk of this name that missed their deadline and may still be carried out.
     pub(crate) fn late(&self, name: &str) -> usize {
         let mut late = self.late.borrow_mut();
         late.retain_mut(|late| late.answer.take_ready().is_none());
-        late.iter().filter(|late| late.owner.name == name).count()
+        late.iter().filter(|late| late.name == name).count()
     }
 
     /// Reads bytes of a disk, wherever they begin and end.
@@ -99,7 +99,10 @@ impl Reach {
         while at < wide.end {
             let len = (wide.end - at).min(MOST_BYTES.next_multiple_of(block));
             let op = Op::read(at, rest.split_to(len as usize)).with_class(Class::Metadata);
-            let part = self.finish(disk.submit(op)).await?.into_buf();
+            let part = match self.answer(&mut disk.submit(op)).await {
+                Some(done) => checked(done)?.into_buf(),
+                None => return Err(self.too_late()),
+            };
             let whole = match read.take() {
                 Some(before) => before.join(part),
                 None => Ok(part),
@@ -112,62 +115,62 @@ impl Reach {
         Ok(Loaded { buf: read.unwrap_or(rest), within })
     }
 
+    /// The answer; `None` if it does not come in time.
+    async fn answer(&self, answer: &mut Completion<Done>) -> Option<Done> {
+        // In steps: one that ends late was kept from ending, and the member's answer from coming.
+        for _ in 0..STEPS {
+            let step = self.clock.now() + self.deadline / STEPS;
+            let mut alarm = pin!(self.clock.sleep_until(step));
+            let done = std::future::poll_fn(|cx| match Pin::new(&mut *answer).poll(cx) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
+            });
+            if let Some(done) = done.await {
+                return Some(done);
+            }
+        }
+        None
+    }
+
+    fn too_late(&self) -> io::Error {
+        let context = format!("waited for {} s", self.deadline.as_secs_f32());
+        io::Error::new(ErrorKind::Timeout, context)
+    }
+}
+
+impl Writer<'_> {
     /// Writes whole blocks.
-    pub(crate) async fn write(
-        &self,
-        disk: &dyn Disk,
-        offset: u64,
-        bytes: &[u8],
-        fua: bool,
-    ) -> io::Result<()> {
-        let buf = self.pool.copy_of(bytes).freeze();
-        let op = Op::write(offset, buf).with_class(Class::Metadata);
-        let op = if fua { op.with_fua() } else { op };
-        self.finish(disk.submit(op)).await.map(drop)
+    pub(crate) async fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> io::Result<()> {
+        let buf = self.reach.pool.copy_of(bytes).freeze();
+        let op = Op::write(offset, buf);
+        self.carry_out(if fua { op.with_fua() } else { op }).await
     }
 
     /// Makes all that was written durable.
-    pub(crate) async fn flush(&self, disk: &dyn Disk) -> io::Result<()> {
-        self.finish(disk.submit(Op::flush().with_class(Class::Metadata))).await.map(drop)
+    pub(crate) async fn flush(&self) -> io::Result<()> {
+        self.carry_out(Op::flush()).await
     }
 
     /// Makes bytes read as zeros. If `fast`, only if the disk has a quicker way than writing them.
-    pub(crate) async fn zero(
-        &self,
-        disk: &dyn Disk,
-        range: Range<u64>,
-        fast: bool,
-    ) -> io::Result<()> {
+    pub(crate) async fn zero(&self, range: Range<u64>, fast: bool) -> io::Result<()> {
         let most = 64 * MOST_BYTES;
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(most);
-            let work = Work::Zero { len, unmap: true, fast };
-            self.finish(disk.submit(Op::new(at, work).with_class(Class::Metadata))).await?;
+            self.carry_out(Op::new(at, Work::Zero { len, unmap: true, fast })).await?;
             at += len;
         }
         Ok(())
     }
 
-    /// The answer, or `Timeout`. What comes too late is dropped with its buffers.
-    async fn finish(&self, mut answer: Completion<Done>) -> io::Result<Done> {
-        // In steps: one that ends late was kept from ending, and the member's answer from coming.
-        for _ in 0..STEPS {
-            let step = self.clock.now() + self.deadline / STEPS;
-            let mut alarm = pin!(self.clock.sleep_until(step));
-            let done = std::future::poll_fn(|cx| match Pin::new(&mut answer).poll(cx) {
-                Poll::Ready(done) => Poll::Ready(Some(done)),
-                Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
-            });
-            if let Some(done) = done.await {
-                return checked(done);
-            }
+    async fn carry_out(&self, op: Op) -> io::Result<()> {
+        let mut answer = self.disk.submit(op.with_class(Class::Metadata));
+        if let Some(done) = self.reach.answer(&mut answer).await {
+            return checked(done).map(drop);
         }
-        if let Some(owner) = &self.owner {
-            self.late.borrow_mut().push(Late { owner: Rc::clone(owner), answer });
-        }
-        let context = format!("superblock or bitmap, after {} s", self.deadline.as_secs());
-        Err(io::Error::new(ErrorKind::Timeout, context))
+        let late = Late { name: self.name.into(), _disk: Rc::clone(self.disk), answer };
+        self.reach.late.borrow_mut().push(late);
+        Err(self.reach.too_late())
     }
 }
 

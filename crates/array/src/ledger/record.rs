@@ -12,7 +12,7 @@ use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
 use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
 use crate::ledger::flush::Failed;
-use crate::ledger::reach::Reach;
+use crate::ledger::reach::{Reach, Writer};
 use crate::ranges::RangeSet;
 
 /// What the ledger knows of a member.
@@ -41,6 +41,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The means to change its disk.
+    pub(crate) fn writer<'a>(&'a self, reach: &'a Reach) -> Writer<'a> {
+        reach.of(&self.name, &self.disk)
+    }
+
     /// Writes `superblock`, durably.
     pub(crate) async fn write_superblock(
         &self,
@@ -55,8 +60,7 @@ impl Record {
             let what = "the superblock does not fit between what lies before and behind it";
             return Err(io::Error::refused(what));
         }
-        let reach = reach.of(&self.name, &self.disk);
-        reach.write(&*self.disk, self.map.superblock.start, &bytes, true).await
+        self.writer(reach).write(self.map.superblock.start, &bytes, true).await
     }
 
     /// Writes `pages` of the bitmap, durably.
@@ -67,17 +71,17 @@ impl Record {
     ) -> io::Result<()> {
         let Some(room) = marks_room(&self.map, self.superblock.features) else { return Ok(()) };
         let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
-        let (start, reach) = (room.start, reach.of(&self.name, &self.disk));
+        let (start, writer) = (room.start, self.writer(reach));
         for (at, bytes) in pages {
             // A foreign bitmap's room may end within its last page.
             let room = room.end.saturating_sub(room.start + at);
             let bytes = &bytes[..bytes.len().min(whole(room))];
             if !bytes.is_empty() {
-                reach.write(&*self.disk, start + at, bytes, true).await?;
+                writer.write(start + at, bytes, true).await?;
             }
         }
         if broken(Broken::BitmapSpills) {
-            reach.write(&*self.disk, room.end, &[0; SECTOR as usize], true).await?;
+            writer.write(room.end, &[0; SECTOR as usize], true).await?;
         }
         Ok(())
     }
@@ -86,8 +90,7 @@ impl Record {
     pub(crate) async fn write_bad_blocks(&self, reach: &Reach) -> io::Result<()> {
         let Some(room) = &self.map.bad_blocks else { return Ok(()) };
         let Ok(bytes) = self.print_bad_blocks(&self.bad) else { return Ok(()) };
-        let reach = reach.of(&self.name, &self.disk);
-        reach.write(&*self.disk, room.start, &bytes, false).await
+        self.writer(reach).write(room.start, &bytes, false).await
     }
 
     /// The log of `bad` as it would lie on the member.
