@@ -339,7 +339,11 @@ async fn look_at_all(
         let look = async {
             let looked = look_at(reach, &candidate, options.uuid).await?;
             if !options.read_only && !broken(Broken::StartUnflushed) {
-                reach.of(&candidate.name, &candidate.disk).flush().await.map_err(Reject::Unflushable)?;
+                reach
+                    .of(&candidate.name, &candidate.disk)
+                    .flush()
+                    .await
+                    .map_err(Reject::Unflushable)?;
             }
             Ok(looked)
         };

@@ -205,6 +205,8 @@ ways! {
     ReplaceCopiesNothing: "ours",
     /// After a crash a copy counts as far as it was made.
     CopyTrustedAfterCrash: "ours" by "test life",
+    /// A copy takes the slot with the same superblock that first says that it is whole.
+    TakesOverInOneStep: "ours" by "test life",
     /// What no copy could give is taken for rebuilt.
     LostTakenForRebuilt: "F14",
     /// Background work goes over the borders of regions, which other shards write.

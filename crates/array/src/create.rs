@@ -397,11 +397,7 @@ async fn write_structures(
 
 /// Zeros the private area. The checksum table is large: only where the disk does it quickly, or it
 /// counts from the beginning, since nothing is synced.
-async fn zero_private(
-    writer: &Writer<'_>,
-    map: &ByteMap,
-    table_counts: bool,
-) -> io::Result<()> {
+async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) -> io::Result<()> {
     let Some(area) = map.private.clone() else { return Ok(()) };
     let checksums = map.private_parts().map(|parts| parts.checksums);
     let table = checksums.map_or(area.end, |checksums| checksums.start);

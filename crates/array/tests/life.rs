@@ -5,9 +5,10 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
+use array::assemble::Options;
 use array::create::NewArray;
 use array::status::{EventKind, SlotState};
-use array::{CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
+use array::{Array, CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
 use io::{Clock, Disk, ErrorKind, Op, Time};
 use layout::{Epoch, Layout, Level, Raid6Layout};
 use world::{Fault, World, pattern};
@@ -220,6 +221,34 @@ fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
         let takes = |status: &array::Status| status.slots[0].member.as_ref().map(|m| m.id);
         world.until(&array, |status| whole(status) && takes(status) == Some(spare));
         assert!(world.read(&array, 0, 4096).expect("whole") == read, "{level}: it has changed");
+    }
+}
+
+/// A crash lets any of the superblocks of a commit be the only one that was written.
+#[test]
+fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {
+    let superblock = 4096;
+    for (level, members, slow) in [(Level::Raid0, 3, 3), (Level::Raid0, 3, 1), (Level::Raid5, 4, 4)]
+    {
+        let mut world = world(level, members, 0);
+        let array = world.start();
+        let bytes = pattern(0, 2 << 20, 1);
+        world.write(&array, 0, &bytes).expect("healthy");
+        world.disks.push(world::FaultyDisk::new(MEMBER_BYTES));
+        let copy = world.disks[members].clone();
+        let spare = world.run(&array, array.add(copy, "copy")).expect("large enough");
+        world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+        world.disks[slow].break_with(Fault::HungAt(superblock));
+        let until = world.clock.now() + Duration::from_secs(5);
+        world.run(&array, world.clock.sleep_until(until));
+        assert!(world.disks[slow].is_holding() > 0, "it got as far as the superblocks");
+        world.crash(array);
+        // Of parity, one more may be lost.
+        let there = (0..=members).filter(|&disk| level == Level::Raid0 || disk != 2);
+        let options = Options { degraded: true, ..Options::default() };
+        let assembly = world.assemble(there, &options).expect("all of slot 0 is there");
+        let array = Array::start(assembly, &world.host);
+        assert!(world.read(&array, 0, 2 << 20).expect("whole") == bytes, "{level}");
     }
 }
 

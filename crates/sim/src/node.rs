@@ -236,6 +236,10 @@ impl Node {
             }
             Note::LogUnusable { why } => {
                 self.world.trace.mark(mark::LOG_UNUSABLE);
+                // Of a member that is an array, the block of the log that a crash has cut may be lost.
+                if self.sim_disks().is_empty() && why.contains("cannot be accessed") {
+                    self.spoil_log();
+                }
                 assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);
             }
             _ => {}
@@ -295,7 +299,8 @@ impl Node {
             self.world.trace.mark(mark::LOG_CONFLICT);
         }
         // As far as it is on record.
-        if status.unsynced_bytes == 0 && status.clean && !self.proven.get() {
+        let synced = status.unsynced_bytes == 0 && status.job.is_none();
+        if synced && status.clean && !self.proven.get() {
             match self.spoiled.get() {
                 true => self.hold_to_record(),
                 false => self.proven.set(true),

@@ -241,15 +241,20 @@ impl Keeper {
                 self.clear_all_marks().await;
             }
             Task::Copy(slot) if finished => {
+                // The twin must say that it is whole before anyone says that the old member is out:
+                // a crash may let either superblock be the only one.
+                let recorded = broken(Broken::TakesOverInOneStep) || self.record().await.is_ok();
                 let twin = self.configuration.borrow().seats[slot.index()].twin;
-                if let Some((id, _)) = twin {
+                if let Some((id, _)) = twin.filter(|_| recorded) {
                     self.replaced(slot, id).await;
                 }
             }
-            Task::Resync | Task::Sum if self.configuration.borrow().mode == Mode::ReadWrite => {
+            Task::Resync | Task::Repair | Task::Sum
+                if self.configuration.borrow().mode == Mode::ReadWrite =>
+            {
                 // A failure to record is a loss, and is dealt with as one.
                 let recorded = self.record().await.is_ok();
-                if recorded && finished {
+                if recorded && finished && task != Task::Repair {
                     self.clear_all_marks().await;
                 }
             }

@@ -292,12 +292,7 @@ impl Record {
     }
 
     /// Writes the list of the array's bad blocks that goes with the header for `events`.
-    async fn write_bad_list(
-        &self,
-        reach: &Reach,
-        events: u64,
-        list: &[u8],
-    ) -> io::Result<()> {
+    async fn write_bad_list(&self, reach: &Reach, events: u64, list: &[u8]) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
         self.writer(reach).write(at, list, false).await

@@ -60,6 +60,8 @@ pub enum Fault {
     HungWrites,
     /// As `HungWrites`, from this offset on.
     HungFrom(u64),
+    /// As `HungWrites`, where they begin at this offset.
+    HungAt(u64),
     /// Writes fail.
     WriteError,
     /// Flushes fail, and nothing else.
@@ -186,9 +188,11 @@ impl FaultyDisk {
 
     /// Answers what was held.
     pub fn release(&self) {
-        let hung =
-            |fault: &Fault| matches!(fault, Fault::Hung | Fault::HungWrites | Fault::HungFrom(_));
-        self.faults.borrow_mut().retain(|fault| !hung(fault));
+        let hangs = |fault: &Fault| {
+            use Fault::{Hung, HungAt, HungFrom, HungWrites};
+            matches!(fault, Hung | HungWrites | HungFrom(_) | HungAt(_))
+        };
+        self.faults.borrow_mut().retain(|fault| !hangs(fault));
         for (ticket, op) in self.held.take() {
             let mut completion = self.disk.submit(op);
             let done = completion.take_ready().expect("a disk in memory answers at once");
@@ -230,7 +234,8 @@ impl Disk for FaultyDisk {
                 }
                 Fault::HungWrites if matches!(op.work, Work::Read(_)) => continue,
                 Fault::HungFrom(from) if start < from || !op.work.is_write() => continue,
-                Fault::Hung | Fault::HungWrites | Fault::HungFrom(_) => {
+                Fault::HungAt(at) if start != at || !op.work.is_write() => continue,
+                Fault::Hung | Fault::HungWrites | Fault::HungFrom(_) | Fault::HungAt(_) => {
                     let (ticket, completion) = self.answers.start();
                     self.held.borrow_mut().push((ticket, op));
                     return completion;
