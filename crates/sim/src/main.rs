@@ -85,7 +85,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             }
             "--level" => {
                 let name = words.next().ok_or("--level needs a level")?;
-                let level = Level::ALL.into_iter().find(|level| level.name() == name);
+                let short = |level: &Level| level.name().strip_prefix("raid") == Some(&name);
+                let level =
+                    Level::ALL.into_iter().find(|level| level.name() == name || short(level));
                 let names = Level::ALL.map(Level::name).join(", ");
                 let unknown = format!("--level {name}: unknown; there are {names}");
                 request.wish.level = Some(level.ok_or(unknown)?);

@@ -48,10 +48,10 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What a read has found that ended now, and nobody is known to have written.
-    fn read(value: Value, now: u64) -> Candidate {
+    /// What a read that ended now has found where anything may be since then.
+    fn read(value: Value, (since, now): (u64, u64)) -> Candidate {
         let value = Held::Known(value);
-        Candidate { value, ended: now, superseded: OPEN, buried: false, write: now }
+        Candidate { value, ended: since, superseded: OPEN, buried: false, write: now }
     }
 
     /// It is there, and it is this.
@@ -360,6 +360,7 @@ impl Oracle {
         let under = self.reads.remove(&request).expect("a read ends once");
         self.found(under.sector, under.count);
         let kept = if self.forgetful { self.stable } else { OPEN };
+        let (oldest, flushed) = (self.oldest_read(), self.flushed);
         let (mut sectors, loose) = (under.sector..under.sector + under.count, self.loose);
         for seen in values {
             let sector = sectors.next().expect("no more comes back than was asked for");
@@ -370,6 +371,7 @@ impl Oracle {
             if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
                 return Err(Violation { sector, seen, allowed });
             }
+            forget(candidates, oldest, flushed);
         }
         assert!(sectors.is_empty(), "all that was asked for comes back");
         Ok(())
@@ -421,11 +423,11 @@ fn settle(
             let (ended, write) = (candidate.ended, candidate.write);
             if ended >= begun {
                 (ended, write)
-            } else if candidate.value == Held::Unknown || ended <= kept {
-                candidate.value = Held::Known(seen);
-                (ended, write)
             } else {
-                candidates.push(Candidate::read(seen, now));
+                // Reads that began before may still have seen something else.
+                candidate.superseded = candidate.superseded.min(now);
+                candidate.buried |= candidate.value == Held::Unknown || ended <= kept;
+                candidates.push(Candidate::read(seen, (ended, now)));
                 (ended, now)
             }
         }
