@@ -144,12 +144,25 @@ pub struct Oracle {
     block: u64,
     /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
     torn: BTreeSet<u64>,
-    /// Of these, sectors that may be an error, and until when: [`OPEN`] until they are known again.
-    lost: BTreeMap<u64, u64>,
+    /// Of these, sectors that may be an error, or were.
+    lost: BTreeMap<u64, Lost>,
     /// When the host died last.
     died: u64,
     /// What was written before has been put right since.
     settled: u64,
+}
+
+/// A sector that may be an error in place of what it held.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    /// Until when: [`OPEN`] until it is known again.
+    until: u64,
+    /// It is known by a write that a crash may take back.
+    fleeting: bool,
+}
+
+impl Lost {
+    const NOW: Lost = Lost { until: OPEN, fleeting: false };
 }
 
 /// A sector that is written has so many candidates, most times.
@@ -251,7 +264,7 @@ impl Oracle {
         let now = self.tick();
         let under = self.writes.remove(&request).expect("a write ends once");
         let (oldest, durable) = (self.oldest_read(), durable || !self.forgetful);
-        self.found(under.sector, under.count);
+        self.made_good(under.sector, under.count, durable);
         for at in under.sector..under.sector + under.count {
             let flushed = self.flushed;
             let candidates = self.at(at);
@@ -523,6 +536,24 @@ mod tests {
         assert!(oracle.may_be_lost(before) && !oracle.may_be_lost(after));
         assert!(!oracle.is_lost(0) && oracle.is_lost(1));
         assert_eq!(oracle.lost().collect::<Vec<_>>(), (1..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_was_lost_and_written_anew_is_lost_again_with_the_write() {
+        for durable in [false, true] {
+            let mut oracle = Oracle::new(4096, true);
+            oracle.set_forgetful(true);
+            oracle.write(0, 512, Put::Pattern);
+            oracle.crash(Caches::Emptied);
+            oracle.expose();
+            assert!(oracle.is_lost(0));
+            let new = oracle.write(0, 512, Put::Pattern);
+            oracle.acknowledge(new, durable);
+            oracle.crash(Caches::Kept);
+            assert!(!oracle.is_lost(0));
+            oracle.crash(Caches::Emptied);
+            assert_eq!(oracle.is_lost(0), !durable);
+        }
     }
 
     #[test]

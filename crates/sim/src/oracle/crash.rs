@@ -6,11 +6,11 @@
 //!   after it is durable.
 //! - A block that was being written, or was not durable, when its host died, may be *lost*: an
 //!   error in place of its sectors, if a member was missing when the array came back. It is not
-//!   lost any more once it has been read or written.
+//!   lost any more once it has been read or written, unless a crash takes that write.
 //! - Where parity had to be believed that a crash had cut (the way out of a refused assembly), a
 //!   sector may hold *anything*; the first read tells, once the array is whole again.
 
-use super::{Candidate, Held, OPEN, Oracle, Request, Under};
+use super::{Candidate, Held, Lost, OPEN, Oracle, Request, Under};
 use crate::medium::SECTOR;
 use crate::pattern::Value;
 
@@ -36,7 +36,12 @@ impl Oracle {
             self.leave(&under, now);
         }
         self.reads.clear();
-        self.lost.retain(|_, until| *until == OPEN);
+        if caches != Caches::Kept {
+            let flushed = self.flushed;
+            let taken = |lost: &Lost| lost.fleeting && lost.until >= flushed;
+            self.lost.values_mut().filter(|lost| taken(lost)).for_each(|lost| *lost = Lost::NOW);
+        }
+        self.lost.retain(|_, lost| lost.until == OPEN || lost.fleeting);
         if caches == Caches::Emptied {
             self.stable = now;
         }
@@ -64,7 +69,7 @@ impl Oracle {
     /// A member is missing, or has just been lost: what was cut and is not yet put right may be
     /// lost with it.
     pub fn expose(&mut self) {
-        self.lost.extend(self.torn.iter().map(|&sector| (sector, OPEN)));
+        self.lost.extend(self.torn.iter().map(|&sector| (sector, Lost::NOW)));
     }
 
     /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
@@ -94,12 +99,12 @@ impl Oracle {
     /// again when it began?
     pub fn may_be_lost(&self, read: Request) -> bool {
         let Under { sector, count, begun } = self.reads[&read];
-        self.lost.range(sector..sector + count).any(|(_, &until)| until > begun)
+        self.lost.range(sector..sector + count).any(|(_, lost)| lost.until > begun)
     }
 
     /// May this sector be an error now?
     pub fn is_lost(&self, sector: u64) -> bool {
-        self.lost.get(&sector) == Some(&OPEN)
+        self.lost.get(&sector).is_some_and(|lost| lost.until == OPEN)
     }
 
     /// The sectors that may be an error now.
@@ -107,10 +112,20 @@ impl Oracle {
         self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
     }
 
-    /// These sectors have been read, or written anew: they stay what they are.
+    /// These sectors have been read: they stay what they are.
     pub(super) fn found(&mut self, sector: u64, count: u64) {
-        let known = self.lost.range_mut(sector..sector + count);
-        known.for_each(|(_, until)| *until = self.now.min(*until));
+        let lost = self.lost.range_mut(sector..sector + count).map(|(_, lost)| lost);
+        for lost in lost.filter(|lost| lost.until == OPEN) {
+            *lost = Lost { until: self.now, fleeting: false };
+        }
+    }
+
+    /// These sectors have been written anew; unless `durable`, a crash may take that back.
+    pub(super) fn made_good(&mut self, sector: u64, count: u64, durable: bool) {
+        for (_, lost) in self.lost.range_mut(sector..sector + count) {
+            let fleeting = !durable && (lost.until == OPEN || lost.fleeting);
+            *lost = Lost { until: self.now.min(lost.until), fleeting };
+        }
     }
 
     /// These bytes had to be computed from parity that a crash may have cut.
