@@ -22,7 +22,7 @@ use io::{Clock, Disk};
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::JournalNote;
-use layout::{Geometry, Level, Raid0Layout};
+use layout::{Family, Geometry, Level, Raid0Layout};
 
 use crate::bounds::Bounds;
 use crate::broken::{Broken, broken};
@@ -151,6 +151,9 @@ pub struct Assembly {
     pub bad: RangeSet,
     /// Rows that the intent log tells of: they are made right when the array is started.
     pub(crate) cuts: Vec<Cut>,
+    /// The array was not shut down in order, and a member is missing or the log cannot be read: what
+    /// is left out, and could tell otherwise later, is left out on record before anything is read.
+    pub(crate) record_first: bool,
     /// What the intent log says of the checksums of blocks.
     pub(crate) told: Told,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
@@ -225,6 +228,13 @@ pub async fn assemble(
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
     let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
     let facts = Facts::of(latest, format, &geometry, header, &private);
+    let unread = !new && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
+    let gone = seats::gone(&members, &geometry, &seated.configuration);
+    let record_first = !latest.is_clean()
+        && seated.read_only_reason.is_none()
+        && geometry.family() != Family::Plain
+        && (unread || !gone.is_empty())
+        && !broken(Broken::AbsentUnrecorded);
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
     let latest = latest.clone();
@@ -251,6 +261,7 @@ pub async fn assemble(
         settled,
         bad: intents.bad,
         cuts: cuts.unwrap_or_default(),
+        record_first,
         told: told.unwrap_or_default(),
         unsummed,
         members,

@@ -205,6 +205,8 @@ ways! {
     ReplaceCopiesNothing: "ours",
     /// After a crash a copy counts as far as it was made.
     CopyTrustedAfterCrash: "ours" by "test life",
+    /// A member that was away when an array that had died was started is believed when it is back.
+    AbsentUnrecorded: "ours" by "test absent",
     /// A copy takes the slot with the same superblock that first says that it is whole.
     TakesOverInOneStep: "ours" by "test life",
     /// What no copy could give is taken for rebuilt.

@@ -97,6 +97,8 @@ pub(crate) struct Keeper {
     pub(crate) replay: Cell<Option<Replay>>,
     /// Rows to be made right before anything else.
     cuts: RefCell<Vec<Cut>>,
+    /// Before that, who is left out is put on record.
+    record_first: bool,
     /// What blocks may hold by the intent log, where checksums are kept.
     told: RefCell<Told>,
     /// Read errors of each member, and since when they are counted.
@@ -171,13 +173,14 @@ pub(crate) struct Start {
     pub(crate) settled: bool,
     pub(crate) clean: bool,
     pub(crate) cuts: Vec<Cut>,
+    pub(crate) record_first: bool,
     pub(crate) told: Told,
     pub(crate) unsummed: RangeSet,
 }
 
 impl Keeper {
     pub(crate) fn new(start: Start) -> Rc<Keeper> {
-        let settling = !start.cuts.is_empty();
+        let settling = start.record_first || !start.cuts.is_empty();
         Rc::new(Keeper {
             geometry: start.geometry,
             ledger: start.ledger,
@@ -200,6 +203,7 @@ impl Keeper {
             unrecorded: Cell::new(true),
             replay: Cell::new(None),
             cuts: RefCell::new(start.cuts),
+            record_first: start.record_first,
             told: RefCell::new(start.told),
             read_errors: RefCell::default(),
             lost: RefCell::default(),
@@ -232,7 +236,7 @@ impl Keeper {
         let keeper = Rc::clone(self);
         tasks.spawn(async move {
             let cuts = keeper.cuts.take();
-            if !cuts.is_empty() {
+            if keeper.record_first || !cuts.is_empty() {
                 keeper.settle(cuts).await;
             }
             keeper.mind_changes().await;

@@ -7,7 +7,7 @@ use array::assemble::Options;
 use array::create::NewArray;
 use layout::md::Version;
 use layout::{Layout, Raid5Layout};
-use world::{World, pattern};
+use world::{Fault, World, pattern};
 
 /// A crash leaves all members dirty alike. Who goes on without one of them must say so before the
 /// first write, though nothing else would have to be recorded: or the one that was away comes back
@@ -59,4 +59,36 @@ fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
     let array = Array::start(assembly, &world.host);
     let found = world.read(&array, 0, 32 << 10).expect("parity has it");
     assert!(found == pattern(0, 32 << 10, 2), "what was acknowledged, not what was before");
+}
+
+/// What was read after a crash stays, whoever comes back: a write was cut, and the member that was
+/// away holds the other half of the story.
+#[test]
+fn what_was_read_without_a_member_stays_when_it_is_back() {
+    let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
+    for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
+        for (slow, away) in (0..count).flat_map(|slow| (0..count).map(move |away| (slow, away))) {
+            let world = World::new(count, 8 << 20);
+            world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+            let all = world.start();
+            world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all take it");
+            let data = world.data_offset();
+            world.disks[slow].break_with(Fault::HungFrom(data));
+            drop(world.begin(&all, 0, &pattern(0, 4096, 2)));
+            world.crash(all);
+
+            let options = Options { degraded: true, ..Options::default() };
+            let there = (0..count).filter(|&disk| disk != away);
+            let assembly = world.assemble(there, &options).expect("one may be away");
+            let array = Array::start(assembly, &world.host);
+            let Ok(read) = world.read(&array, 0, 4096) else { continue };
+            drop(array);
+            let assembly = world.assemble(0..count, &options).expect("all are back");
+            let array = Array::start(assembly, &world.host);
+            for _ in 0..8 {
+                let again = world.read(&array, 0, 4096).expect("it was read before");
+                assert!(again == read, "{layout:?}: {slow} was slow, {away} away");
+            }
+        }
+    }
 }

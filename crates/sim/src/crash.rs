@@ -283,10 +283,17 @@ impl Director {
         }
     }
 
-    /// Who was sick is well again, or stays out.
+    /// Who was sick is well again, or stays out; who stayed out before may be back.
     fn mend(&self, crash: Crash) {
         let mut rng = Rng::stream(crash.chance, "mend", 0);
         for node in &self.nodes {
+            let away = node.away.take().into_iter().filter(|_| rng.percent(30));
+            for disk in away.collect::<Vec<_>>() {
+                self.tell(|| format!("    {} is back", disk.name));
+                self.mark(mark::BACK);
+                disk.heal();
+                node.members.borrow_mut().insert(disk.name.clone(), disk);
+            }
             for disk in node.sim_disks().into_iter().filter(|disk| disk.is_sick()) {
                 if rng.percent(crash.mended_percent) {
                     self.tell(|| format!("    {} is well again", disk.name));
@@ -295,6 +302,7 @@ impl Director {
                     self.tell(|| format!("    {} is left out", disk.name));
                     self.mark(mark::LEFT_OUT);
                     node.members.borrow_mut().remove(&disk.name);
+                    node.away.borrow_mut().push(disk);
                 }
             }
             self.mind_journal(node, crash.mended_percent);

@@ -36,6 +36,8 @@ pub struct Node {
     tasks: Cell<Option<(TaskId, TaskId)>>,
     /// Every disk that was ever a member, and is not thrown away, by name.
     pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
+    /// Those that were left out of an assembly, and may be there at the next one.
+    pub away: RefCell<Vec<Rc<SimDisk>>>,
     /// Who held a slot or waited when that was looked at last.
     last_seated: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
@@ -87,6 +89,7 @@ impl Node {
             world: world.clone(),
             array: RefCell::default(),
             tasks: Cell::default(),
+            away: RefCell::default(),
             members: RefCell::default(),
             last_seated: RefCell::default(),
             ids: RefCell::default(),

@@ -139,6 +139,19 @@ fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -
     })
 }
 
+/// The slots that had a member when the array was last used, and have none now.
+pub(super) fn gone(
+    members: &Members,
+    geometry: &Geometry,
+    configuration: &Configuration,
+) -> SlotSet {
+    let had = members.latest().superblock.roles.iter().filter_map(|role| match role {
+        Role::Slot(slot) => Some(usize::from(*slot)).filter(|&slot| slot < geometry.slots()),
+        _ => None,
+    });
+    had.map(Slot::new).collect::<SlotSet>().difference(configuration.present())
+}
+
 /// May the array be started with the members that are there?
 fn enough(
     members: &Members,
@@ -160,16 +173,7 @@ fn enough(
         );
         return Err(Error::new(ErrorKind::DataLost, reasons(what)));
     }
-    let table = members.latest().superblock.roles.iter();
-    let had: SlotSet = table
-        .filter_map(|role| match role {
-            Role::Slot(slot) if usize::from(*slot) < geometry.slots() => {
-                Some(Slot::new(usize::from(*slot)))
-            }
-            _ => None,
-        })
-        .collect();
-    let gone = had.difference(configuration.present());
+    let gone = gone(members, geometry, configuration);
     if !gone.is_empty() && !options.degraded {
         let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
         return refuse(reasons(format!(

@@ -1,5 +1,9 @@
 //! Makes right what a crash cut, before anybody may look: the rows that the intent log tells of.
 //!
+//! Whoever is not here then, a member or a log that cannot be read, might tell otherwise when it is
+//! back: after what it did not tell has been read, nobody may believe it any more. So that it is left
+//! out is on record first.
+//!
 //! ```text
 //!   cut ─▶ read the row ─▶ solve ─▶ parity, and data that was logged ─▶ flush ─▶ gate opens
 //! ```
@@ -41,20 +45,34 @@ pub(super) struct Mending {
 }
 
 impl Keeper {
-    /// Settles every cut row, and lets the shards begin.
+    /// Puts on record who is left out, settles every cut row, and lets the shards begin.
     pub(super) async fn settle(&self, cuts: Vec<Cut>) {
         let mut configuration = self.configuration();
+        if self.record_first {
+            configuration.epoch = Epoch(configuration.epoch.0 + 1);
+            self.make_durable(&mut configuration).await;
+        }
+        if !cuts.is_empty() {
+            self.settle_rows(&mut configuration, cuts).await;
+            self.ledger.begin_session();
+        }
+        self.publish(configuration);
+        self.end_turn();
+        self.end_change();
+    }
+
+    async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
         let (rows, mut later) = (cuts.len(), Vec::new());
         let (tables, told) = (Tables::default(), self.told.take());
         let logged = (&tables, &told);
         let mut mended: Vec<Mending> = Vec::new();
         for group in cuts.chunks(AT_ONCE) {
-            let work = group.iter().map(|cut| self.solve_row(&configuration, cut, logged));
+            let work = group.iter().map(|cut| self.solve_row(configuration, cut, logged));
             let solved = all(work).await.into_iter();
             let early = broken(Broken::CutLossForgotten);
             let (whole, lost): (Vec<_>, _) =
                 solved.partition(|row: &Mending| row.lost.is_empty() || early);
-            self.mend(&configuration, &whole).await;
+            self.mend(configuration, &whole).await;
             if self.home.sums.is_some() {
                 mended.extend(whole);
             }
@@ -63,15 +81,15 @@ impl Keeper {
         let lost: Vec<&Range<u64>> = later.iter().flat_map(|row| &row.lost).collect();
         let lost_bytes = lost.iter().map(|range| range.end - range.start).sum::<u64>();
         if !lost.is_empty() {
-            lost.into_iter().for_each(|range| self.give_up(&configuration, range));
+            lost.into_iter().for_each(|range| self.give_up(configuration, range));
             configuration.epoch = Epoch(configuration.epoch.0 + 1);
-            self.make_durable(&mut configuration).await;
+            self.make_durable(configuration).await;
             for group in later.chunks(AT_ONCE) {
-                self.mend(&configuration, group).await;
+                self.mend(configuration, group).await;
             }
         }
         mended.extend(later);
-        let failures = self.settle_sums(&configuration, logged, &mended).await;
+        let failures = self.settle_sums(configuration, logged, &mended).await;
         self.report(failures);
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
         let failures = self.ledger.flush(&seated).await;
@@ -85,10 +103,6 @@ impl Keeper {
         };
         self.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
         self.note(EventKind::Settled, None, text);
-        self.ledger.begin_session();
-        self.publish(configuration);
-        self.end_turn();
-        self.end_change();
     }
 
     /// Writes rows that are solved.
