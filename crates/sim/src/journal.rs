@@ -130,10 +130,6 @@ impl Director {
             self.tell(|| format!("    journal {} is left out", disk.name));
             self.mark(mark::JOURNAL_AWAY);
         }
-        if named.is_some() && !(there && journal.knows(&seats)) {
-            // What it alone knows is not known any more.
-            node.spoil_log();
-        }
         journal.wanted.set(false);
         if journal.lost.get() && rng.percent(60) {
             if rng.percent(50) || !there {
@@ -145,6 +141,10 @@ impl Director {
             }
             journal.there.set(true);
             journal.wanted.set(true);
+        }
+        if named.is_some() && !(journal.there.get() && journal.knows(&seats)) {
+            // What it alone knows is not known any more.
+            node.spoil_log();
         }
     }
 }
