@@ -33,13 +33,15 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use bad::BadList;
+use frame::Frame;
 use journal::{DeviceName, JournalNote, JournalUse};
 
 use crate::md::bitmap;
-use crate::md::field::{Fault, Field, ParseError, fields};
+use crate::md::field::{Fault, ParseError, fields};
 use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
+mod frame;
 pub mod journal;
 pub mod log;
 pub mod sums;
@@ -100,8 +102,12 @@ pub const CHECKSUM_BLOCK_BYTES: u64 = 4096;
 pub const CHECKSUM_ENTRY_BYTES: u64 = 8;
 
 const STRUCTURE: &str = "private area";
-const MAGIC: u64 = u64::from_le_bytes(*b"Pprivate");
-const VERSION: u32 = 1;
+const FRAME: Frame = Frame {
+    structure: STRUCTURE,
+    magic: u64::from_le_bytes(*b"Pprivate"),
+    version: 1,
+    fields: at::FIELDS,
+};
 /// The levels at which the kernel never updates a superblock: linear and RAID 0.
 const UNWITNESSED: [i32; 2] = [-1, 0];
 /// Bit of `flags`: see [`PrivateHeader::doubt`].
@@ -333,24 +339,7 @@ impl PrivateHeader {
     /// # Errors
     /// The first field that is wrong; [`Fault::Magic`] if there is no header here.
     pub fn parse(bytes: &[u8], crc32c: Crc32c) -> Result<PrivateHeader, ParseError> {
-        let Some(bytes) = bytes.get(..HEADER_BYTES as usize) else {
-            let have = bytes.len() as u64;
-            return Err(at::PAD1.wrong(STRUCTURE, HEADER_BYTES, Fault::Truncated { have }));
-        };
-        let magic = at::MAGIC.get(bytes);
-        if magic != MAGIC {
-            return Err(at::MAGIC.wrong(STRUCTURE, magic, Fault::Magic));
-        }
-        let version = at::VERSION.get_u32(bytes);
-        if version != VERSION {
-            let fault = Fault::Unequal { expected: u64::from(VERSION) };
-            return Err(at::VERSION.wrong(STRUCTURE, u64::from(version), fault));
-        }
-        let (stored, computed) = (at::CRC.get(bytes), u64::from(checksum(bytes, crc32c)));
-        if stored != computed {
-            return Err(at::CRC.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
-        }
-        check_pads(bytes)?;
+        let bytes = FRAME.open(bytes, crc32c)?;
         let header = PrivateHeader {
             set_uuid: Uuid(at::SET_UUID.array(bytes)),
             device_uuid: Uuid(at::DEVICE_UUID.array(bytes)),
@@ -431,8 +420,6 @@ impl PrivateHeader {
     /// The header's 4096 bytes.
     pub fn print(&self, crc32c: Crc32c) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
-        at::MAGIC.put(&mut bytes, MAGIC);
-        at::VERSION.put(&mut bytes, u64::from(VERSION));
         at::SET_UUID.put_bytes(&mut bytes, &self.set_uuid.0);
         at::DEVICE_UUID.put_bytes(&mut bytes, &self.device_uuid.0);
         at::HISTORY_ID.put_bytes(&mut bytes, &self.history_id.0);
@@ -462,8 +449,7 @@ impl PrivateHeader {
         at::SUMS_FROM.put(&mut bytes, self.sums_from.unwrap_or(0));
         at::BAD_COUNT.put(&mut bytes, self.bad.count.into());
         at::BAD_CRC.put(&mut bytes, self.bad.crc.into());
-        let crc = checksum(&bytes, crc32c);
-        at::CRC.put(&mut bytes, u64::from(crc));
+        FRAME.close(&mut bytes, crc32c);
         bytes
     }
 
@@ -528,25 +514,6 @@ pub fn valid(
     let headers = copies.chunks(HEADER_BYTES as usize).take(2);
     let parsed = headers.filter_map(|copy| PrivateHeader::parse(copy, crc32c).ok());
     parsed.into_iter().find(|header| header.matches(superblock, bounds).is_ok())
-}
-
-/// CRC-32C of the whole header, its own field taken as zero.
-fn checksum(bytes: &[u8], crc32c: Crc32c) -> u32 {
-    let (before, rest) = bytes.split_at(at::CRC.offset);
-    let zero = [0; 4];
-    crc32c(crc32c(crc32c(0, before), &zero), &rest[zero.len()..])
-}
-
-fn check_pads(bytes: &[u8]) -> Result<(), ParseError> {
-    let rest = Field { name: "rest", offset: 384, size: HEADER_BYTES as usize - 384 };
-    for pad in [at::PAD0, at::PAD1, at::PAD2, rest] {
-        let mut found = pad.bytes(bytes).iter().enumerate();
-        if let Some((index, &byte)) = found.find(|&(_, &byte)| byte != 0) {
-            let field = Field { offset: pad.offset + index, ..pad };
-            return Err(field.wrong(STRUCTURE, u64::from(byte), Fault::Reserved));
-        }
-    }
-    Ok(())
 }
 
 fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {

@@ -21,8 +21,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use super::frame::Frame;
 use super::{ALIGNMENT, NEW_LOG_BYTES};
-use crate::md::field::{Fault, Field, ParseError, fields};
+use crate::md::field::{Fault, ParseError, fields};
 use crate::md::{Crc32c, Name, Uuid};
 
 fields! { 256;
@@ -43,7 +44,7 @@ fields! { 256;
 /// Where the two copies of the header lie, in bytes from the start of the device.
 pub const COPIES: [u64; 2] = [4096, 8192];
 /// Bytes of one copy of the header.
-pub const HEADER_BYTES: u64 = 4096;
+pub const HEADER_BYTES: u64 = super::HEADER_BYTES;
 /// Where the log begins.
 pub const LOG_START: u64 = 12288;
 /// The least that a journal device must have.
@@ -51,8 +52,12 @@ pub const LEAST_BYTES: u64 = LOG_START + NEW_LOG_BYTES;
 
 /// What the device begins with, at [`COPIES`].
 pub const MAGIC_BYTES: &[u8; 8] = b"Pjournal";
-const MAGIC: u64 = u64::from_le_bytes(*MAGIC_BYTES);
-const VERSION: u32 = 1;
+const FRAME: Frame = Frame {
+    structure: STRUCTURE,
+    magic: u64::from_le_bytes(*MAGIC_BYTES),
+    version: 1,
+    fields: at::FIELDS,
+};
 const STRUCTURE: &str = "journal device";
 
 /// Where the log lies on a device of so many bytes; `None` if it is too small.
@@ -88,31 +93,7 @@ impl JournalHeader {
     /// # Errors
     /// The first field that is wrong; [`Fault::Magic`] if there is no header here.
     pub fn parse(bytes: &[u8], crc32c: Crc32c) -> Result<JournalHeader, ParseError> {
-        let Some(bytes) = bytes.get(..HEADER_BYTES as usize) else {
-            let have = bytes.len() as u64;
-            return Err(at::PAD.wrong(STRUCTURE, HEADER_BYTES, Fault::Truncated { have }));
-        };
-        let magic = at::MAGIC.get(bytes);
-        if magic != MAGIC {
-            return Err(at::MAGIC.wrong(STRUCTURE, magic, Fault::Magic));
-        }
-        let version = at::VERSION.get_u32(bytes);
-        if version != VERSION {
-            let fault = Fault::Unequal { expected: u64::from(VERSION) };
-            return Err(at::VERSION.wrong(STRUCTURE, u64::from(version), fault));
-        }
-        let (stored, computed) = (at::CRC.get(bytes), u64::from(checksum(bytes, crc32c)));
-        if stored != computed {
-            return Err(at::CRC.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
-        }
-        let rest = Field { name: "rest", offset: 256, size: HEADER_BYTES as usize - 256 };
-        for pad in [at::PAD, rest] {
-            if let Some(index) = pad.bytes(bytes).iter().position(|&byte| byte != 0) {
-                let field = Field { offset: pad.offset + index, ..pad };
-                let byte = u64::from(bytes[field.offset]);
-                return Err(field.wrong(STRUCTURE, byte, Fault::Reserved));
-            }
-        }
+        let bytes = FRAME.open(bytes, crc32c)?;
         let header = JournalHeader {
             set_uuid: Uuid(at::SET_UUID.array(bytes)),
             device_uuid: Uuid(at::DEVICE_UUID.array(bytes)),
@@ -152,8 +133,6 @@ impl JournalHeader {
     /// The header's 4096 bytes.
     pub fn print(&self, crc32c: Crc32c) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
-        at::MAGIC.put(&mut bytes, MAGIC);
-        at::VERSION.put(&mut bytes, u64::from(VERSION));
         at::SET_UUID.put_bytes(&mut bytes, &self.set_uuid.0);
         at::DEVICE_UUID.put_bytes(&mut bytes, &self.device_uuid.0);
         at::SET_NAME.put_bytes(&mut bytes, &self.set_name.0);
@@ -162,16 +141,9 @@ impl JournalHeader {
         at::LOG_END.put(&mut bytes, self.log.end);
         at::ZONE_BYTES.put(&mut bytes, self.zone_bytes);
         at::ZONES.put(&mut bytes, self.zones.into());
-        let crc = checksum(&bytes, crc32c);
-        at::CRC.put(&mut bytes, u64::from(crc));
+        FRAME.close(&mut bytes, crc32c);
         bytes
     }
-}
-
-/// CRC-32C of the whole header, its own field taken as zero.
-fn checksum(bytes: &[u8], crc32c: Crc32c) -> u32 {
-    let (before, rest) = bytes.split_at(at::CRC.offset);
-    crc32c(crc32c(crc32c(0, before), &[0; 4]), &rest[4..])
 }
 
 /// What a device was last called, for people: at most 128 bytes, padded with zeros.
@@ -273,8 +245,7 @@ mod tests {
             for bit in 0..8 {
                 let mut other = bytes.clone();
                 other[index] ^= 1 << bit;
-                let crc = checksum(&other, crc32c);
-                at::CRC.put(&mut other, u64::from(crc));
+                FRAME.seal(&mut other, crc32c);
                 if let Ok(parsed) = JournalHeader::parse(&other, crc32c) {
                     assert_ne!(parsed, header(), "byte {index} does not count");
                     assert_eq!(parsed.print(crc32c), other, "byte {index} is lost");
