@@ -4,13 +4,13 @@
 mod world;
 
 use array::Array;
-use array::assemble::{Assembly, Note, Options};
+use array::assemble::Note;
 use array::create::NewArray;
 use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
+use world::{Fault, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
@@ -18,34 +18,47 @@ const SUPERBLOCK: u64 = 4096;
 /// A RAID 5 of 4 or RAID 6 of 5 with three data chunks in a stripe, at slots 0 to 2 of stripe 0 for
 /// RAID 5, full of a pattern that is durable; and awake.
 fn filled(level: Level, consistency: Option<Consistency>) -> (World, Array) {
+    filled_with(level, |new| new.consistency = consistency)
+}
+
+fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
     let members = if level == Level::Raid6 { 5 } else { 4 };
     let world = World::new(members, 8 << 20);
     let layout = Layout::default_for(level, members);
-    world.create(&NewArray { zeroed: true, consistency, ..NewArray::new("tank", layout, CHUNK) });
+    let mut new = NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) };
+    change(&mut new);
+    world.create(&new);
     let array = world.start();
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
     world.run(&array, array.submit(Op::flush())).result.expect("healthy");
     (world, array)
 }
 
-/// The member that holds data `index` of stripe 0, or its parity from 3 on.
-fn holder(array: &Array, index: usize) -> usize {
-    let map = array.geometry().stripe(layout::Stripe(0));
-    let parity = [Some(map.p()), map.q()];
-    match index {
-        0..3 => map.data(index).index(),
-        _ => parity[index - 3].expect("there is a Q").index(),
+/// Records stay in the log for as long as an older one matters: that of a stripe which was flushed
+/// is there too, and a newer one has a part of what its checks are of.
+#[test]
+fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
+    for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
+        let (world, array) = filled_with(level, |new| new.checksums = Some(false));
+        let other = world.data_offset() + 4 * CHUNK;
+        let held = &world.disks[array.geometry().stripe(layout::Stripe(4)).data(0).index()];
+        held.break_with(Fault::HungAt(other));
+        let write = world.begin(&array, 4 * 3 * CHUNK, &pattern(0, 512, 2));
+        assert_eq!(held.is_holding(), 1, "its batch keeps all that come after it");
+        let stripe = pattern(0, 3 * CHUNK as usize, 3);
+        world.write(&array, 0, &stripe).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.write(&array, 0, &pattern(0, 2048, 4)).expect("healthy");
+        let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
+        drop(write);
+        world.crash(array);
+        let array = world.start_without(&missing);
+        for index in [1, 2] {
+            let at = (index * CHUNK) as usize;
+            let found = world.read(&array, at as u64, CHUNK as usize).expect("it was flushed");
+            assert!(found == stripe[at..at + CHUNK as usize], "{level} {index}");
+        }
     }
-}
-
-fn assemble_without(world: &World, missing: &[usize]) -> array::Result<Assembly> {
-    let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
-    world.assemble(there, &Options { degraded: true, ..Options::default() })
-}
-
-fn start_without(world: &World, missing: &[usize]) -> Array {
-    let assembly = assemble_without(world, missing).expect("the log knows what was under way");
-    Array::start(assembly, &world.host)
 }
 
 #[test]
@@ -61,7 +74,7 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
             let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
             drop(write);
             world.crash(array);
-            let array = start_without(&world, &missing);
+            let array = world.start_without(&missing);
             for index in [1, 2] {
                 let at = index * CHUNK;
                 let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
@@ -82,7 +95,7 @@ fn without_the_log_such_an_array_is_not_started() {
     let missing = holder(&array, 1);
     drop(write);
     world.crash(array);
-    let refused = assemble_without(&world, &[missing]).err().expect("nobody knows").to_string();
+    let refused = world.assemble_without(&[missing]).err().expect("nobody knows").to_string();
     assert!(refused.contains("--force-dirty-degraded"), "{refused}");
 }
 
@@ -95,7 +108,7 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
         let missing = holder(&array, 1);
         drop(write);
         world.crash(array);
-        assert!(assemble_without(&world, &[missing]).is_ok(), "the log is good");
+        assert!(world.assemble_without(&[missing]).is_ok(), "the log is good");
         // As a kernel's session that ended in a crash leaves them: no microseconds, and the event
         // count may be what it was.
         for disk in &world.disks {
@@ -106,9 +119,9 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
             superblock.events += if events_too { 2 } else { 0 };
             disk.disk.poke(SUPERBLOCK, &superblock.print());
         }
-        let refused = assemble_without(&world, &[missing]).err().expect("md's rule holds");
+        let refused = world.assemble_without(&[missing]).err().expect("md's rule holds");
         assert!(refused.to_string().contains("--force-dirty-degraded"), "{refused}");
-        let whole = assemble_without(&world, &[]).expect("all are there");
+        let whole = world.assemble_without(&[]).expect("all are there");
         let unusable = |note: &Note| match note {
             Note::LogUnusable { why } => why.contains("somebody else"),
             _ => false,
@@ -137,7 +150,7 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
     world.write(&array, 512, &pattern(512, 4096, 2)).expect("as above");
     assert!(array.status().slots[parity].member.is_none());
     world.crash(array);
-    let array = start_without(&world, &[parity]);
+    let array = world.start_without(&[parity]);
     assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
 }
 
@@ -164,23 +177,23 @@ fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
             assert_eq!(found, pattern(at, 4096, salt), "{at}");
         }
     };
-    let array = start_without(&world, &[second]);
+    let array = world.start_without(&[second]);
     check(&array);
     world.write(&array, 0, &pattern(0, 4096, 1)).expect("the row is whole for all others");
     world.write(&array, row(2), &pattern(row(2), 4096, 1)).expect("in the row itself, too");
     world.crash(array);
-    let array = start_without(&world, &[second]);
+    let array = world.start_without(&[second]);
     check(&array);
     world.run(&array, array.stop()).expect("in order");
-    let array = start_without(&world, &[second]);
+    let array = world.start_without(&[second]);
     check(&array);
     world.write(&array, row(1), &pattern(row(1), 4096, 3)).expect("a write mends it");
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
     world.crash(array);
-    let array = start_without(&world, &[second]);
+    let array = world.start_without(&[second]);
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
     world.run(&array, array.stop()).expect("in order");
-    let array = start_without(&world, &[second]);
+    let array = world.start_without(&[second]);
     assert_eq!(world.read(&array, row(1), 4096).expect("for good"), pattern(row(1), 4096, 3));
 }
 
@@ -189,7 +202,7 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
     let (world, array) = filled(Level::Raid5, None);
     world.crash(array);
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
-    let array = start_without(&world, &[]);
+    let array = world.start_without(&[]);
     world.run(&array, array.submit(Op::flush())).result.expect("healthy");
     world.until(&array, |status| status.unsynced_bytes == 0);
     world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
@@ -208,7 +221,7 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
     let (mut world, array) = filled(Level::Raid6, None);
     world.crash(array);
     world.host.bounds.log_bytes = 128 << 10;
-    let array = start_without(&world, &[]);
+    let array = world.start_without(&[]);
     for round in 0..200_u64 {
         let at = round * 7 % 60 * 8192 + 512 * (round % 5);
         world.write(&array, at, &pattern(at, 1024, round as u8)).expect("healthy");
@@ -219,7 +232,7 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
         expected[at..at + 1024].copy_from_slice(&pattern(at as u64, 1024, round as u8));
     }
     world.crash(array);
-    let array = start_without(&world, &[0, 3]);
+    let array = world.start_without(&[0, 3]);
     for at in (0..512 << 10).step_by(16 << 10) {
         let found = world.read(&array, at as u64, 16 << 10).expect("two may be missing");
         assert!(found == expected[at..at + (16 << 10)], "at {at}");

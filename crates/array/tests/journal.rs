@@ -3,17 +3,15 @@
 
 mod world;
 
-use std::time::Duration;
-
 use array::Array;
-use array::assemble::{Assembly, Note, Options};
+use array::assemble::{Note, Options};
 use array::create::NewArray;
 use array::status::EventKind;
-use io::{Clock, Completion, Disk, Done, Op};
+use io::{Disk, Op};
 use layout::private::Consistency;
 use layout::private::journal::JournalUse;
 use layout::{Layout, Level};
-use world::{Fault, FaultyDisk, World, pattern};
+use world::{Fault, FaultyDisk, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const FILLED: usize = 512 << 10;
@@ -45,49 +43,16 @@ fn journal(world: &World) -> &FaultyDisk {
     world.disks.last().expect("the last one is the journal device")
 }
 
-/// The member that holds data `index` of stripe 0, or its parity from 3 on.
-fn holder(array: &Array, index: usize) -> usize {
-    let map = array.geometry().stripe(layout::Stripe(0));
-    let parity = [Some(map.p()), map.q()];
-    match index {
-        0..3 => map.data(index).index(),
-        _ => parity[index - 3].expect("there is a Q").index(),
-    }
-}
-
-fn data_offset(world: &World) -> u64 {
-    let members = 0..world.disks.len() - 1;
-    world.assemble(members, &Options::default()).expect("all").members[0].data_offset
-}
-
-/// Sends a write and lets things happen for so many milliseconds: it may not end.
-fn begin(world: &World, array: &Array, offset: u64, bytes: &[u8], ms: u64) -> Completion<Done> {
-    let write = array.submit(Op::write(offset, world.pool.copy_of(bytes).freeze()));
-    let until = world.clock.now() + Duration::from_millis(ms);
-    world.run(array, world.clock.sleep_until(until));
-    write
-}
-
-fn assemble_without(world: &World, missing: &[usize]) -> array::Result<Assembly> {
-    let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
-    world.assemble(there, &Options { degraded: true, ..Options::default() })
-}
-
-fn start_without(world: &World, missing: &[usize]) -> Array {
-    let assembly = assemble_without(world, missing).expect("the log knows what was under way");
-    Array::start(assembly, &world.host)
-}
-
 fn refusal(world: &World, missing: &[usize]) -> String {
-    assemble_without(world, missing).map(drop).expect_err("it is refused").to_string()
+    world.assemble_without(missing).map(drop).expect_err("it is refused").to_string()
 }
 
 /// A crash in the middle of a write of two blocks of a row, of which `hung` has not arrived.
 fn cut(level: Level, hung: usize) -> (World, Vec<usize>) {
     let (world, array) = filled(level);
     let held = &world.disks[holder(&array, hung)];
-    held.break_with(Fault::HungFrom(data_offset(&world)));
-    let write = begin(&world, &array, CHUNK - 4096, &pattern(CHUNK - 4096, 8192, 2), 5);
+    held.break_with(Fault::HungFrom(world.data_offset()));
+    let write = world.begin(&array, CHUNK - 4096, &pattern(CHUNK - 4096, 8192, 2));
     assert!(held.is_holding() > 0);
     let holders = (0..world.disks.len() - 1).map(|index| holder(&array, index)).collect();
     drop(write);
@@ -101,7 +66,7 @@ fn with_the_device_a_cut_write_is_whole_though_members_are_lost() {
         for hung in [0, 1, 3] {
             let (world, holders) = cut(level, hung);
             let missing: Vec<usize> = lost.iter().map(|&index: &usize| holders[index]).collect();
-            let array = start_without(&world, &missing);
+            let array = world.start_without(&missing);
             for at in (0..3 * CHUNK).step_by(4096) {
                 let found = world.read(&array, at, 4096).expect("nothing is lost");
                 let salt = if (CHUNK - 4096..CHUNK + 4096).contains(&at) { 2 } else { 1 };
@@ -133,17 +98,17 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
     for words in ["journal device", "disk4", "not here", "--force-dirty-degraded"] {
         assert!(refused.contains(words), "{refused}");
     }
-    let whole = assemble_without(&world, &[device]).expect("all members are there");
+    let whole = world.assemble_without(&[device]).expect("all members are there");
     assert!(whole.unsynced.overlaps(0..CHUNK), "what was marked is synced");
     let array = Array::start(whole, &world.host);
     assert_eq!(used(&array), JournalUse::Away);
     world.until(&array, |status| status.unsynced_bytes == 0);
     // From now on the log is the members'.
-    world.disks[holders[0]].break_with(Fault::HungFrom(data_offset(&world)));
-    let write = begin(&world, &array, 512, &pattern(512, 4096, 3), 5);
+    world.disks[holders[0]].break_with(Fault::HungFrom(world.data_offset()));
+    let write = world.begin(&array, 512, &pattern(512, 4096, 3));
     drop(write);
     world.crash(array);
-    let array = start_without(&world, &[holders[1], device]);
+    let array = world.start_without(&[holders[1], device]);
     let found = world.read(&array, CHUNK + 8192, 4096).expect("nobody wrote it");
     assert!(found == pattern(CHUNK + 8192, 4096, 1));
 }
@@ -152,6 +117,7 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
 fn a_device_that_fails_costs_a_barrier_and_the_log_goes_on_on_the_members() {
     for fault in [Fault::WriteError, Fault::Gone, Fault::HungWrites] {
         let (world, array) = filled(Level::Raid5);
+        let data = world.data_offset();
         journal(&world).break_with(fault);
         world.write(&array, 0, &pattern(0, 4096, 2)).expect("the array goes on");
         assert_eq!(used(&array), JournalUse::GivenUp);
@@ -160,11 +126,11 @@ fn a_device_that_fails_costs_a_barrier_and_the_log_goes_on_on_the_members() {
         assert_eq!(array.status().redundancy_left, 1);
         // What is cut now is made right from the members.
         let (first, second) = (holder(&array, 0), holder(&array, 1));
-        world.disks[first].break_with(Fault::HungFrom(data_offset(&world)));
-        let write = begin(&world, &array, 4096, &pattern(4096, 4096, 3), 5);
+        world.disks[first].break_with(Fault::HungFrom(data));
+        let write = world.begin(&array, 4096, &pattern(4096, 4096, 3));
         drop(write);
         world.crash(array);
-        let array = start_without(&world, &[second]);
+        let array = world.start_without(&[second]);
         assert_eq!(used(&array), JournalUse::GivenUp, "it is there, and not used again by itself");
         let found = world.read(&array, CHUNK, CHUNK as usize).expect("nobody wrote it");
         assert!(found == pattern(CHUNK, CHUNK as usize, 1), "{fault:?}");
@@ -182,15 +148,15 @@ fn an_old_copy_of_the_device_is_no_log() {
     let array = world.start();
     let (first, second) = (holder(&array, 0), holder(&array, 1));
     world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
-    world.disks[first].break_with(Fault::HungFrom(data_offset(&world)));
-    let write = begin(&world, &array, 0, &pattern(0, 4096, 2), 5);
+    world.disks[first].break_with(Fault::HungFrom(world.data_offset()));
+    let write = world.begin(&array, 0, &pattern(0, 4096, 2));
     drop(write);
     world.crash(array);
-    assert!(assemble_without(&world, &[second]).is_ok(), "with the true one it starts");
+    assert!(world.assemble_without(&[second]).is_ok(), "with the true one it starts");
     journal(&world).disk.poke(0, &old);
     let refused = refusal(&world, &[second]);
     assert!(refused.contains("old copy"), "{refused}");
-    let whole = assemble_without(&world, &[]).expect("all members are there");
+    let whole = world.assemble_without(&[]).expect("all members are there");
     assert!(whole.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. })));
     let array = Array::start(whole, &world.host);
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("it can be the journal of a new session");
@@ -201,14 +167,14 @@ fn an_old_copy_of_the_device_is_no_log() {
 fn the_session_of_before_counts_until_a_member_names_the_next() {
     let (world, holders) = cut(Level::Raid5, 0);
     // The next life begins its session on the device, and dies before the members know.
-    let array = start_without(&world, &[]);
+    let array = world.start_without(&[]);
     for member in 0..4 {
         world.disks[member].break_with(Fault::HungWrites);
     }
-    let write = begin(&world, &array, 128 << 10, &pattern(128 << 10, 4096, 5), 5);
+    let write = world.begin(&array, 128 << 10, &pattern(128 << 10, 4096, 5));
     drop(write);
     world.crash(array);
-    let array = start_without(&world, &[holders[1]]);
+    let array = world.start_without(&[holders[1]]);
     let found = world.read(&array, CHUNK, 8192).expect("the first life's log");
     assert!(
         found[..4096] == pattern(CHUNK, 4096, 2) && found[4096..] == pattern(CHUNK + 4096, 4096, 1)
@@ -220,7 +186,7 @@ fn a_device_that_was_away_is_back_at_the_next_start() {
     let (world, array) = filled(Level::Raid5);
     world.run(&array, array.stop()).expect("in order");
     let device = world.disks.len() - 1;
-    let assembly = assemble_without(&world, &[device]).expect("nothing was under way");
+    let assembly = world.assemble_without(&[device]).expect("nothing was under way");
     assert!(assembly.notes.iter().any(|note| matches!(note, Note::Journal { .. })));
     let array = Array::start(assembly, &world.host);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged on the members");
@@ -276,13 +242,13 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
     assert!(refused.contains("disk4") && refused.contains("xfs"), "{refused}");
     world.disks[4].disk.poke(0, &[0; 4]);
     let array = Array::start(world.assemble(0..5, &wanted).expect("empty now"), &world.host);
-    world.disks[holder(&array, 0)].break_with(Fault::HungFrom(data_offset(&world)));
-    let write = begin(&world, &array, 0, &pattern(0, 4096, 3), 5);
+    world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
+    let write = world.begin(&array, 0, &pattern(0, 4096, 3));
     assert_eq!(used(&array), JournalUse::Logging);
     let missing = holder(&array, 1);
     drop(write);
     world.crash(array);
-    let array = start_without(&world, &[missing]);
+    let array = world.start_without(&[missing]);
     assert!(world.read(&array, 0, 4096).expect("logged") == pattern(0, 4096, 3));
     assert!(world.read(&array, CHUNK, 4096).expect("not touched") == pattern(CHUNK, 4096, 1));
 }
@@ -292,10 +258,10 @@ fn what_was_cut_when_device_and_member_were_lost_at_once_is_in_doubt() {
     let (world, array) = filled(Level::Raid5);
     // One row is being written when the device fails to log another one.
     let second = holder(&array, 1);
-    world.disks[second].break_with(Fault::HungFrom(data_offset(&world)));
-    let one = begin(&world, &array, CHUNK - 4096, &pattern(CHUNK - 4096, 8192, 2), 5);
+    world.disks[second].break_with(Fault::HungFrom(world.data_offset()));
+    let one = world.begin(&array, CHUNK - 4096, &pattern(CHUNK - 4096, 8192, 2));
     journal(&world).break_with(Fault::WriteError);
-    let other = begin(&world, &array, 96 << 10, &pattern(96 << 10, 4096, 2), 5);
+    let other = world.begin(&array, 96 << 10, &pattern(96 << 10, 4096, 2));
     world.until(&array, |status| status.slots[second].member.is_none());
     assert_eq!(used(&array), JournalUse::GivenUp);
     drop((one, other));
@@ -314,6 +280,6 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("no parity is written");
     world.run(&array, array.submit(Op::flush())).result.expect("as above");
     world.crash(array);
-    let array = start_without(&world, &[parity]);
+    let array = world.start_without(&[parity]);
     assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
 }

@@ -11,7 +11,7 @@ use layout::md::ppl::{self, PplHeader};
 use layout::md::{Features, Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
+use world::{Fault, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
@@ -27,12 +27,6 @@ fn filled() -> (World, Array) {
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
     world.run(&array, array.submit(Op::flush())).result.expect("healthy");
     (world, array)
-}
-
-/// The member that holds data `index` of stripe 0, or its parity as 3.
-fn holder(array: &Array, index: usize) -> usize {
-    let map = array.geometry().stripe(layout::Stripe(0));
-    if index < 3 { map.data(index).index() } else { map.p().index() }
 }
 
 fn superblock(world: &World, member: usize) -> Superblock {

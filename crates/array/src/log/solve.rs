@@ -7,8 +7,10 @@
 //!   lost and written        from the log, where it has the data; else from P and Q on the members,
 //!                           if that gives what was to be written, or if nothing else was written
 //!                           in the row (then it is the old block or the new one, by sectors), or
-//!                           if P and Q tell the same; or anyway if it comes from md's log, which
-//!                           has nothing to check it with: then it may be anything
+//!                           if a newer record has a part of the block (then this one was durable
+//!                           before: `touched.rs`), or if P and Q tell the same; or anyway if it
+//!                           comes from md's log, which has nothing to check it with: then it may
+//!                           be anything
 //! ```
 //!
 //! What none of this settles is lost: it was being written, and never acknowledged as durable.
@@ -18,6 +20,7 @@ use layout::private::log::{CHECK_BYTES, Record};
 use layout::{Slot, StripeMap};
 use parity::Kernel;
 
+use crate::broken::{Broken, broken};
 use crate::compute;
 
 /// The partial syndrome of a row.
@@ -157,10 +160,12 @@ impl Puzzle<'_> {
         let all: Vec<usize> = (0..self.held.data.len()).collect();
         // Where nothing can be checked, parity is believed as md does.
         let record = &self.cut.record;
-        let believed = record.count == 1 || !(record.checked || record.zeros);
+        let unchecked = record.count == 1 || !(record.checked || record.zeros);
+        let durable = self.number().is_none() && !broken(Broken::OldRecordDistrusted);
+        let believed = unchecked || durable;
         if lost.len() == 2 {
             return self.recover(lost, all, p.as_deref(), q.as_deref(), found)
-                && lost.iter().all(|&index| self.is_new(index, found));
+                && (durable || lost.iter().all(|&index| self.is_new(index, found)));
         }
         let mut told: Vec<Vec<u8>> = Vec::new();
         for (p, q) in [(p.as_deref(), None), (None, q.as_deref())] {
@@ -221,18 +226,21 @@ impl Puzzle<'_> {
         true
     }
 
+    /// Which of the record's blocks this is; `None` if a newer record has a part of that.
+    fn number(&self) -> Option<usize> {
+        let record = &self.cut.record;
+        let start = self.cut.start + self.block.start as u64 - record.start;
+        let range = start..start + self.block.len() as u64;
+        record.blocks().position(|block| block == range)
+    }
+
     /// True if the block of a written index is what was to be written.
     fn is_new(&self, index: usize, found: &[Vec<u8>]) -> bool {
         let (cut, bytes) = (self.cut, self.have(index, found));
         if cut.record.zeros {
             return self.kernel.is_zero(bytes);
         }
-        let start = cut.start + self.block.start as u64 - cut.record.start;
-        let range = start..start + self.block.len() as u64;
-        // A newer record may have taken a part of the block: then nothing can be checked.
-        let Some(number) = cut.record.blocks().position(|block| block == range) else {
-            return false;
-        };
+        let Some(number) = self.number() else { return false };
         let each = cut.record.blocks().count();
         let check = (index - usize::from(cut.record.first)) * each + number;
         cut.checks.get(check) == Some(&parity::crc32c(0, bytes))

@@ -10,9 +10,11 @@
 //! ```
 //!
 //! So a write may be logged only when all that older live records cover in its rows is either
-//! durable or written by it too.
+//! durable or written by it too. Nor may it take a part of 4 KiB that an older live record has of
+//! several blocks: what is left of these could not be checked any more. So whatever a newer record
+//! has taken a part of is durable.
 //!
-//! Owns a table from 4 KiB of row to the slots written there and the newest batch that says so. It
+//! Owns a table from 4 KiB of row to what is written there and the newest batch that says so. It
 //! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
 //! until that batch does not matter any more.
 
@@ -34,10 +36,21 @@ struct Piece {
     /// Member offset, in grains, plus 1; 0: nobody.
     key: u64,
     slots: SlotSet,
+    /// Bytes of it, the first and the one behind the last.
+    span: (u16, u16),
     sequence: u64,
 }
 
-const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, sequence: 0 };
+const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, span: (0, 0), sequence: 0 };
+
+impl Piece {
+    /// True if a write of these slots and bytes leaves something of it that matters.
+    fn is_cut_by(&self, slots: SlotSet, (start, end): (u16, u16)) -> bool {
+        let overlaps = self.span.0 < end && start < self.span.1;
+        let covers = start <= self.span.0 && self.span.1 <= end;
+        !self.slots.is_subset(slots) || (self.slots.count() > 1 && overlaps && !covers)
+    }
+}
 
 /// See the module.
 pub(crate) struct Touched {
@@ -52,7 +65,7 @@ impl Touched {
     }
 
     /// True if a row at `at` on its members, in which `slots` are to be written, has others that
-    /// were written under a batch that is live.
+    /// were written under a batch that is live, or more of the same.
     pub(crate) fn conflicts(
         &self,
         (at, len): (u64, u64),
@@ -62,12 +75,9 @@ impl Touched {
         if self.flooded > 0 && is_live(self.flooded) {
             return true;
         }
-        grains(at, len).any(|key| {
-            let found = self.find(key);
-            found.is_some_and(|place| {
-                let piece = &self.pieces[place];
-                !piece.slots.is_subset(slots) && is_live(piece.sequence)
-            })
+        grains(at, len).any(|(key, span)| {
+            let piece = self.find(key).map(|place| &self.pieces[place]);
+            piece.is_some_and(|piece| piece.is_cut_by(slots, span) && is_live(piece.sequence))
         })
     }
 
@@ -79,7 +89,7 @@ impl Touched {
         sequence: u64,
         is_live: impl Fn(u64) -> bool,
     ) {
-        for key in grains(at, len) {
+        for (key, span) in grains(at, len) {
             let place = self.place(key, &is_live);
             let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
                 self.flooded = sequence;
@@ -87,8 +97,12 @@ impl Touched {
             };
             let piece = &mut self.pieces[place];
             let goes_on = piece.key == key && is_live(piece.sequence);
-            let slots = if goes_on { piece.slots.union(slots) } else { slots };
-            *piece = Piece { key, slots, sequence };
+            let (before, (start, end)) = (*piece, span);
+            *piece = Piece { key, slots, span, sequence };
+            if goes_on {
+                piece.slots = before.slots.union(slots);
+                piece.span = (before.span.0.min(start), before.span.1.max(end));
+            }
         }
     }
 
@@ -125,9 +139,14 @@ impl Touched {
     }
 }
 
-/// The keys of a row.
-fn grains(at: u64, len: u64) -> impl Iterator<Item = u64> {
-    (at / GRAIN..=(at + len - 1) / GRAIN).map(|grain| grain + 1)
+/// The keys of a row, and which bytes of each it has.
+fn grains(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
+    let end = at + len;
+    (at / GRAIN..=(end - 1) / GRAIN).map(move |grain| {
+        let start = grain * GRAIN;
+        let within = |offset: u64| offset.clamp(start, start + GRAIN) - start;
+        (grain + 1, (within(at) as u16, within(end) as u16))
+    })
 }
 
 /// Where a key may be. Grains that lie side by side have places side by side.
@@ -157,6 +176,21 @@ mod tests {
         assert!(!touched.conflicts(row, slots(&[0, 1]), live), "and another one");
         assert!(!touched.conflicts((16384, 512), slots(&[1]), live), "another row");
         assert!(!touched.conflicts(row, slots(&[1]), |sequence| sequence > 3), "durable since");
+    }
+
+    #[test]
+    fn what_several_blocks_have_of_a_live_row_is_not_cut_in_two() {
+        let live = |_| true;
+        for (several, conflict) in [(true, true), (false, false)] {
+            let mut touched = Touched::new();
+            let slots = slots(if several { &[0, 1] } else { &[0] });
+            touched.insert((4096 + 512, 1024), slots, 1, live);
+            assert_eq!(touched.conflicts((4096, 1024), slots, live), conflict);
+            assert_eq!(touched.conflicts((4096 + 1024, 2048), slots, live), conflict);
+            assert!(!touched.conflicts((4096, 512), slots, live), "beside it");
+            assert!(!touched.conflicts((4096 + 1536, 512), slots, live), "beside it");
+            assert!(!touched.conflicts((4096, 2048), slots, live), "all of it");
+        }
     }
 
     #[test]

@@ -331,6 +331,18 @@ impl World {
         io::tasks::complete(work).expect("disks in memory answer")
     }
 
+    /// Assembles it without these disks.
+    pub fn assemble_without(&self, missing: &[usize]) -> array::Result<Assembly> {
+        let there = (0..self.disks.len()).filter(|disk| !missing.contains(disk));
+        self.assemble(there, &Options { degraded: true, ..Options::default() })
+    }
+
+    /// Starts it without these disks, after a crash that the log knows all of.
+    pub fn start_without(&self, missing: &[usize]) -> Array {
+        let assembly = self.assemble_without(missing).expect("the log knows what was under way");
+        Array::start(assembly, &self.host)
+    }
+
     /// Starts the array on all disks.
     pub fn start(&self) -> Array {
         let options = Options { degraded: true, ..Options::default() };
@@ -428,4 +440,14 @@ pub fn pattern(offset: u64, len: usize, salt: u8) -> Vec<u8> {
     (offset..offset + len as u64)
         .map(|at| (at as u8) ^ ((at >> 9) as u8).wrapping_mul(31) ^ salt)
         .collect()
+}
+
+/// The member that holds data `index` of stripe 0, of three, or its parity from 3 on.
+pub fn holder(array: &Array, index: usize) -> usize {
+    let map = array.geometry().stripe(layout::Stripe(0));
+    let parity = [Some(map.p()), map.q()];
+    match index {
+        0..3 => map.data(index).index(),
+        _ => parity[index - 3].expect("there is a Q").index(),
+    }
 }
