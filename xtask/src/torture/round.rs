@@ -415,12 +415,15 @@ impl<'a> Round<'a> {
     }
 
     /// Takes a member in (`add` or `re-add`), if need be once the kernel has let go of it: a server
-    /// that was killed while it hung may still have it.
+    /// that was killed while it hung may still have it, and of a file that was cut the kernel may
+    /// remember the length for a moment.
     fn take_in(&self, verb: &str, file: usize) -> Outcome {
         let begun = Instant::now();
         loop {
             match self.program.order(&[verb, "tank", &name(file)]) {
-                Err(why) if why.contains("PPT-3003") && begun.elapsed() < PATIENCE => {}
+                Err(why)
+                    if ["PPT-3003", ": cut to "].iter().any(|passing| why.contains(passing))
+                        && begun.elapsed() < PATIENCE => {}
                 answer => return answer.map(drop),
             }
         }
