@@ -204,6 +204,26 @@ impl Loaded {
         self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
+    /// A write that a crash cut may have reached a member and not the twin that is made a copy of
+    /// it: the copy counts up to there only. Otherwise what was read from the member would change
+    /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
+    /// whether there was a crash: nothing of the copy counts.
+    ///
+    /// `dirty` is all that was being written: also where there is nothing to sync, since the log
+    /// has it. Of rows whose parity is lost the log has nothing.
+    pub(super) fn shorten_copies(dirty: &RangeSet, seated: &mut Seated, geometry: &Geometry) {
+        let first = match geometry.family() {
+            Family::Plain => Some(0),
+            _ => dirty.next(0).map(|range| range.start),
+        };
+        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
+        for seat in &mut seated.configuration.seats {
+            if let Some((_, copied)) = &mut seat.twin {
+                *copied = first.min(*copied);
+            }
+        }
+    }
+
     /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
     pub(super) fn permit(
         &mut self,
@@ -262,24 +282,6 @@ impl Loaded {
             ));
         }
         Ok(())
-    }
-}
-
-/// A write that a crash cut may have reached a member and not the twin that is made a copy of it:
-/// the copy counts up to there only. Otherwise what was read from the member would change when the
-/// twin takes its slot. A log does not tell of all that is `dirty`: not of rows whose parity was
-/// missing. Without redundancy nothing tells what was being written, or whether there was a crash:
-/// nothing of the copy counts.
-pub(super) fn shorten_copies(dirty: &RangeSet, seated: &mut Seated, geometry: &Geometry) {
-    let first = match geometry.family() {
-        Family::Plain => Some(0),
-        _ => dirty.next(0).map(|range| range.start),
-    };
-    let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
-    for seat in &mut seated.configuration.seats {
-        if let Some((_, copied)) = &mut seat.twin {
-            *copied = first.min(*copied);
-        }
     }
 }
 
