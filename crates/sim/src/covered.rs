@@ -158,9 +158,41 @@ impl Raw {
         }
     }
 
+    /// Sets the bits of its bitmap for a range of sync space, as another engine does before it
+    /// writes there.
+    pub fn set_bits(&self, range: &Range<u64>) {
+        self.change_bits(|bytes, chunk| {
+            for bit in range.start / chunk..range.end.div_ceil(chunk) {
+                bytes[(bit / 8) as usize] |= 1 << (bit % 8);
+            }
+        });
+    }
+
+    /// Clears all bits of its bitmap, as another engine does that stops in order at this event.
+    pub fn clear_bits(&self, events: u64) {
+        self.change_bits(|bytes, _| bytes.fill(0));
+        if let Some(start) = self.bitmap_start {
+            self.disk.poke_bytes(start + 32, &events.to_le_bytes());
+        }
+    }
+
+    fn change_bits(&self, change: impl Fn(&mut [u8], u64)) {
+        let Some(Bits { start, chunk, mut bytes }) = self.bits() else { return };
+        change(&mut bytes, chunk);
+        self.disk.poke_bytes(start, &bytes);
+    }
+
     /// The bits of its bitmap that are set, as ranges of sync space; `None` if it cannot be relied
     /// on.
     fn dirty(&self) -> Option<Vec<Range<u64>>> {
+        let Bits { chunk, bytes, .. } = self.bits()?;
+        let bits = 8 * bytes.len() as u64;
+        let set = (0..bits).filter(|bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0);
+        Some(set.map(|bit| bit * chunk..(bit + 1) * chunk).collect())
+    }
+
+    /// Its bitmap, if it can be relied on.
+    fn bits(&self) -> Option<Bits> {
         let start = self.bitmap_start?;
         let mut header = [0; 256];
         self.disk.peek(start, &mut header);
@@ -173,9 +205,17 @@ impl Raw {
         let bits = size.div_ceil(chunk);
         let mut bytes = vec![0; bits.div_ceil(8) as usize];
         self.disk.peek(start + 256, &mut bytes);
-        let set = (0..bits).filter(|bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0);
-        Some(set.map(|bit| bit * chunk..(bit + 1) * chunk).collect())
+        Some(Bits { start: start + 256, chunk, bytes })
     }
+}
+
+/// The bits of a bitmap.
+struct Bits {
+    /// Their first byte on the disk.
+    start: u64,
+    /// Bytes that one bit stands for.
+    chunk: u64,
+    bytes: Vec<u8>,
 }
 
 /// True if the members say that nothing was being written.

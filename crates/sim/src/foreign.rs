@@ -5,6 +5,9 @@
 //!            superblocks: no microseconds in utime, another event count or the same
 //! ```
 //!
+//! It keeps the bitmap as a kernel does: the bit of what it writes is set before, and if it stops
+//! in order all are clear, and were so last at its last event: who left before lacks what it wrote.
+//!
 //! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
 //! kernel knows nothing of the private area and leaves it as it was. Not with md's partial parity
 //! log, which the other engine would have to keep too.
@@ -69,7 +72,6 @@ impl Director {
             return false;
         }
         let (ends_clean, more) = (rng.percent(50), 2 * rng.below(2));
-        self.tell(|| format!("    another engine, ends clean {ends_clean}, {more} events more"));
         self.mark(mark::FOREIGN);
         node.spoil_log();
         // It knows nothing of blocks that we list as lost, and believes what lies there; and after
@@ -83,6 +85,10 @@ impl Director {
         let stripes: Vec<u64> = rows.keys().copied().collect();
         let stripe =
             if stripes.is_empty() { rng.below(geometry.stripes()) } else { rng.pick(&stripes) };
+        self.tell(|| {
+            let how = format!("ends clean {ends_clean}, {more} events more");
+            format!("    another engine writes stripe {stripe}, {how}")
+        });
         let map = geometry.stripe(Stripe(stripe));
         let (chunk, index) = (geometry.chunk_bytes(), rng.below(map.data_count() as u64));
         let offset = stripe * geometry.stripe_bytes() + index * chunk;
@@ -98,12 +104,17 @@ impl Director {
             let raw = &seats[&slot.index()];
             (&raw.disk, raw.data_offset() + map.member_offset())
         };
+        let sync = map.member_offset()..map.member_offset() + chunk;
+        seats.values().for_each(|raw| raw.set_bits(&sync));
         let (disk, at) = place(map.data(index as usize));
         disk.poke(at, &bytes);
         for stripe in 0..geometry.stripes() {
             covered::encode(&geometry, &seats, stripe);
         }
         for raw in seats.values() {
+            if ends_clean {
+                raw.clear_bits(raw.events + more);
+            }
             raw.rewrite(raw.events + more, if ends_clean { u64::MAX } else { 0 });
         }
         true

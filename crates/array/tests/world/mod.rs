@@ -87,7 +87,7 @@ pub struct FaultyDisk {
     pub flush_fails_after: Cell<Duration>,
     /// What was there before each write since the last flush.
     unflushed: RefCell<Vec<(u64, Vec<u8>)>>,
-    clock: RefCell<Option<Rc<JumpClock>>>,
+    pub clock: RefCell<Option<Rc<JumpClock>>>,
     pub writes: Cell<u64>,
     pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
