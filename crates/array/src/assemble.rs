@@ -203,7 +203,7 @@ pub async fn assemble(
     let intents = intents::load(&reach, &members, &seated, &geometry, &journals).await;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    loaded.shorten_copies(&mut seated, &geometry);
+    sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
     policy::permit((intents.consistency, consistency), &intents)?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;

@@ -208,10 +208,13 @@ impl Loaded {
     /// it: the copy counts up to there only. Otherwise what was read from the member would change
     /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
     /// whether there was a crash: nothing of the copy counts.
-    pub(super) fn shorten_copies(&self, seated: &mut Seated, geometry: &Geometry) {
+    ///
+    /// `dirty` is all that was being written: also where there is nothing to sync, since the log
+    /// has it. Of rows whose parity is lost the log has nothing.
+    pub(super) fn shorten_copies(dirty: &RangeSet, seated: &mut Seated, geometry: &Geometry) {
         let first = match geometry.family() {
             Family::Plain => Some(0),
-            _ => self.unsynced.next(0).map(|range| range.start),
+            _ => dirty.next(0).map(|range| range.start),
         };
         let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
         for seat in &mut seated.configuration.seats {
