@@ -235,6 +235,41 @@ fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
     }
 }
 
+/// No log tells of a row whose parity is missing, and no bit of it is cleared.
+#[test]
+fn a_copy_counts_no_further_than_to_what_was_cut_without_parity() {
+    let mut world = world(Level::Raid5, 4, 1);
+    world.host.bounds.checkpoint_bytes = 64 << 10;
+    world.host.bounds.unit_bytes = 128 << 10;
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("healthy");
+    let (copy, spare) = (&world.disks[4], array.status().spares[0].id);
+    copy.delay.set(Duration::from_millis(20));
+    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
+    world.until(&array, |status| done(status) >= 1 << 20);
+    // Parity of the first stripe is lost.
+    world.disks[3].break_with(Fault::Gone);
+    world.write(&array, 8192, &pattern(8192, 4096, 2)).expect("one loss");
+    assert_eq!(array.status().slots[3].state, SlotState::Missing);
+    let later = done(&array.status()) + (512 << 10);
+    world.until(&array, |status| done(status) >= later);
+    assert!(array.status().job.is_some(), "it is not whole yet");
+    copy.break_with(Fault::HungWrites);
+    let write = world.begin(&array, 0, &pattern(0, 4096, 2));
+    drop(write);
+    world.crash(array);
+    copy.delay.set(Duration::ZERO);
+    let there = [0, 1, 2, 4];
+    let options = Options { degraded: true, ..Options::default() };
+    let assembly = world.assemble(there, &options).expect("one may be missing");
+    let array = Array::start(assembly, &world.host);
+    let read = world.read(&array, 0, 4096).expect("its member is there");
+    let takes = |status: &array::Status| status.slots[0].member.as_ref().map(|m| m.id);
+    world.until(&array, |status| takes(status) == Some(spare));
+    assert!(world.read(&array, 0, 4096).expect("copied") == read, "it has changed");
+}
+
 /// A crash lets any of the superblocks of a commit be the only one that was written.
 #[test]
 fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {

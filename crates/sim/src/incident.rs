@@ -273,7 +273,7 @@ impl Director {
             }
             What::Hang(millis) => {
                 self.mark(if millis > 0 { mark::F3_SHORT } else { mark::F3 });
-                self.hang(&disk, millis);
+                self.hang(node, &disk, millis);
             }
             What::Unreadable { part, sectors, stuck } => {
                 self.mark(if stuck { mark::F1_STUCK } else { mark::F1 });
@@ -378,13 +378,16 @@ impl Director {
         }
     }
 
-    fn hang(&self, disk: &Rc<SimDisk>, millis: u64) {
+    fn hang(&self, node: &Node, disk: &Rc<SimDisk>, millis: u64) {
         disk.set_hung(true);
         if millis > 0 {
             let (disk, world) = (Rc::clone(disk), self.stage.world.clone());
+            // That it missed its deadline may be known, and not yet on record.
+            let shaky = 2 * node.shape.bounds.deadline.as_micros() as u64;
             let again = async move {
                 world.pause(millis * 1000).await;
                 disk.set_hung(false);
+                disk.set_shaky(shaky);
             };
             self.stage.world.executor.spawn("end of a hang", again);
         }

@@ -6,9 +6,10 @@
 //!
 //! No engine can know at once: what is asked is that the damage stays what it is. The member holds
 //! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
-//! tell who is wrong (RAID 6, three copies), or generations of checksums, a scrub finds the member
-//! and nothing is lost. Where neither does, a scrub finds the rows, and blocks of that member alone
-//! may be old ones: documented as not promised (`docs/faults.md`).
+//! tell who is wrong (RAID 6, three copies; not where blocks of a row are errors already), or
+//! generations of checksums, a scrub finds the member and nothing is lost. Where neither does, a
+//! scrub finds the rows, and blocks of that member alone may be old ones: documented as not promised
+//! (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -78,7 +79,8 @@ impl Director {
         // It has lost checksums as well as blocks: where they fit each other, generations tell, if
         // it has not lost that the checksums are ours too.
         let counts = node.running().is_some() && node.status().unsummed_bytes == Some(0);
-        if outvotes(node) || counts {
+        let outvoted = outvotes(node) && self.stage.doubted.borrow().is_empty();
+        if outvoted || counts {
             return self.find_and_repair(node, slot).await;
         }
         self.stage.oracle.borrow_mut().relapse(&past);

@@ -89,6 +89,7 @@ impl Director {
         {
             let stray =
                 if lost { Stray::Lost } else { Stray::Elsewhere(rng.within(8, 64) * SECTOR) };
+            let on = if let Stray::Elsewhere(on) = stray { on } else { 0 };
             self.tell(|| format!("INCIDENT slot {slot}, {}: {stray:?}", disk.name));
             self.stage.world.trace.fault();
             let used = node.geometry().member_bytes(slot);
@@ -97,6 +98,9 @@ impl Director {
             let blocks = node.geometry().capacity() / 4096;
             for number in 0..60 {
                 let sector = rng.below(blocks) * 8;
+                if !self.can_tell(node, member_offset(node, sector * SECTOR), on + 8 * SECTOR) {
+                    continue;
+                }
                 let write = Request { kind: Kind::Write(1), sector, count: 8, fua: true, pause: 0 };
                 self.stage.perform((99, number), write).await;
                 if disk.strayed() > before {
@@ -136,12 +140,27 @@ impl Director {
         };
         let sectors = node.geometry().member_bytes(slot) / SECTOR;
         for _ in 0..rng.skewed(8) {
-            let at = data.start + rng.below(sectors) * SECTOR;
-            spoil(disk, at, SECTOR, rng);
+            let at = rng.below(sectors) * SECTOR;
+            if self.can_tell(node, at, SECTOR) {
+                spoil(disk, data.start + at, SECTOR, rng);
+            }
         }
         self.mark(mark::F8_DATA);
         self.read_all(node).await;
         self.find_and_repair(node, slot).await;
+    }
+
+    /// Can somebody tell who is wrong here, of all members? Where a crash and a loss have left
+    /// blocks that are errors, a row has less redundancy than the level gives, or none: without
+    /// checksums a block that is wrong there is read as it is.
+    fn can_tell(&self, node: &Node, member_offset: u64, len: u64) -> bool {
+        let geometry = node.geometry();
+        if node.shape.checksums || geometry.family() != Family::Parity {
+            return true;
+        }
+        let stripe = |at: u64| at / geometry.chunk_bytes() * geometry.stripe_bytes();
+        let end = stripe(member_offset + len - 1) + geometry.stripe_bytes();
+        !self.stage.doubted.borrow().overlaps(stripe(member_offset)..end)
     }
 
     /// A scrub repairs what is wrong in this slot, and the next one finds nothing.
@@ -160,11 +179,17 @@ impl Director {
 
     /// A scrub from begin to end; `None` if something came between.
     pub(crate) async fn scrubbed(&self, node: &Rc<Node>, repair: bool) -> Option<array::Report> {
-        let asked = self.stage.world.clock.unix_micros();
+        let clock = &self.stage.world.clock;
+        let ended = node.status().last_scrub.map(|scrub| scrub.unix_micros);
+        if ended.is_some_and(|ended| ended >= clock.unix_micros()) {
+            // The next one may end in the same moment that it begins: without anything to compare.
+            self.stage.world.pause(1).await;
+        }
+        let asked = clock.unix_micros();
         node.array().scrub(repair).ok()?;
         for _ in 0..10_000 {
             self.stage.world.pause(1000).await;
-            let last = node.status().last_scrub.filter(|scrub| scrub.unix_micros > asked);
+            let last = node.status().last_scrub.filter(|scrub| scrub.unix_micros >= asked);
             if let Some(scrub) = last {
                 return scrub.complete.then_some(scrub.report);
             }
@@ -257,6 +282,16 @@ impl Director {
         })
         .await;
     }
+}
+
+/// Where a byte of the array lies on its member; of copies, anywhere.
+fn member_offset(node: &Node, offset: u64) -> u64 {
+    let geometry = node.geometry();
+    if geometry.family() != Family::Parity {
+        return 0;
+    }
+    let (stripe, _, within) = geometry.stripe_of(offset);
+    geometry.stripe(stripe).member_offset() + within
 }
 
 /// True if a scrub can tell who is wrong: by the checksums, or as [`outvotes`].
