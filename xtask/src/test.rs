@@ -29,12 +29,16 @@ const STEPS: &[Step] = &[
     ),
     step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 13),
     step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
-    // Of seeds that nobody has run one in a thousand still fails: `cargo sim --fresh` finds them.
-    step("seeds", "every seed that ever failed", "cargo sim --regressions", 3),
+    step(
+        "seeds",
+        "every seed that ever failed, and a minute of such that nobody has run",
+        "cargo sim --regressions --commit --seconds 60",
+        4,
+    ),
     step(
         "checksums",
         "seeds of arrays that keep them",
-        "cargo sim --checksums --seeds 505..880",
+        "cargo sim --checksums --seeds 0..500",
         2,
     ),
     step(
