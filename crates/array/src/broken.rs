@@ -207,6 +207,8 @@ ways! {
     CopyTrustedAfterCrash: "ours" by "test life",
     /// A member that was away when an array that had died was started is believed when it is back.
     AbsentUnrecorded: "ours" by "test absent",
+    /// The log is used anew before it is on record who was lost while it was replayed.
+    SettledLossLate: "ours" by "test ppl",
     /// What a newer record has taken a part of counts as cut, though it was durable before.
     OldRecordDistrusted: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.

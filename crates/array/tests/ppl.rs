@@ -100,6 +100,31 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
     }
 }
 
+/// A member is lost while the log is replayed, and the next crash comes before that is on record: it
+/// is back, with what it holds, and the log must know its rows still.
+#[test]
+fn the_log_is_kept_until_it_is_on_record_who_was_lost_while_it_was_replayed() {
+    let (world, array) = filled();
+    let first = holder(&array, 0);
+    let second = cut(&world, array, 3);
+    let assembly = assemble_without(&world, &[], None).expect("all are there");
+    let array = Array::start(assembly, &world.host);
+    for (member, disk) in world.disks.iter().enumerate() {
+        let gone = member == first;
+        disk.break_with(if gone { Fault::Gone } else { Fault::HungAt(SUPERBLOCK) });
+    }
+    let until = io::Clock::now(&*world.clock) + std::time::Duration::from_millis(5);
+    world.run(&array, io::Clock::sleep_until(&*world.clock, until));
+    assert!(world.disks.iter().any(|disk| disk.is_holding() > 0), "it is being recorded");
+    world.crash(array);
+    let array = start_without(&world, &[second]);
+    for index in [1, 2] {
+        let at = index * CHUNK;
+        let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+        assert!(found == pattern(at, CHUNK as usize, 1), "{index}");
+    }
+}
+
 #[test]
 fn a_row_whose_partial_parity_is_damaged_is_not_made_of_it() {
     let (world, array) = filled();

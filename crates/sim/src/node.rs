@@ -479,6 +479,12 @@ impl Node {
         self.is_synced() || parity && self.promise() == Promise::Closed
     }
 
+    /// Some blocks are an error until they are written, though all members may be there.
+    pub fn has_lost_blocks(&self) -> bool {
+        let status = self.status();
+        status.bad_bytes > 0 || all_members(&status).any(|member| member.bad_bytes > 0)
+    }
+
     /// True if every slot is whole and nothing is to be done.
     pub fn is_whole(&self) -> bool {
         let status = self.status();

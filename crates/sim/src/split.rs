@@ -32,6 +32,7 @@ impl Director {
         if let Some(theirs) = halves(node, &mut rng)
             && self.calm(node).await
             && node.status().spares.is_empty()
+            && !node.has_lost_blocks()
         {
             self.tell(|| format!("INCIDENT two halves go on apart, one without {theirs:?}"));
             self.mark(mark::F12);

@@ -38,19 +38,19 @@ impl Keeper {
 
     /// Takes lost members out.
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
+        self.note_losses(&self.configuration(), &losses);
+        self.change(|next| losses.iter().for_each(|(id, _)| self.take_out(next, *id))).await;
+    }
+
+    /// Tells of each loss once, if it is one to this configuration.
+    pub(super) fn note_losses(&self, now: &Configuration, losses: &[(MemberId, io::Error)]) {
         let mut told = Vec::new();
-        for (id, why) in &losses {
-            if !told.contains(id) && self.note_loss(&self.configuration(), *id, why) {
+        for (id, why) in losses {
+            if !told.contains(id) && self.note_loss(now, *id, why) {
                 self.note_doubt(*id);
                 told.push(*id);
             }
         }
-        self.change(|next| {
-            for (id, _) in &losses {
-                self.take_out(next, *id);
-            }
-        })
-        .await;
     }
 
     /// Tells of a loss, if it is one to this configuration.
@@ -165,7 +165,7 @@ impl Keeper {
 
     /// Removes a member from wherever it is. If the array cannot go on without it, the array is
     /// broken from then on.
-    fn take_out(&self, next: &mut Configuration, id: MemberId) {
+    pub(super) fn take_out(&self, next: &mut Configuration, id: MemberId) {
         if next.journal == Some(id) {
             next.journal = None;
             return;

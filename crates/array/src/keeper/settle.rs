@@ -54,11 +54,26 @@ impl Keeper {
         }
         if !cuts.is_empty() {
             self.settle_rows(&mut configuration, cuts).await;
+            self.record_losses(&mut configuration).await;
             self.ledger.begin_session();
         }
         self.publish(configuration);
         self.end_turn();
         self.end_change();
+    }
+
+    /// Whoever was lost on the way may hold something else than what its rows were made right for:
+    /// that it is out is on record before the log, which alone knows these rows, is used anew.
+    async fn record_losses(&self, configuration: &mut Configuration) {
+        let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        if losses.is_empty() || broken(Broken::SettledLossLate) {
+            self.lost.borrow_mut().extend(losses);
+            return;
+        }
+        self.note_losses(configuration, &losses);
+        losses.iter().for_each(|(id, _)| self.take_out(configuration, *id));
+        configuration.epoch = Epoch(configuration.epoch.0 + 1);
+        self.make_durable(configuration).await;
     }
 
     async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
