@@ -213,6 +213,8 @@ ways! {
     OldRecordDistrusted: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.
     TakesOverInOneStep: "ours" by "test life",
+    /// A job goes on before the keeper has heard which blocks are lost.
+    AnswerOvertakes: "ours" by "test life",
     /// What no copy could give is taken for rebuilt.
     LostTakenForRebuilt: "F14",
     /// Background work goes over the borders of regions, which other shards write.

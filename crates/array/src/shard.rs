@@ -95,7 +95,6 @@ pub(crate) struct Shard {
     pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
-    /// Background work sent out from this shard.
     pub(crate) upkeeps: Completions<(Result<()>, Report)>,
     /// Ranges that were bad and are about to be on record as good.
     pub(crate) mends: Completions<()>,
@@ -535,7 +534,10 @@ impl Shard {
     }
 
     fn answer(&self, ended: Ended) {
-        if ended.to.shard == self.index {
+        // Background work is not answered before the keeper has heard what it had to tell: a
+        // checkpoint would say of a block that it is there, and no list that it is lost.
+        let told = matches!(ended.gain, Gain::Upkeep(_)) && !broken(Broken::AnswerOvertakes);
+        if ended.to.shard == self.index && !told {
             self.end(ended);
         } else {
             self.post.to_shard(ended.to.shard, ToShard::Ended(ended));

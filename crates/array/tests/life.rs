@@ -2,14 +2,20 @@
 
 mod world;
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use array::assemble::Options;
 use array::create::NewArray;
 use array::status::{EventKind, SlotState};
-use array::{Array, CacheMode, Decisions, Intent, JobKind, MemberId, Mode, Undecided, Verdict};
-use io::{Clock, Disk, ErrorKind, Op, Time};
+use array::{
+    Array, CacheMode, Decisions, Intent, JobKind, MemberId, Message, Mode, Undecided, Verdict,
+};
+use io::{Clock, Disk, ErrorKind, Mailbox, Op, Time};
+use layout::md::Superblock;
+use layout::private::Consistency;
 use layout::{Epoch, Layout, Level, Raid6Layout};
 use world::{Fault, World, pattern};
 
@@ -423,6 +429,80 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     let array = world.start();
     world.disks[1].break_with(Fault::Gone);
     assert_eq!(world.read(&array, 0, 1 << 20).expect("degraded"), bytes);
+}
+
+/// Mail that is some turns on its way.
+struct SlowMail {
+    mail: io::mailbox::LocalMailbox<Message>,
+    held: RefCell<Vec<Message>>,
+    turns: Cell<u32>,
+}
+
+impl Mailbox<Message> for SlowMail {
+    fn address(&self) -> usize {
+        self.mail.address()
+    }
+
+    fn send(&self, to: usize, batch: &mut Vec<Message>) {
+        self.mail.send(to, batch);
+    }
+
+    fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Message>) -> Poll<()> {
+        let mut held = self.held.borrow_mut();
+        if held.is_empty() {
+            std::task::ready!(self.mail.poll_receive(cx, &mut held));
+            self.turns.set(20);
+        }
+        if self.turns.get() > 0 {
+            self.turns.set(self.turns.get() - 1);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        into.append(&mut held);
+        Poll::Ready(())
+    }
+}
+
+/// A checkpoint of a rebuild does not say of a block that it is there before the list says that it
+/// is lost.
+#[test]
+fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
+    // With a bitmap, its header would be written first.
+    let mut world = World::new(5, MEMBER_BYTES);
+    let consistency = Some(Consistency::Resync);
+    world.create(&NewArray { consistency, bitmap: None, ..new_array(Level::Raid5, 4, 1) });
+    let (stripe, lost) = (3 * (16 << 10), 5);
+    world.host.bounds.unit_bytes = stripe;
+    world.host.bounds.job_units = 1;
+    world.host.bounds.checkpoint_bytes = 1;
+    let assembly = world.assemble(0..5, &Options::default()).expect("it assembles");
+    let [mail] = <[_; 1]>::try_from(io::mailbox::local(1)).unwrap_or_else(|_| panic!("one"));
+    let mail = SlowMail { mail, held: RefCell::default(), turns: Cell::new(0) };
+    let array = Array::start_with(assembly, &world.host, vec![Rc::new(mail)]);
+    let bytes = pattern(0, 1 << 20, 12);
+    world.write(&array, 0, &bytes).expect("healthy");
+    let at = lost * (16 << 10);
+    // The last one of its unit.
+    let offset = world.data_offset() + at + (12 << 10);
+    world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+    world.disks[3].break_with(Fault::Gone);
+    let recovered = || {
+        let mut superblock = vec![0; 4096];
+        world.disks[4].disk.peek(4096, &mut superblock);
+        Superblock::parse(&superblock, 8).expect("a member").recovery_offset * 512
+    };
+    world.until(&array, |_| recovered() > at);
+    world.crash(array);
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::ZERO));
+    let options = Options { degraded: true, ..Options::default() };
+    let assembly = world.assemble([0, 1, 2, 4], &options).expect("half of it is rebuilt");
+    let array = Array::start(assembly, &world.host);
+    let member = array.status().slots[3].member.clone().expect("the spare");
+    assert_eq!(member.bad_bytes, 4096);
+    let (at, len) = (lost * stripe, stripe as usize);
+    let read = world.read(&array, at, len).expect("it was only for a while");
+    assert!(read == bytes[at as usize..][..len], "nothing else has been lost");
 }
 
 /// The same on a mirror: what the new member held there before is never read, all else is whole.

@@ -8,8 +8,8 @@
 //! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
 //! tell who is wrong (RAID 6, three copies; not where blocks of a row are errors already), or
 //! generations of checksums, a scrub finds the member and nothing is lost. Where neither does, a
-//! scrub finds the rows, and blocks of that member alone may be old ones: documented as not promised
-//! (`docs/faults.md`).
+//! scrub finds the rows, and blocks of that member alone may be old ones: documented as not
+//! promised (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

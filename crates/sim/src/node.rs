@@ -239,7 +239,8 @@ impl Node {
             }
             Note::LogUnusable { why } => {
                 self.world.trace.mark(mark::LOG_UNUSABLE);
-                // Of a member that is an array, a block of the log that a crash cut may be lost.
+                // Of a member that is an array, the block of the log that a crash has cut may be
+                // lost.
                 if self.sim_disks().is_empty() && why.contains("cannot be accessed") {
                     self.spoil_log();
                 }
