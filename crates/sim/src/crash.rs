@@ -16,8 +16,8 @@ use array::CacheMode;
 use array::status::SlotState;
 use array::{ErrorKind, JobKind};
 use io::Disk;
-use layout::Family;
 use layout::private::Consistency;
+use layout::{Family, Slot, SlotSet};
 
 use crate::covered;
 use crate::cut::{Cut, Mode};
@@ -294,11 +294,21 @@ impl Director {
                 disk.heal();
                 node.members.borrow_mut().insert(disk.name.clone(), disk);
             }
+            let seats = covered::seats(&node.sim_disks());
+            let mut here: SlotSet = seats.keys().map(|&slot| Slot::new(slot)).collect();
             for disk in node.sim_disks().into_iter().filter(|disk| disk.is_sick()) {
-                if rng.percent(crash.mended_percent) {
+                let held = seats.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, &disk));
+                let slot = held.map(|(&slot, _)| Slot::new(slot));
+                let without = slot.map_or(here, |slot| here.without(slot));
+                // Where too many are sick, some must be well again.
+                let spared = node.last_geometry().is_none_or(|geometry| {
+                    slot.is_none() || geometry.survives(geometry.all_slots().difference(without))
+                });
+                if rng.percent(crash.mended_percent) || !spared {
                     self.tell(|| format!("    {} is well again", disk.name));
                     disk.heal();
                 } else {
+                    here = without;
                     self.tell(|| format!("    {} is left out", disk.name));
                     self.mark(mark::LEFT_OUT);
                     node.members.borrow_mut().remove(&disk.name);
