@@ -139,6 +139,10 @@ impl Director {
                 *journal.disk.borrow_mut() = Some(self.stage.world.disk(build));
                 *journal.copy.borrow_mut() = None;
             }
+            if let Some(disk) = &*journal.disk.borrow() {
+                // Nobody asks for one that cannot be read.
+                disk.heal();
+            }
             journal.there.set(true);
             journal.wanted.set(true);
         }

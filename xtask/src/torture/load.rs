@@ -100,7 +100,7 @@ impl Court {
         doubtful: bool,
     ) -> Result<(), String> {
         self.oracle().unread(begun);
-        if doubtful || self.oracle().may_be_lost(offset, len) {
+        if doubtful || self.oracle().may_be_lost(begun, (offset, len)) {
             self.doubts.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -252,9 +252,9 @@ impl Worker<'_> {
                 let (what, lost) = match asked {
                     Asked::Write { write, .. } => {
                         let mut oracle = self.court.oracle();
-                        let (offset, len) = oracle.place(write);
+                        let place = oracle.place(write);
                         oracle.fail(write);
-                        ("write", oracle.may_be_lost(offset, len))
+                        ("write", oracle.may_be_lost(write, place))
                     }
                     _ => ("flush", false),
                 };

@@ -7,7 +7,8 @@
 //! afterwards says which, and it stays so.
 //!
 //! If a member was not in sync at the crash, a block of which a sector is not known so may be
-//! *lost*: an error, until it is written, or has been read after all.
+//! *lost*: an error, until it is written, or has been read after all. A request that began before
+//! may still be told so; and a power cut that takes the write brings the error back.
 //!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
@@ -57,9 +58,22 @@ pub(super) struct Oracle {
     writes: BTreeMap<u64, Under>,
     reads: BTreeSet<u64>,
     crashed: u64,
-    /// Sectors that may be lost.
-    lost: BTreeSet<u64>,
+    /// Sectors that may be lost, or were.
+    lost: BTreeMap<u64, Lost>,
+    /// When the last flush that was answered began.
+    flushed: u64,
 }
+
+/// A sector that may be an error.
+#[derive(Clone, Copy)]
+struct Lost {
+    /// Until when.
+    until: u64,
+    /// It ended with a write that a power cut may take.
+    fleeting: bool,
+}
+
+const LOST: Lost = Lost { until: OPEN, fleeting: false };
 
 /// Sectors of a block, which is lost as a whole.
 const BLOCK_SECTORS: u64 = 8;
@@ -71,7 +85,7 @@ impl Oracle {
     /// Of an array that holds nothing but zeros.
     pub(super) fn new() -> Oracle {
         let (sectors, writes, reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Oracle { sectors, now: 0, writes, reads, crashed: 0, lost: BTreeSet::new() }
+        Oracle { sectors, now: 0, writes, reads, crashed: 0, lost: BTreeMap::new(), flushed: 0 }
     }
 
     fn tick(&mut self) -> u64 {
@@ -96,7 +110,10 @@ impl Oracle {
         let now = self.tick();
         let oldest = self.oldest_read();
         let Under { sector, count, .. } = self.writes[&write];
-        self.lost.retain(|at| !(sector..sector + count).contains(at));
+        for (_, lost) in self.lost.range_mut(sector..sector + count) {
+            let fleeting = !durable && (lost.until == OPEN || lost.fleeting);
+            *lost = Lost { until: lost.until.min(now), fleeting };
+        }
         for candidates in self.end(write) {
             for candidate in candidates.iter_mut() {
                 if candidate.write == write {
@@ -132,6 +149,7 @@ impl Oracle {
     /// A flush that began then was answered.
     pub(super) fn flushed(&mut self, begun: u64) {
         let oldest = self.oldest_read();
+        self.flushed = self.flushed.max(begun);
         for candidates in self.sectors.values_mut() {
             for candidate in candidates.iter_mut() {
                 candidate.buried |= candidate.superseded < begun;
@@ -147,6 +165,10 @@ impl Oracle {
         }
         self.reads.clear();
         self.crashed = self.tick();
+        let flushed = self.flushed;
+        let taken = |lost: &Lost| forgetful && lost.fleeting && lost.until >= flushed;
+        self.lost.values_mut().filter(|lost| taken(lost)).for_each(|lost| *lost = LOST);
+        self.lost.retain(|_, lost| lost.until == OPEN || lost.fleeting);
         for candidate in self.sectors.values_mut().flatten().filter(|c| forgetful && !c.buried) {
             candidate.superseded = OPEN;
         }
@@ -157,18 +179,18 @@ impl Oracle {
         for (sector, candidates) in &self.sectors {
             if candidates.iter().filter(|candidate| candidate.superseded == OPEN).count() > 1 {
                 let block = sector / BLOCK_SECTORS * BLOCK_SECTORS;
-                self.lost.extend(block..block + BLOCK_SECTORS);
+                self.lost.extend((block..block + BLOCK_SECTORS).map(|at| (at, LOST)));
             }
         }
     }
 
-    /// May something of the blocks be lost in which these bytes are? Part of a block is written by
-    /// reading the rest of it.
-    pub(super) fn may_be_lost(&self, offset: u64, len: u64) -> bool {
+    /// May something of the blocks be lost in which these bytes are, to a request that began then?
+    /// Part of a block is written by reading the rest of it.
+    pub(super) fn may_be_lost(&self, begun: u64, (offset, len): (u64, u64)) -> bool {
         let block = BLOCK_SECTORS * SECTOR;
         let blocks = offset / block..(offset + len).div_ceil(block);
         let sectors = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
-        self.lost.range(sectors).next().is_some()
+        self.lost.range(sectors).any(|(_, lost)| lost.until > begun)
     }
 
     /// Where a write under way goes: offset and length.
@@ -204,7 +226,9 @@ impl Oracle {
         self.reads.remove(&begun);
         for (index, bytes) in bytes.chunks_exact(SECTOR as usize).enumerate() {
             let sector = offset / SECTOR + index as u64;
-            self.lost.remove(&sector);
+            if let Some(lost) = self.lost.get_mut(&sector).filter(|lost| lost.until == OPEN) {
+                *lost = Lost { until: now, fleeting: false };
+            }
             let sight = look(bytes, sector);
             let mut untouched = [FIRST];
             let candidates =
@@ -367,17 +391,27 @@ mod tests {
         oracle.acknowledge(a, true);
         oracle.crash(true);
         oracle.expose();
-        assert!(!oracle.may_be_lost(0, 1 << 20), "all of it was durable");
+        let may_be_lost =
+            |oracle: &Oracle, offset, len| oracle.may_be_lost(oracle.now, (offset, len));
+        assert!(!may_be_lost(&oracle, 0, 1 << 20), "all of it was durable");
         put(&mut oracle);
         oracle.crash(true);
         oracle.expose();
-        assert!(oracle.may_be_lost(0, SECTOR) && oracle.may_be_lost(7 * SECTOR, 1 << 20));
-        assert!(!oracle.may_be_lost(8 * SECTOR, 1 << 20), "the next block");
+        let before = oracle.read();
+        assert!(may_be_lost(&oracle, 0, SECTOR) && may_be_lost(&oracle, 7 * SECTOR, 1 << 20));
+        assert!(!may_be_lost(&oracle, 8 * SECTOR, 1 << 20), "the next block");
         assert!(sees(&mut oracle, &in_a));
-        assert!(oracle.may_be_lost(0, SECTOR), "one of eight was read");
+        assert!(may_be_lost(&oracle, 0, SECTOR), "one of eight was read");
         let b = oracle.write(SECTOR, 7 * SECTOR, false);
         oracle.acknowledge(b, false);
-        assert!(!oracle.may_be_lost(0, 1 << 20), "and the rest was written");
+        assert!(!may_be_lost(&oracle, 0, 1 << 20), "and the rest was written");
+        assert!(oracle.may_be_lost(before, (0, SECTOR)), "but not when this read began");
+        oracle.crash(true);
+        assert!(may_be_lost(&oracle, SECTOR, SECTOR), "the write is gone");
+        let again = oracle.write(SECTOR, 7 * SECTOR, false);
+        oracle.acknowledge(again, true);
+        oracle.crash(true);
+        assert!(!may_be_lost(&oracle, 0, 1 << 20), "it was durable");
     }
 
     #[test]
