@@ -209,6 +209,8 @@ ways! {
     AbsentUnrecorded: "ours" by "test absent",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
+    /// A row of which something had to be restored is not compared.
+    RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.
     OldRecordDistrusted: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.

@@ -11,7 +11,7 @@ use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
+use world::{Fault, World, holder, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;
 
@@ -258,6 +258,31 @@ fn copies_are_made_alike_though_a_member_is_missing() {
         world.until(&array, synced);
         world.disks[0].break_with(Fault::Gone);
         assert_eq!(world.read(&array, 0, 16 << 10).expect("the other copy"), before, "{level}");
+    }
+}
+
+/// One syndrome cannot be read and is restored; the other one is of something else.
+#[test]
+fn a_resync_that_restores_a_syndrome_compares_the_other_one() {
+    for (unreadable, other) in [(4, 3), (3, 4)] {
+        let world = World::new(5, MEMBER_BYTES);
+        for (index, disk) in world.disks.iter().enumerate() {
+            disk.disk.poke(0, &pattern(0, MEMBER_BYTES as usize, 1 + index as u8));
+        }
+        let layout = Layout::default_for(Level::Raid6, 5);
+        let checksums = Some(false);
+        world.create(&NewArray { checksums, ..NewArray::new("tank", layout, 16 << 10) });
+        let offset = world.data_offset();
+        let array = world.start();
+        let holders: Vec<usize> = (0..5).map(|index| holder(&array, index)).collect();
+        world.disks[holders[unreadable]].break_with(Fault::Unreadable { offset, len: 4096 });
+        world.until(&array, synced);
+        let data = world.read(&array, 0, 4096).expect("whole");
+        assert!(holders[other] != holders[0]);
+        world.disks[holders[0]].break_with(Fault::Gone);
+        world.disks[holders[unreadable]].break_with(Fault::Gone);
+        let found = world.read(&array, 0, 4096).expect("two may go");
+        assert!(found == data, "what syndrome {other} says");
     }
 }
 

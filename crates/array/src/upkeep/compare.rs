@@ -122,6 +122,7 @@ impl Shard {
     ) -> Result<Compared> {
         work.rows.clear();
         work.rows.push(RowWork { plan: None, ..row });
+        let mut restored = false;
         let view = loop {
             let view = self.view();
             let now = work.rows[0];
@@ -140,7 +141,10 @@ impl Shard {
                 let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
                 if !mended {
                     self.forget_row(work, &fresh).await;
-                } else if self.sums.is_some() {
+                } else if !std::mem::replace(&mut restored, true)
+                    && !broken(Broken::RestoredUncompared)
+                {
+                    // The other parity may disagree with what it was restored from.
                     work.rows.clear();
                     work.rows.push(fresh);
                     continue;
