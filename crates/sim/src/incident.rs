@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use array::status::SlotState;
 use io::Disk;
-use layout::{Family, Slot};
+use layout::{Family, Slot, SlotSet};
 
 use crate::crash::Crash;
 use crate::cut::{Cut, Mode};
@@ -401,7 +401,12 @@ impl Director {
         let bears = match survives {
             true => node.can_lose(slot) && node.bears_loss(),
             // A rebuild may be through before the command's turn.
-            false => node.geometry().survives(node.sick().with(slot)),
+            false => {
+                let geometry = node.geometry();
+                let empty = status.slots.iter().filter(|slot| slot.member.is_none());
+                let then = empty.map(|slot| slot.slot).collect::<SlotSet>().with(slot);
+                !geometry.survives(then) || geometry.survives(node.sick().union(then))
+            }
         };
         if !bears {
             // The engine does not know yet what else is about to fail: it would obey.

@@ -255,6 +255,7 @@ impl Node {
         self.forced.set(false);
         self.settled.set(false);
         self.journal.lost.set(false);
+        self.journal.wanted.set(false);
         let host = self.host(assembly.most_shards());
         let array = Array::start(assembly, &host);
         self.ids.borrow_mut().clear();
