@@ -151,8 +151,8 @@ pub struct Assembly {
     pub bad: RangeSet,
     /// Rows that the intent log tells of: they are made right when the array is started.
     pub(crate) cuts: Vec<Cut>,
-    /// The array was not shut down in order, and a member is missing or the log cannot be read: what
-    /// is left out, and could tell otherwise later, is left out on record before anything is read.
+    /// The array was not shut down in order, and a member is missing or the log cannot be read:
+    /// what is left out, and could tell otherwise later, is so on record before anything is read.
     pub(crate) record_first: bool,
     /// What the intent log says of the checksums of blocks.
     pub(crate) told: Told,
@@ -211,33 +211,24 @@ pub async fn assemble(
     policy::permit((intents.consistency, consistency), &intents)?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
-    let latest = &members.latest().superblock;
-    let format = members.latest().format;
+    let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
-    // All that was ever written to a new array has its parity.
-    let new =
-        loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
-    let doubt = !loaded.unsynced.is_empty() && !new && !settled && !options.force_dirty_degraded;
+    // All that was ever written to a new array has its parity.
+    let known = settled || is_new(&loaded) || options.force_dirty_degraded;
+    let doubt = !loaded.unsynced.is_empty() && !known;
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
     let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
-    let facts = Facts::of(latest, format, &geometry, header, &private);
-    let unread = !new && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
-    let gone = seats::gone(&members, &geometry, &seated.configuration);
-    let record_first = !latest.is_clean()
-        && seated.read_only_reason.is_none()
-        && geometry.family() != Family::Plain
-        && (unread || !gone.is_empty())
-        && !broken(Broken::AbsentUnrecorded);
+    let facts = Facts::of(&latest, format, &geometry, header, &private);
+    let record_first = leaves_out(&members, &seated, &loaded, &geometry);
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
-    let latest = latest.clone();
     let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
     let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
@@ -269,6 +260,29 @@ pub async fn assemble(
         notes,
         read_only_reason: seated.read_only_reason,
     })
+}
+
+/// True if the array was never used.
+fn is_new(loaded: &sync::Loaded) -> bool {
+    loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }))
+}
+
+/// True if an array that was not shut down in order starts without a member that it had, or without
+/// what its log says.
+fn leaves_out(
+    members: &Members,
+    seated: &seats::Seated,
+    loaded: &sync::Loaded,
+    geometry: &Geometry,
+) -> bool {
+    let unread =
+        !is_new(loaded) && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
+    let gone = seats::gone(members, geometry, &seated.configuration);
+    !members.latest().superblock.is_clean()
+        && seated.read_only_reason.is_none()
+        && geometry.family() != Family::Plain
+        && (unread || !gone.is_empty())
+        && !broken(Broken::AbsentUnrecorded)
 }
 
 /// The members of the one array that is meant, and what may be its journal device.

@@ -100,8 +100,8 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
     }
 }
 
-/// A member is lost while the log is replayed, and the next crash comes before that is on record: it
-/// is back, with what it holds, and the log must know its rows still.
+/// A member is lost while the log is replayed, and the next crash comes before that is on record:
+/// it is back, with what it holds, and the log must know its rows still.
 #[test]
 fn the_log_is_kept_until_it_is_on_record_who_was_lost_while_it_was_replayed() {
     let (world, array) = filled();

@@ -1,8 +1,8 @@
 //! Makes right what a crash cut, before anybody may look: the rows that the intent log tells of.
 //!
 //! Whoever is not here then, a member or a log that cannot be read, might tell otherwise when it is
-//! back: after what it did not tell has been read, nobody may believe it any more. So that it is left
-//! out is on record first.
+//! back: after what it did not tell has been read, nobody may believe it any more. So that it is
+//! left out is on record first.
 //!
 //! ```text
 //!   cut ─▶ read the row ─▶ solve ─▶ parity, and data that was logged ─▶ flush ─▶ gate opens

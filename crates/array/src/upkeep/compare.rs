@@ -12,7 +12,8 @@
 //! are both named on RAID 6, and by generations on the others, if one has lost writes with their
 //! checksums. Where nobody can be named it is parity that is computed anew: a guess.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
 
 use io::SharedBuf;
 use layout::plan::{Method, Row, WritePlan, plan_read};
@@ -110,33 +111,31 @@ impl Shard {
         report.compared_bytes += row.map.data_count() as u64 * row.row.len();
     }
 
-    /// Compares one row.
-    async fn compare(
+    /// Reads one row to compare it. Restores what cannot be read: by a check too, any reader would
+    /// do that, and nothing that can be read is changed.
+    async fn read_to_compare(
         &self,
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
         row: RowWork,
-        task: Task,
         report: &mut Report,
-    ) -> Result<Compared> {
+    ) -> Result<ControlFlow<Compared, Rc<View>>> {
         work.rows.clear();
         work.rows.push(RowWork { plan: None, ..row });
         let mut restored = false;
-        let view = loop {
+        loop {
             let view = self.view();
             let now = work.rows[0];
             let torn = !now.bad.is_empty();
             if torn && now.row.len() > GRAIN {
-                return Ok(Compared::Torn);
+                return Ok(ControlFlow::Break(Compared::Torn));
             }
             if !now.contradicted.is_empty() {
                 report.lose(self.stripe_offset(now.row.stripe) + now.row.start, now.row.len());
-                return Ok(Compared::Done);
+                return Ok(ControlFlow::Break(Compared::Done));
             }
             if torn {
-                // What cannot be read is restored from the rest, by a check too: any reader would
-                // do that, and nothing that can be read is changed.
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
                 let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
                 if !mended {
@@ -149,17 +148,33 @@ impl Shard {
                     work.rows.push(fresh);
                     continue;
                 }
-                return Ok(Compared::Done);
+                return Ok(ControlFlow::Break(Compared::Done));
             }
             let Some(plan) = self.plan_compare(&view, &now) else {
                 self.forget_row(work, &now).await;
-                return Ok(Compared::Done);
+                return Ok(ControlFlow::Break(Compared::Done));
             };
             work.rows[0].plan = Some(plan);
             if self.read_for_rows(work, manner, &view).await {
-                break view;
+                return Ok(ControlFlow::Continue(view));
             }
             self.after_reading(work, manner, inside, &view, report).await?;
+        }
+    }
+
+    /// Compares one row.
+    async fn compare(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<Compared> {
+        let view = match self.read_to_compare(work, manner, inside, row, report).await? {
+            ControlFlow::Continue(view) => view,
+            ControlFlow::Break(compared) => return Ok(compared),
         };
         let row = work.rows[0];
         let read = row.plan.map_or(SlotSet::EMPTY, |plan| plan.read);
