@@ -371,12 +371,12 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let now = self.tick();
         let under = self.reads.remove(&request).expect("a read ends once");
-        self.found(under.sector, under.count);
         let kept = if self.forgetful { self.stable } else { OPEN };
         let (oldest, flushed) = (self.oldest_read(), self.flushed);
         let (mut sectors, loose) = (under.sector..under.sector + under.count, self.loose);
         for seen in values {
             let sector = sectors.next().expect("no more comes back than was asked for");
+            self.found(sector, seen);
             if matches!(self.of(sector), [one] if one.is_just(seen)) {
                 continue;
             }
@@ -548,6 +548,8 @@ mod tests {
             oracle.expose();
             assert!(oracle.is_lost(0));
             let new = oracle.write(0, 512, Put::Pattern);
+            let bytes = bytes(&oracle, new);
+            assert!(sees(&mut oracle, &bytes) && !oracle.is_lost(0), "it is in a cache");
             oracle.acknowledge(new, durable);
             oracle.crash(Caches::Kept);
             assert!(!oracle.is_lost(0));

@@ -226,13 +226,15 @@ impl Oracle {
         self.reads.remove(&begun);
         for (index, bytes) in bytes.chunks_exact(SECTOR as usize).enumerate() {
             let sector = offset / SECTOR + index as u64;
-            if let Some(lost) = self.lost.get_mut(&sector).filter(|lost| lost.until == OPEN) {
-                *lost = Lost { until: now, fleeting: false };
-            }
             let sight = look(bytes, sector);
             let mut untouched = [FIRST];
             let candidates =
                 self.sectors.get_mut(&sector).map_or(&mut untouched[..], Vec::as_mut_slice);
+            if let Some(lost) = self.lost.get_mut(&sector).filter(|lost| lost.until == OPEN) {
+                let young =
+                    |c: &Candidate| Sight::Written(c.write) == sight && c.ended > self.crashed;
+                *lost = Lost { until: now, fleeting: candidates.iter().any(young) };
+            }
             settle(candidates, sight, begun, now, self.crashed).map_err(|allowed| {
                 let at = sector * SECTOR;
                 format!("offset {at} (sector {sector}) reads as {sight:?}; allowed: {allowed}")

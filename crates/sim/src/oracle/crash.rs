@@ -112,12 +112,15 @@ impl Oracle {
         self.lost.keys().copied().filter(|&sector| self.is_lost(sector))
     }
 
-    /// These sectors have been read: they stay what they are.
-    pub(super) fn found(&mut self, sector: u64, count: u64) {
-        let lost = self.lost.range_mut(sector..sector + count).map(|(_, lost)| lost);
-        for lost in lost.filter(|lost| lost.until == OPEN) {
-            *lost = Lost { until: self.now, fleeting: false };
+    /// This was read in a sector: it stays so, unless it was written since a crash emptied caches,
+    /// and the next one takes that back.
+    pub(super) fn found(&mut self, sector: u64, seen: Value) {
+        if self.lost.get(&sector).is_none_or(|lost| lost.until != OPEN) {
+            return;
         }
+        let young = |c: &Candidate| c.value == Held::Known(seen) && c.ended > self.stable;
+        let fleeting = self.forgetful && self.of(sector).iter().any(young);
+        self.lost.insert(sector, Lost { until: self.now, fleeting });
     }
 
     /// These sectors have been written anew; unless `durable`, a crash may take that back.
