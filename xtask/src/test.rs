@@ -28,7 +28,7 @@ const STEPS: &[Step] = &[
         3,
     ),
     step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 13),
-    step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 5),
+    step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 4),
     step(
         "seeds",
         "every seed that ever failed, and a minute of such that nobody has run",
