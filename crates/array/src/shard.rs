@@ -95,6 +95,7 @@ pub(crate) struct Shard {
     pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
+    /// Background work sent out from this shard.
     pub(crate) upkeeps: Completions<(Result<()>, Report)>,
     /// Ranges that were bad and are about to be on record as good.
     pub(crate) mends: Completions<()>,
@@ -534,8 +535,7 @@ impl Shard {
     }
 
     fn answer(&self, ended: Ended) {
-        // Background work is not answered before the keeper has heard what it had to tell: a
-        // checkpoint would say of a block that it is there, and no list that it is lost.
+        // The keeper hears of lost blocks before a checkpoint says that all up to here is there.
         let told = matches!(ended.gain, Gain::Upkeep(_)) && !broken(Broken::AnswerOvertakes);
         if ended.to.shard == self.index && !told {
             self.end(ended);

@@ -76,6 +76,7 @@ impl Keeper {
         self.make_durable(configuration).await;
     }
 
+    /// Makes every cut row right, or puts on record what of it stays lost.
     async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
         let (rows, mut later) = (cuts.len(), Vec::new());
         let (tables, told) = (Tables::default(), self.told.take());
