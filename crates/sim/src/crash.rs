@@ -256,8 +256,9 @@ impl Director {
         self.note_exposure();
     }
 
-    /// A member is missing: of arrays with a log, blocks that were being written may be lost.
-    pub(crate) fn expose(&self) {
+    /// A member is missing, or this one of the outermost array is about to be: of arrays with a log,
+    /// blocks that were being written may be lost.
+    pub(crate) fn expose(&self, next: Option<Slot>) {
         let mut oracle = self.stage.oracle.borrow_mut();
         if self.nodes.iter().any(|node| node.shape.promise() == Promise::Closed) {
             oracle.expose();
@@ -268,6 +269,7 @@ impl Director {
         {
             // Who is there is not always known: it may be any slot, but not a row beside it.
             let slots = node.running().map_or(geometry.all_slots(), |_| node.endangered());
+            let slots = next.map_or(slots, |next| slots.with(next));
             oracle.guess_torn(|offset| {
                 let (stripe, index, _) = geometry.stripe_of(offset);
                 slots.contains(geometry.stripe(stripe).data(index))
@@ -279,7 +281,7 @@ impl Director {
     fn note_exposure(&self) {
         let whole = |node: &Rc<Node>| node.running().is_some() && node.endangered().is_empty();
         if !self.nodes.iter().all(whole) {
-            self.expose();
+            self.expose(None);
         }
     }
 

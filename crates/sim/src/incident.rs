@@ -242,7 +242,7 @@ impl Director {
         self.tell(|| format!("INCIDENT {}: slot {slot}, {}: {harm:?}", node.name, disk.name));
         self.note_harm(node, slot, harm);
         self.stage.world.trace.fault();
-        self.expose();
+        self.expose(Rc::ptr_eq(node, &self.nodes[0]).then_some(slot));
         match harm {
             What::Gone => {
                 self.mark(mark::GONE);
@@ -358,7 +358,7 @@ impl Director {
             self.tell(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
             disk.set_gone(true);
             self.stage.world.trace.fault();
-            self.expose();
+            self.expose(None);
             harmed += 1;
             if millis > 0 {
                 let world = self.stage.world.clone();
