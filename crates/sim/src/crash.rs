@@ -256,8 +256,8 @@ impl Director {
         self.note_exposure();
     }
 
-    /// A member is missing, or this one of the outermost array is about to be: of arrays with a log,
-    /// blocks that were being written may be lost.
+    /// A member is missing, or this one of the outermost array is about to be: of arrays with a
+    /// log, blocks that were being written may be lost.
     pub(crate) fn expose(&self, next: Option<Slot>) {
         let mut oracle = self.stage.oracle.borrow_mut();
         if self.nodes.iter().any(|node| node.shape.promise() == Promise::Closed) {

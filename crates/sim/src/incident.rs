@@ -182,6 +182,8 @@ pub struct Director {
     pub doubts: bool,
     /// A power cut leaves garbage in a sector.
     pub garbage: bool,
+    /// While there were so many faults of members, as a share of the run, nothing happens.
+    pub faults_most: u64,
 }
 
 impl Director {
@@ -191,6 +193,11 @@ impl Director {
             let due = self.requests * incident.after / 1000;
             while self.stage.answered.get() < due {
                 self.stage.stirred.wait().await;
+            }
+            let enough = self.faults_most.saturating_mul(incident.after) / 1000;
+            let must = matches!(incident.what, What::Crash(_));
+            if !must && self.stage.world.trace.faults() > enough {
+                continue;
             }
             self.stage.world.pause(incident.pause).await;
             self.happen(incident).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use array::CacheMode;
 use layout::Level;
 use sim::mark;
-use sim::options::{Options, Wish};
+use sim::options::{Options, Size, Wish};
 use sim::rng::mix;
 use sim::scenario;
 use sim::shrink::{Keep, shrink};
@@ -16,7 +16,8 @@ use sim::trace::Telling;
 
 const USAGE: &str = "\
 cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level L] [--shards N]
-          [--cache C] [--full] [--verbose] [--marks] [--require-marks] [--keep PARTS] [--whole]
+          [--cache C] [--full | --standard] [--verbose] [--marks] [--require-marks]
+          [--keep PARTS] [--whole]
 
   SEED          run this one, and print its options and its hash
   --seeds A..B  run these
@@ -26,6 +27,8 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --commit      as --fresh, from a number that the commit gives
   --seconds N   fresh seeds for so long (default: 10)
   --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
+  --standard    3 to 8 members, 200 to 2,000 requests, at least 5 crashes and 30 faults: what speed
+                is measured by
   --checksums   arrays keep checksums, where they can
   --journal     arrays with parity have a journal device
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
@@ -104,7 +107,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--regressions" => request.regressions = true,
             "--fresh" => request.fresh = true,
             "--commit" => (request.fresh, request.of_commit) = (true, true),
-            "--full" => request.wish.full = true,
+            "--full" => request.wish.size = Size::Full,
+            "--standard" => request.wish.size = Size::Standard,
             "--checksums" => request.wish.checksums = true,
             "--journal" => request.wish.journal = true,
             "--whole" => request.whole = true,
@@ -282,8 +286,12 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == request.wish.cache);
     let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
     let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
-    let full = if request.wish.full { " --full" } else { "" };
+    let size = match request.wish.size {
+        Size::Drawn => "",
+        Size::Standard => " --standard",
+        Size::Full => " --full",
+    };
     let sums = if request.wish.checksums { " --checksums" } else { "" };
     let journal = if request.wish.journal { " --journal" } else { "" };
-    println!("replay: cargo sim {seed}{level}{shards}{cache}{full}{sums}{journal}{kept} --verbose");
+    println!("replay: cargo sim {seed}{level}{shards}{cache}{size}{sums}{journal}{kept} --verbose");
 }

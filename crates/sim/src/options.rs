@@ -145,12 +145,16 @@ pub struct Options {
     pub requests: usize,
     /// Kinds of requests: weights of read, write, zero, discard, flush, extents.
     pub mix: [u64; 6],
+    /// Sectors of the longest request.
+    pub request_sectors: u64,
     /// Requests to one small part of the array, of a hundred.
     pub hot_percent: u64,
     /// What may happen.
     pub dangers: Dangers,
     /// How often something happens.
     pub incidents: usize,
+    /// Nothing more happens while there were so many faults of members, as a share of the run.
+    pub faults_most: u64,
     /// How often a member tells lies about a flush.
     pub lies: usize,
     /// How often the host dies, whatever else happens.
@@ -170,41 +174,33 @@ pub struct Wish {
     pub shards: Option<usize>,
     /// Only this cache mode.
     pub cache: Option<CacheMode>,
-    /// As much as a run can hold: every danger, many requests, many crashes.
-    pub full: bool,
+    /// How long a life.
+    pub size: Size,
     /// Arrays keep checksums, where they can.
     pub checksums: bool,
     /// Arrays with parity have a journal device.
     pub journal: bool,
 }
 
+/// How much happens in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Size {
+    /// From next to nothing to a lot, on anything from one disk to arrays of arrays.
+    #[default]
+    Drawn,
+    /// What speed is measured by: 3 to 8 members, 200 to 2,000 requests of up to 32 KiB, 5 crashes
+    /// and 30 faults; more of both, where one brings another.
+    Standard,
+    /// As much as a run can hold: every danger, many requests, many crashes.
+    Full,
+}
+
 impl Options {
     /// The options of a seed.
     pub fn draw(seed: u64, wish: Wish) -> Options {
         let mut rng = Rng::stream(seed, "options", 0);
-        let level = wish.level.unwrap_or_else(|| rng.weighted(&LEVELS));
-        let nested = rng.percent(8) && !wish.full;
-        let mut outer = draw_shape(&mut rng, level, if nested { 4 } else { 9 });
-        if !nested && outer.members > 4 && rng.percent(2) {
-            outer = widened(outer);
-        }
-        while wish.full && !(3..=8).contains(&outer.members) {
-            outer = draw_shape(&mut rng, level, 8);
-        }
-        let inner = nested.then(|| {
-            let level = rng.weighted(&LEVELS);
-            let mut inner = draw_shape(&mut rng, level, 4);
-            inner.bounds.deadline = Duration::from_millis(rng.within(40, 80));
-            inner
-        });
-        if let Some(inner) = &inner {
-            // A member that is an array must have time to lose members of its own.
-            outer.bounds.deadline = 40 * inner.bounds.deadline;
-        }
-        if let Some(shards) = wish.shards {
-            outer.shards = shards;
-        }
-        let (mut cache, mut inner) = (Rng::stream(seed, "cache", 0), inner);
+        let (mut outer, mut inner) = draw_shapes(&mut rng, wish);
+        let mut cache = Rng::stream(seed, "cache", 0);
         for shape in std::iter::once(&mut outer).chain(&mut inner) {
             draw_cache(&mut cache, shape, wish.cache);
         }
@@ -239,21 +235,39 @@ impl Options {
             clients: rng.within(16, 24) as usize,
             requests: rng.within(6, 30) as usize,
             mix,
+            request_sectors: 512,
             hot_percent: rng.pick(&[0, 20, 60]),
-            dangers: draw_dangers(&mut rng, wish.full),
+            dangers: draw_dangers(&mut rng, wish.size == Size::Full),
             incidents: rng.within(0, 40) as usize,
+            faults_most: u64::MAX,
             lies: usize::from(sly.percent(25)),
             crashes: 0,
             garbage: sly.percent(30),
             keep: Keep::default(),
         };
         options.dangers.journal = if journaled { journal.pick(&[0, 6, 20]) } else { 0 };
-        if wish.full { options.filled() } else { options }
+        match wish.size {
+            Size::Drawn => options,
+            Size::Standard => options.standard(),
+            Size::Full => options.filled(),
+        }
     }
 
     /// Everything that happens in a run, by number.
     pub fn happenings(&self) -> usize {
         self.incidents + self.lies + self.crashes
+    }
+
+    /// As much as it takes to say what a seed costs.
+    fn standard(mut self) -> Options {
+        let mut rng = Rng::stream(self.seed, "standard", 0);
+        let requests = (200.0 * 10f64.powf(rng.below(1000) as f64 / 1000.0)) as usize;
+        self.requests = requests.div_ceil(self.clients);
+        self.request_sectors = 64;
+        (self.incidents, self.faults_most) = (400, 30);
+        self.crashes = 5;
+        (self.dangers.kill, self.dangers.cut) = (0, 0);
+        self
     }
 
     /// As much as a run can hold.
@@ -278,6 +292,34 @@ const LEVELS: [(u64, Level); 8] = [
     (22, Level::Raid6),
     (8, Level::Raid35),
 ];
+
+/// The array of the clients, and what its members are if they are arrays.
+fn draw_shapes(rng: &mut Rng, wish: Wish) -> (Shape, Option<Shape>) {
+    let level = wish.level.unwrap_or_else(|| rng.weighted(&LEVELS));
+    let sized = wish.size != Size::Drawn;
+    let nested = rng.percent(8) && !sized;
+    let mut outer = draw_shape(rng, level, if nested { 4 } else { 9 });
+    if !nested && outer.members > 4 && rng.percent(2) {
+        outer = widened(outer);
+    }
+    while sized && !(3..=8).contains(&outer.members) {
+        outer = draw_shape(rng, level, 8);
+    }
+    let inner = nested.then(|| {
+        let level = rng.weighted(&LEVELS);
+        let mut inner = draw_shape(rng, level, 4);
+        inner.bounds.deadline = Duration::from_millis(rng.within(40, 80));
+        inner
+    });
+    if let Some(inner) = &inner {
+        // A member that is an array must have time to lose members of its own.
+        outer.bounds.deadline = 40 * inner.bounds.deadline;
+    }
+    if let Some(shards) = wish.shards {
+        outer.shards = shards;
+    }
+    (outer, inner)
+}
 
 fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
     let least = level.min_members().max(2) as u64;

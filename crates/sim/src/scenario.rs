@@ -176,7 +176,9 @@ async fn load(
     let doubts = options.dangers.doubt > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
     let garbage = options.garbage;
-    let director = Director { stage: stage_of, nodes, build, requests, doubts, garbage };
+    let faults_most = options.faults_most;
+    let director =
+        Director { stage: stage_of, nodes, build, requests, doubts, garbage, faults_most };
     let director = Rc::new(director);
     let mut tasks: Vec<_> = (0..options.clients)
         .zip(drawn)
@@ -205,11 +207,15 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
     let extra = if nodes.len() > 1 { RESERVED + (1 << 20) } else { 0 };
     let build = sized(options.build, most + extra, lowest(options));
-    let (stage_of, all) = (Rc::clone(stage), nodes.to_vec());
-    let doubts = options.dangers.doubt > 0;
-    let (nodes_of, garbage) = (all, options.garbage);
-    let director =
-        Director { stage: stage_of, nodes: nodes_of, build, requests: 0, doubts, garbage };
+    let director = Director {
+        stage: Rc::clone(stage),
+        nodes: nodes.to_vec(),
+        build,
+        requests: 0,
+        doubts: options.dangers.doubt > 0,
+        garbage: options.garbage,
+        faults_most: 0,
+    };
     if stage.stuck.get() {
         director.restart(false).await;
     }

@@ -78,7 +78,7 @@ pub fn draw(options: &Options, client: u64, capacity: u64, stripe: u64) -> Vec<R
     let kinds = [(read, 0), (write, 1), (zero, 2), (discard, 3), (flush, 4), (extents, 5)];
     let requests = (0..options.requests)
         .map(|_| {
-            let most = (sectors / 3).clamp(1, 512);
+            let most = (sectors / 3).clamp(1, options.request_sectors);
             let mut count = rng.skewed(most);
             let mut sector = rng.below(sectors);
             if rng.percent(options.hot_percent) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use io::{Limits, Pool, ZeroSupport};
 use sim::disk::{Build, SimDisk};
 use sim::medium::Fill;
-use sim::options::Wish;
+use sim::options::{Size, Wish};
 use sim::scenario;
 use sim::trace::{Telling, Trace};
 use sim::world::World;
@@ -31,7 +31,7 @@ fn some_seeds_of_each_level_hold() {
                 level: Some(level),
                 shards: Some(1 + 2 * (seed as usize % 2)),
                 cache: None,
-                full: false,
+                size: if seed % 5 == 2 { Size::Standard } else { Size::Drawn },
                 checksums: seed % 3 == 0,
                 journal: seed % 4 == 1,
             };

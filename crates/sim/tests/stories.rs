@@ -33,14 +33,7 @@ struct Play {
 /// An ordinary array of this level: 8 KiB chunks, quick disks that start as zeros.
 fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
     let cache = Some(CacheMode::None);
-    let wish = Wish {
-        level: Some(Level::Raid5),
-        shards: Some(1),
-        cache,
-        full: false,
-        checksums: false,
-        journal: false,
-    };
+    let wish = Wish { level: Some(Level::Raid5), shards: Some(1), cache, ..Wish::default() };
     let mut options = Options::draw(seed, wish);
     options.inner = None;
     let shape = &mut options.outer;
