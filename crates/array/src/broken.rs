@@ -72,9 +72,9 @@ ways! {
     /// A flush counts for writes that were under way when it was sent.
     FlushCoversFlying: "ours",
     /// What the last process did not flush is read without a flush.
-    StartUnflushed: "ours",
+    StartUnflushed: "ours" by "test power",
     /// What a scrub has repaired is not durable.
-    RepairVolatile: "ours",
+    RepairVolatile: "ours" by "test power",
 
     // ---- the write-intent bitmap, and what superblocks say of writes
     /// Data goes out before the region's bit, and the dirty mark, are durable.
@@ -170,7 +170,7 @@ ways! {
     /// A commit goes on without the members that failed it, and calls them well.
     CommitWithoutFailed: "ours",
     /// A member that a crash has left one event behind misses the next commit, too.
-    BehindStays: "ours",
+    BehindStays: "ours" by "test power",
     /// Superblocks are written before what they vouch for is flushed.
     CommitUnflushed: "18",
     /// The private area's header is written after the superblock that it goes with.
