@@ -82,7 +82,7 @@ ways! {
     /// Bits are cleared though what was written there is not flushed.
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
-    BitClearedDegraded: "5",
+    BitClearedDegraded: "5" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
