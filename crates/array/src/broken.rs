@@ -132,7 +132,7 @@ ways! {
     /// The partial syndrome is that of all blocks, not of those that stay.
     PartialOfAll: "ours",
     /// A record that P's member has and Q's lacks counts.
-    PairUnchecked: "ours",
+    PairUnchecked: "ours" by "test intents",
     /// What is written while a member is missing is not logged.
     DegradedUnlogged: "4.3",
     /// Replay leaves parity as it was.

@@ -238,3 +238,24 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
         assert!(found == expected[at..at + (16 << 10)], "at {at}");
     }
 }
+
+/// A batch goes to the log of P's member and to that of Q's. If the power goes when one of them has
+/// it, nothing was written under it: that half of it must not be taken for a row that was cut.
+#[test]
+fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
+    for late in [3, 4] {
+        let (world, array) = filled(Level::Raid6, None);
+        let held = &world.disks[holder(&array, late)];
+        held.break_with(Fault::HungWrites);
+        let write = world.begin(&array, 512, &pattern(512, 8192, 2));
+        assert_eq!(held.is_holding(), 1, "the other half of the batch");
+        let missing = [holder(&array, 1), holder(&array, 2)];
+        drop(write);
+        world.crash(array);
+        let array = world.start_without(&missing);
+        for at in (0..512 << 10).step_by(CHUNK as usize) {
+            let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
+            assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
+        }
+    }
+}
