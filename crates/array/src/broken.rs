@@ -118,7 +118,7 @@ ways! {
     /// The log's space is used again before what it stood for is flushed.
     LogRecycledUnflushed: "12",
     /// The log's space is used again before a durable batch says that it may be.
-    LogRecycledUnrecorded: "ours",
+    LogRecycledUnrecorded: "ours" by "test intents",
     /// A log is replayed on superblocks that somebody else wrote.
     ForeignLog: "13",
     /// The log of an earlier session is taken for this one's.

@@ -259,3 +259,51 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
         }
     }
 }
+
+/// The log goes round: a large batch is written where batches lay that are done with. The power
+/// goes in the middle of it, and takes them; what is left says that they are done with, wherever
+/// the batch lay.
+#[test]
+fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
+    const LARGE: u64 = 128 << 10;
+    const LEN: usize = 44 << 10;
+    for before in 0..16 {
+        let (mut world, array) = filled_with(Level::Raid5, |new| {
+            (new.chunk_bytes, new.checksums) = (LARGE, Some(false));
+        });
+        world.crash(array);
+        (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, LARGE);
+        let array = world.start_without(&[]);
+        for _ in 0..before {
+            world.write(&array, 0, &pattern(0, 8 << 10, 1)).expect("healthy");
+        }
+        // All of these have their parity on one member, which logs them.
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(|number| number * 4 * 3 * LARGE);
+        let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
+        world.disks[data].break_with(Fault::HungFrom(world.data_offset()));
+        let old = [first, second].map(|at| world.begin(&array, at, &pattern(at, LEN, 2)));
+        assert_eq!(world.disks[data].is_holding(), 2, "both are logged, and matter");
+        world.disks[data].release();
+        for write in old {
+            world.run(&array, write).result.expect("now they are done with");
+        }
+        world.disks[parity].break_with(Fault::HungAbove(64 << 10));
+        let new = world.pool.copy_of(&pattern(third, LEN, 2)).freeze();
+        let new = array.submit(Op::write(third, new));
+        let newer = world.begin(&array, fourth, &pattern(fourth, LEN, 2));
+        assert_eq!(world.disks[parity].is_holding(), 1, "one batch has both");
+        world.disks[parity].tear();
+        drop((new, newer));
+        world.crash(array);
+        let array = world.assemble_without(&[other]);
+        let array = array.unwrap_or_else(|why| panic!("after {before} batches: {why}"));
+        let array = Array::start(array, &world.host);
+        let zeros = || vec![0; LEN];
+        let all = [(0, pattern(0, 512 << 10, 1)), (first, pattern(first, LEN, 2))];
+        let rest = [(second, pattern(second, LEN, 2)), (third, zeros()), (fourth, zeros())];
+        for (at, there) in all.into_iter().chain(rest) {
+            let found = world.read(&array, at, there.len()).expect("one may be missing");
+            assert!(found == there, "after {before} batches: at {at}");
+        }
+    }
+}
