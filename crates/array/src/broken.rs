@@ -72,9 +72,9 @@ ways! {
     /// A flush counts for writes that were under way when it was sent.
     FlushCoversFlying: "ours",
     /// What the last process did not flush is read without a flush.
-    StartUnflushed: "ours",
+    StartUnflushed: "ours" by "test power",
     /// What a scrub has repaired is not durable.
-    RepairVolatile: "ours",
+    RepairVolatile: "ours" by "test power",
 
     // ---- the write-intent bitmap, and what superblocks say of writes
     /// Data goes out before the region's bit, and the dirty mark, are durable.
@@ -82,7 +82,7 @@ ways! {
     /// Bits are cleared though what was written there is not flushed.
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
-    BitClearedDegraded: "5",
+    BitClearedDegraded: "5" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
@@ -118,7 +118,7 @@ ways! {
     /// The log's space is used again before what it stood for is flushed.
     LogRecycledUnflushed: "12",
     /// The log's space is used again before a durable batch says that it may be.
-    LogRecycledUnrecorded: "ours",
+    LogRecycledUnrecorded: "ours" by "test intents",
     /// A log is replayed on superblocks that somebody else wrote.
     ForeignLog: "13",
     /// The log of an earlier session is taken for this one's.
@@ -132,7 +132,7 @@ ways! {
     /// The partial syndrome is that of all blocks, not of those that stay.
     PartialOfAll: "ours",
     /// A record that P's member has and Q's lacks counts.
-    PairUnchecked: "ours",
+    PairUnchecked: "ours" by "test intents",
     /// What is written while a member is missing is not logged.
     DegradedUnlogged: "4.3",
     /// Replay leaves parity as it was.
@@ -170,7 +170,7 @@ ways! {
     /// A commit goes on without the members that failed it, and calls them well.
     CommitWithoutFailed: "ours",
     /// A member that a crash has left one event behind misses the next commit, too.
-    BehindStays: "ours",
+    BehindStays: "ours" by "test power",
     /// Superblocks are written before what they vouch for is flushed.
     CommitUnflushed: "18",
     /// The private area's header is written after the superblock that it goes with.

@@ -2,9 +2,14 @@
 
 mod world;
 
-use array::Array;
+use std::rc::Rc;
+use std::time::Duration;
+
 use array::assemble::Options;
 use array::create::NewArray;
+use array::status::SlotState;
+use array::{Array, MemberId};
+use io::{Clock, Disk, Op};
 use layout::md::Version;
 use layout::{Layout, Raid5Layout};
 use world::{Fault, World, pattern};
@@ -90,5 +95,43 @@ fn what_was_read_without_a_member_stays_when_it_is_back() {
                 assert!(again == read, "{layout:?}: {slow} was slow, {away} away");
             }
         }
+    }
+}
+
+/// A cut leaves one member an event ahead, and it is away when the others go on: with the number
+/// that it has already. It cannot tell by that number what it has missed, so the bits of all of it
+/// must be there when it is back.
+#[test]
+fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_idle() {
+    let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
+    for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
+        let mut world = World::new(count, 8 << 20);
+        world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+        world.host.bounds.clean_delay = Duration::from_secs(3600);
+        let all = world.start();
+        world.write(&all, 0, &pattern(0, 64 << 10, 1)).expect("all take it");
+        world.run(&all, all.stop()).expect("in order");
+        drop(all);
+        // The first write of the next session is on record on the first member, and nowhere else.
+        let all = world.start();
+        world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(4096)));
+        drop(world.begin(&all, 0, &pattern(0, 64 << 10, 9)));
+        assert!(world.disks[1].is_holding() > 0);
+        world.crash(all);
+
+        let array = world.start_without(&[0]);
+        world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("one may be away");
+        world.run(&array, array.submit(Op::flush())).result.expect("one may be away");
+        let until = world.clock.now() + 4 * world.host.bounds.region_linger;
+        world.run(&array, world.clock.sleep_until(until));
+        let back = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
+        let back = world.run(&array, array.readd(back, "back"));
+        back.expect("the bitmap knows what it lacks");
+        world.until(&array, |status| {
+            status.slots.iter().all(|slot| slot.state == SlotState::InSync)
+        });
+        world.run(&array, array.fail(MemberId(1))).expect("one may go");
+        let found = world.read(&array, 0, 64 << 10).expect("degraded");
+        assert!(found == pattern(0, 64 << 10, 2), "what was flushed, not what was before");
     }
 }

@@ -238,3 +238,72 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
         assert!(found == expected[at..at + (16 << 10)], "at {at}");
     }
 }
+
+/// A batch goes to the log of P's member and to that of Q's. If the power goes when one of them has
+/// it, nothing was written under it: that half of it must not be taken for a row that was cut.
+#[test]
+fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
+    for late in [3, 4] {
+        let (world, array) = filled(Level::Raid6, None);
+        let held = &world.disks[holder(&array, late)];
+        held.break_with(Fault::HungWrites);
+        let write = world.begin(&array, 512, &pattern(512, 8192, 2));
+        assert_eq!(held.is_holding(), 1, "the other half of the batch");
+        let missing = [holder(&array, 1), holder(&array, 2)];
+        drop(write);
+        world.crash(array);
+        let array = world.start_without(&missing);
+        for at in (0..512 << 10).step_by(CHUNK as usize) {
+            let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
+            assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
+        }
+    }
+}
+
+/// The log goes round: a large batch is written where batches lay that are done with. The power
+/// goes in the middle of it, and takes them; what is left says that they are done with, wherever
+/// the batch lay.
+#[test]
+fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
+    const LARGE: u64 = 128 << 10;
+    const LEN: usize = 44 << 10;
+    for before in 0..16 {
+        let (mut world, array) = filled_with(Level::Raid5, |new| {
+            (new.chunk_bytes, new.checksums) = (LARGE, Some(false));
+        });
+        world.crash(array);
+        (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, LARGE);
+        let array = world.start_without(&[]);
+        for _ in 0..before {
+            world.write(&array, 0, &pattern(0, 8 << 10, 1)).expect("healthy");
+        }
+        // All of these have their parity on one member, which logs them.
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(|number| number * 4 * 3 * LARGE);
+        let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
+        world.disks[data].break_with(Fault::HungFrom(world.data_offset()));
+        let old = [first, second].map(|at| world.begin(&array, at, &pattern(at, LEN, 2)));
+        assert_eq!(world.disks[data].is_holding(), 2, "both are logged, and matter");
+        world.disks[data].release();
+        for write in old {
+            world.run(&array, write).result.expect("now they are done with");
+        }
+        world.disks[parity].break_with(Fault::HungAbove(64 << 10));
+        let new = world.pool.copy_of(&pattern(third, LEN, 2)).freeze();
+        let new = array.submit(Op::write(third, new));
+        let newer = world.begin(&array, fourth, &pattern(fourth, LEN, 2));
+        assert_eq!(world.disks[parity].is_holding(), 1, "one batch has both");
+        world.disks[parity].tear();
+        drop((new, newer));
+        world.crash(array);
+        let array = world.assemble_without(&[other]);
+        let array = array.unwrap_or_else(|why| panic!("after {before} batches: {why}"));
+        let array = Array::start(array, &world.host);
+        let zeros = || vec![0; LEN];
+        let all = [(0, pattern(0, 512 << 10, 1)), (first, pattern(first, LEN, 2))];
+        let rest = [(second, pattern(second, LEN, 2)), (third, zeros()), (fourth, zeros())];
+        for (at, there) in all.into_iter().chain(rest) {
+            let found = world.read(&array, at, there.len()).expect("one may be missing");
+            assert!(found == there, "after {before} batches: at {at}");
+        }
+    }
+}

@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub enum Fault {
     HungFrom(u64),
     /// As `HungWrites`, where they begin at this offset.
     HungAt(u64),
+    /// As `HungWrites`, where they have more bytes than this.
+    HungAbove(u64),
     /// Writes fail.
     WriteError,
     /// Flushes fail, and nothing else.
@@ -91,7 +94,7 @@ pub struct FaultyDisk {
     pub writes: Cell<u64>,
     pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
-    /// It says that it has a cache.
+    /// It has a cache, and says so: [`World::cut`] takes what was not flushed.
     pub volatile: Cell<bool>,
 }
 
@@ -127,26 +130,55 @@ impl FaultyDisk {
 
     /// Keeps account of what is not durable, and loses it where a flush is to fail.
     fn forget_unflushed(&self, op: &Op) -> Option<Error> {
-        let left = self.flush_fails_in.get()?;
-        let mut unflushed = self.unflushed.borrow_mut();
+        let left = self.flush_fails_in.get();
+        if left.is_none() && !self.volatile.get() {
+            return None;
+        }
         if op.work.is_write() && !op.fua {
             let mut before = vec![0; op.work.len() as usize];
             self.disk.peek(op.offset, &mut before);
-            unflushed.push((op.offset, before));
+            self.unflushed.borrow_mut().push((op.offset, before));
         }
         if !matches!(op.work, Work::Flush) {
             return None;
         }
-        if left > 0 {
-            self.flush_fails_in.set(Some(left - 1));
-            unflushed.clear();
+        if left != Some(0) {
+            self.flush_fails_in.set(left.map(|left| left - 1));
             return None;
         }
         self.flush_fails_in.set(None);
-        for (offset, before) in unflushed.drain(..).rev() {
+        self.lose_unflushed();
+        Some(Error::new(ErrorKind::Medium { offset: 0, len: 0 }, "faulty disk"))
+    }
+
+    /// Loses what was written since the last flush, and is not durable by itself.
+    fn lose_unflushed(&self) {
+        for (offset, before) in self.unflushed.take().into_iter().rev() {
             self.disk.poke(offset, &before);
         }
-        Some(Error::new(ErrorKind::Medium { offset: 0, len: 0 }, "faulty disk"))
+    }
+
+    /// These bytes are durable: they are not lost with what was written there before.
+    fn keep(&self, bytes: Range<u64>) {
+        for (offset, before) in self.unflushed.borrow_mut().iter_mut() {
+            let start = bytes.start.max(*offset);
+            let end = bytes.end.min(*offset + before.len() as u64);
+            if start < end {
+                let part = (start - *offset) as usize..(end - *offset) as usize;
+                self.disk.peek(start, &mut before[part]);
+            }
+        }
+    }
+
+    /// The power goes in the middle of what is held: of every write all arrives but the first
+    /// 4 KiB.
+    pub fn tear(&self) {
+        for (_, op) in self.held.take() {
+            if let Work::Write(parts) = op.work {
+                let bytes: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
+                self.disk.poke(op.offset + 4096, bytes.get(4096..).unwrap_or_default());
+            }
+        }
     }
 
     /// Answers after so long.
@@ -189,8 +221,8 @@ impl FaultyDisk {
     /// Answers what was held.
     pub fn release(&self) {
         let hangs = |fault: &Fault| {
-            use Fault::{Hung, HungAt, HungFrom, HungWrites};
-            matches!(fault, Hung | HungWrites | HungFrom(_) | HungAt(_))
+            use Fault::{Hung, HungAbove, HungAt, HungFrom, HungWrites};
+            matches!(fault, Hung | HungWrites | HungFrom(_) | HungAt(_) | HungAbove(_))
         };
         self.faults.borrow_mut().retain(|fault| !hangs(fault));
         for (ticket, op) in self.held.take() {
@@ -235,7 +267,12 @@ impl Disk for FaultyDisk {
                 Fault::HungWrites if matches!(op.work, Work::Read(_)) => continue,
                 Fault::HungFrom(from) if start < from || !op.work.is_write() => continue,
                 Fault::HungAt(at) if start != at || !op.work.is_write() => continue,
-                Fault::Hung | Fault::HungWrites | Fault::HungFrom(_) | Fault::HungAt(_) => {
+                Fault::HungAbove(most) if end - start <= most || !op.work.is_write() => continue,
+                Fault::Hung
+                | Fault::HungWrites
+                | Fault::HungFrom(_)
+                | Fault::HungAt(_)
+                | Fault::HungAbove(_) => {
                     let (ticket, completion) = self.answers.start();
                     self.held.borrow_mut().push((ticket, op));
                     return completion;
@@ -244,8 +281,14 @@ impl Disk for FaultyDisk {
             };
             return Completion::ready(Done::failed(op.work, Error::new(kind, "faulty disk")));
         }
+        let (durable, flush) = (op.fua && op.work.is_write(), matches!(op.work, Work::Flush));
         let mut completion = self.disk.submit(op);
         let done = completion.take_ready().expect("a disk in memory answers at once");
+        if flush {
+            self.unflushed.borrow_mut().clear();
+        } else if durable {
+            self.keep(start..end);
+        }
         let time = self.time();
         self.answer(done, time)
     }
@@ -368,6 +411,12 @@ impl World {
     pub fn crash(&self, array: Array) {
         drop(array);
         self.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+    }
+
+    /// The power goes: what was not flushed is lost where a disk has a cache.
+    pub fn cut(&self, array: Array) {
+        self.crash(array);
+        self.disks.iter().for_each(|disk| disk.lose_unflushed());
     }
 
     /// Waits for something that needs no array; time jumps when nothing else happens.

@@ -1,0 +1,128 @@
+//! The power goes, or the process dies, at the worst of moments: what was promised before holds.
+
+mod world;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::assemble::Options;
+use array::create::NewArray;
+use array::status::SlotState;
+use array::{Array, MemberId};
+use io::{Clock, Disk, Op};
+use layout::{Layout, Level, Stripe};
+use world::{Fault, World, pattern};
+
+/// Where the superblock of a member begins on its disk.
+const SUPERBLOCK: u64 = 4096;
+
+fn world(level: Level, members: usize) -> World {
+    let world = World::new(members, 8 << 20);
+    let layout = Layout::default_for(level, members);
+    let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+    let checksums = Some(false);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, chunk) });
+    world
+}
+
+fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
+}
+
+fn flush(world: &World, array: &Array) {
+    world.run(array, array.submit(Op::flush())).result.expect("healthy");
+}
+
+fn sleep(world: &World, array: &Array, span: Duration) {
+    let until = world.clock.now() + span;
+    world.run(array, world.clock.sleep_until(until));
+}
+
+/// A client writes, the server dies and is started again, and the client flushes: as far as it
+/// knows, its write is durable. The new process has written nothing, but the members' caches still
+/// hold what the old one wrote.
+#[test]
+fn a_flush_covers_what_the_process_before_has_written() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2), (Level::Raid0, 3)] {
+        let world = world(level, members);
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let before = world.start();
+        world.write(&before, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        world.crash(before);
+
+        let after = world.start();
+        flush(&world, &after);
+        world.cut(after);
+        let array = world.start();
+        let found = world.read(&array, 0, 64 << 10).expect("healthy");
+        assert!(found == pattern(0, 64 << 10, 1), "{level}: it was flushed");
+    }
+}
+
+/// A scrub has repaired a block, and a moment later its member fails a flush: it is left out, and
+/// comes back by the bitmap, which tells of writes and not of repairs. It must have the repair.
+#[test]
+fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
+    for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
+        let world = world(level, members);
+        let array = world.start();
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        flush(&world, &array);
+        sleep(&world, &array, 3 * world.host.bounds.region_linger);
+        world.until(&array, |status| status.clean);
+
+        let rotten = match level {
+            Level::Raid1 => 1,
+            _ => array.geometry().stripe(Stripe(0)).data(0).index(),
+        };
+        let disk = Rc::clone(&world.disks[rotten]);
+        disk.disk.poke(world.data_offset(), &[0x77; 4096]);
+        disk.flush_fails_in.set(Some(0));
+        array.scrub(true).expect("nothing else runs");
+        world.until(&array, |status| status.last_scrub.is_some());
+        let report = array.status().last_scrub.expect("waited for").report;
+        assert_eq!((report.repaired_bytes, report.guessed_bytes), (4096, 0), "{level}");
+        world.until(&array, |status| status.slots[rotten].state == SlotState::Missing);
+
+        let back = Rc::clone(&disk) as Rc<dyn Disk>;
+        world.run(&array, array.readd(back, "back")).expect("the bitmap knows what it lacks");
+        world.until(&array, whole);
+        for other in (0..members).filter(|&other| other != rotten).take(2) {
+            world.run(&array, array.fail(MemberId(other as u32))).expect("two may go");
+        }
+        let found = world.read(&array, 0, content.len()).expect("degraded");
+        assert!(found == content, "{level}: the scrub said that it was repaired");
+    }
+}
+
+/// The power goes while superblocks are written: one member has the new one, the others do not.
+/// However often that happens in a row, nobody was lost.
+#[test]
+fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        let world = world(level, members);
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let array = world.start();
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.run(&array, array.stop()).expect("in order");
+        drop(array);
+        for cut in 0..4 {
+            let array = world.start();
+            world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
+            drop(world.begin(&array, 512 << 10, &[0; 4096]));
+            assert!(world.disks[1].is_holding() > 0, "{level}: its superblock is not written");
+            world.cut(array);
+            let again = world.assemble(0..members, &Options::default());
+            let again = again.unwrap_or_else(|why| panic!("{level}, cut {cut}: {why}"));
+            let seats = again.configuration.seats.iter();
+            assert!(seats.into_iter().all(|seat| seat.member.is_some()), "{level}, cut {cut}");
+        }
+        let array = world.start();
+        world.until(&array, |status| status.unsynced_bytes == 0);
+        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        let found = world.read(&array, 0, content.len()).expect("degraded");
+        assert!(found == content, "{level}");
+    }
+}
