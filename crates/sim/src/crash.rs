@@ -21,7 +21,7 @@ use layout::{Family, Slot, SlotSet};
 
 use crate::covered;
 use crate::cut::{Cut, Mode};
-use crate::disk::Pending;
+use crate::disk::{Pending, SimDisk};
 use crate::incident::Director;
 use crate::logged;
 use crate::mark::{self, Health, Part};
@@ -185,6 +185,8 @@ impl Director {
         }
         let mut health = Health::Whole;
         for node in self.nodes.iter().filter(|node| node.running().is_some()) {
+            let harmed = self.stage.lied.get() || node.forced.get() || node.has_lost_blocks();
+            node.may_miss.set(node.bears_loss() && !harmed && self.nodes.len() == 1);
             let status = node.status();
             let missing = status.slots.iter().any(|slot| slot.state == SlotState::Missing);
             let filling =
@@ -288,37 +290,65 @@ impl Director {
     /// Who was sick is well again, or stays out; who stayed out before may be back.
     fn mend(&self, crash: Crash) {
         let mut rng = Rng::stream(crash.chance, "mend", 0);
+        let mut unplug = Rng::stream(crash.chance, "unplug", 0);
+        let unplugged_percent = if unplug.percent(20) { unplug.within(10, 40) } else { 0 };
         for node in &self.nodes {
-            let away = node.away.take().into_iter().filter(|_| rng.percent(30));
-            for disk in away.collect::<Vec<_>>() {
-                self.tell(|| format!("    {} is back", disk.name));
-                self.mark(mark::BACK);
-                disk.heal();
-                node.members.borrow_mut().insert(disk.name.clone(), disk);
-            }
+            let (back, away) = node.away.take().into_iter().partition(|_| rng.percent(30));
+            node.away.replace(away);
+            back.into_iter().for_each(|disk| self.bring_back(node, disk));
             let seats = covered::seats(&node.sim_disks());
+            let seat = |disk: &Rc<SimDisk>| {
+                let held = seats.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, disk));
+                held.map(|(&slot, _)| Slot::new(slot))
+            };
             let mut here: SlotSet = seats.keys().map(|&slot| Slot::new(slot)).collect();
-            for disk in node.sim_disks().into_iter().filter(|disk| disk.is_sick()) {
-                let held = seats.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, &disk));
-                let slot = held.map(|(&slot, _)| Slot::new(slot));
+            let spares = |slot: Option<Slot>, here: SlotSet| {
+                node.last_geometry().is_none_or(|geometry| {
+                    slot.is_none() || geometry.survives(geometry.all_slots().difference(here))
+                })
+            };
+            let (sick, well): (Vec<_>, Vec<_>) =
+                node.sim_disks().into_iter().partition(|disk| disk.is_sick());
+            for disk in &sick {
+                let slot = seat(disk);
                 let without = slot.map_or(here, |slot| here.without(slot));
                 // Where too many are sick, some must be well again.
-                let spared = node.last_geometry().is_none_or(|geometry| {
-                    slot.is_none() || geometry.survives(geometry.all_slots().difference(without))
-                });
-                if rng.percent(crash.mended_percent) || !spared {
+                if rng.percent(crash.mended_percent) || !spares(slot, without) {
                     self.tell(|| format!("    {} is well again", disk.name));
                     disk.heal();
                 } else {
                     here = without;
-                    self.tell(|| format!("    {} is left out", disk.name));
-                    self.mark(mark::LEFT_OUT);
-                    node.members.borrow_mut().remove(&disk.name);
-                    node.away.borrow_mut().push(disk);
+                    self.leave_out(node, disk, mark::LEFT_OUT);
+                }
+            }
+            // Who was sick just now may lack something that the others have.
+            here = sick.iter().filter_map(seat).fold(here, SlotSet::without);
+            for disk in well.iter().filter(|_| node.may_miss.get()) {
+                let slot = seat(disk);
+                let without = slot.map_or(here, |slot| here.without(slot));
+                if unplug.percent(unplugged_percent) && spares(slot, without) {
+                    here = without;
+                    self.leave_out(node, disk, mark::UNPLUGGED);
                 }
             }
             self.mind_journal(node, crash.mended_percent);
         }
+    }
+
+    /// A member is not there when the array is assembled.
+    fn leave_out(&self, node: &Node, disk: &Rc<SimDisk>, mark: &'static str) {
+        self.tell(|| format!("    {} is left out", disk.name));
+        self.mark(mark);
+        node.members.borrow_mut().remove(&disk.name);
+        node.away.borrow_mut().push(Rc::clone(disk));
+    }
+
+    /// A member that was left out is there again.
+    pub(crate) fn bring_back(&self, node: &Node, disk: Rc<SimDisk>) {
+        self.tell(|| format!("    {} is back", disk.name));
+        self.mark(mark::BACK);
+        disk.heal();
+        node.members.borrow_mut().insert(disk.name.clone(), disk);
     }
 
     /// Assembles one array, by the way out that a refusal names if need be.

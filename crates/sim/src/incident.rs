@@ -465,6 +465,10 @@ impl Director {
     /// A disk that was lost is repaired and comes back, by bitmap if it may, otherwise as a new
     /// one.
     pub async fn readd(&self, node: &Node, choice: u64) {
+        if choice.is_multiple_of(2) {
+            // Only now is somebody there who plugs it in.
+            node.away.take().into_iter().for_each(|disk| self.bring_back(node, disk));
+        }
         let lost = node.lost();
         if lost.is_empty() {
             return;

@@ -86,6 +86,8 @@ marks! {
     SIDES = "stale: whose side is the later one must be said";
     /// Sick members were left out of an assembly.
     LEFT_OUT = "assembly: without the members that were sick";
+    /// People forget to plug a disk in.
+    UNPLUGGED = "assembly: without members that are well";
     /// One that was left out of an assembly is there at a later one.
     BACK = "assembly: with a member that was left out before";
     /// Assembled again after a stop.

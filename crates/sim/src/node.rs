@@ -38,6 +38,8 @@ pub struct Node {
     pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
     /// Those that were left out of an assembly, and may be there at the next one.
     pub away: RefCell<Vec<Rc<SimDisk>>>,
+    /// When the host died, the array could do without any member that its level can do without.
+    pub may_miss: Cell<bool>,
     /// Who held a slot or waited when that was looked at last.
     last_seated: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
@@ -90,6 +92,7 @@ impl Node {
             array: RefCell::default(),
             tasks: Cell::default(),
             away: RefCell::default(),
+            may_miss: Cell::new(false),
             members: RefCell::default(),
             last_seated: RefCell::default(),
             ids: RefCell::default(),
