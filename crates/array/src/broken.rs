@@ -255,6 +255,8 @@ ways! {
     LateWritesLand: "ours" by "test slow",
     /// A flush of a write-back cache does not wait for what is held.
     FlushForgetsHeld: "ours",
+    /// A row that has lost too much is written before it is on record that its parity is given up.
+    ParityBelieved: "ours" by "test luck",
 
     // ---- checksums
     /// Nothing that is read is compared with its checksum.

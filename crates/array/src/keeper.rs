@@ -274,8 +274,10 @@ impl Keeper {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
             }
             ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
-            ToKeeper::Mended { shard, ticket, offset, len } => {
+            ToKeeper::Mended { offset, len } => {
                 self.ledger.set_bad(offset..offset + len, false);
+            }
+            ToKeeper::Record { shard, ticket } => {
                 self.marking.borrow_mut().push_back(marks::Asked::Record { shard, ticket });
             }
             ToKeeper::Good { member, start, len } => {

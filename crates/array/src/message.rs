@@ -63,7 +63,7 @@ pub enum ToShard {
         /// How many bytes.
         len: u64,
     },
-    /// What was [`ToKeeper::Mended`] is on record, or nothing can be recorded any more.
+    /// What was asked for by [`ToKeeper::Record`] is done, or nothing can be recorded any more.
     Recorded {
         /// From there.
         ticket: u64,
@@ -92,12 +92,15 @@ pub enum ToKeeper {
         /// What it said.
         why: io::Error,
     },
-    /// An array range that was bad has been written: it is to be recorded.
-    Mended {
+    /// What was told before this is to be on record.
+    Record {
         /// The shard.
         shard: usize,
         /// Given back with the answer.
         ticket: u64,
+    },
+    /// An array range that was bad has been written.
+    Mended {
         /// Array offset.
         offset: u64,
         /// How many bytes.

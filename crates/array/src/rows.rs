@@ -167,6 +167,18 @@ impl Shard {
         Ok(())
     }
 
+    /// The slots whose parity is of no use to a row that cannot be written: all its data blocks are
+    /// on members that are there, but it has lost more of them than parity makes good. None where
+    /// something may come back with a member, or would go to one that is still being filled.
+    pub(crate) fn useless_parity(&self, view: &View, work: &RowWork) -> SlotSet {
+        let state = self.state_of(view, work);
+        let settled = work.roles.data.is_subset(view.in_sync);
+        match plan_write(&work.roles, &state, work.touched()) {
+            Err(_) if settled => work.roles.parity().intersection(state.readable),
+            _ => SlotSet::EMPTY,
+        }
+    }
+
     /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has
     /// lost must cost no other one. False if there are none.
     pub(crate) fn take_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {

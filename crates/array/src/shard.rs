@@ -97,8 +97,8 @@ pub(crate) struct Shard {
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
     pub(crate) upkeeps: Completions<(Result<()>, Report)>,
-    /// Ranges that were bad and are about to be on record as good.
-    pub(crate) mends: Completions<()>,
+    /// Who waits for the keeper to put on record what it was told.
+    pub(crate) records: Completions<()>,
     marks: Marks,
     view: RefCell<Rc<View>>,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
@@ -206,7 +206,7 @@ impl Shard {
             sums: blueprint.sums.as_ref().map(|setup| Sums::new(setup, setup_bounds.sums_bytes)),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
-            mends: Completions::new(),
+            records: Completions::new(),
             marks: Marks::new(intent),
             view: RefCell::new(Rc::new(view)),
             members: RefCell::new(members),

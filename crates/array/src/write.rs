@@ -100,6 +100,8 @@ enum Gone {
     TooLong,
     /// Some had to be taken apart.
     Apart,
+    /// Nothing yet: some have lost so much that their parity is of no use, but it is still believed.
+    Believed,
 }
 
 impl Shard {
@@ -159,6 +161,10 @@ impl Shard {
                     let rows = std::mem::take(&mut work.rows);
                     todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
                 }
+                Gone::Believed => {
+                    self.disbelieve_parity(&work.rows).await;
+                    todo.push(std::mem::take(&mut work.rows));
+                }
                 // What is read together fails together.
                 Gone::Apart => todo.extend(work.rows.drain(..).map(|row| vec![row])),
             }
@@ -186,8 +192,9 @@ impl Shard {
             }
             let entry = self.admit(&work.rows, present).await?;
             let inside = self.gate.enter().await;
-            let Some(view) = self.prepare(work, manner, &inside).await? else {
-                return Ok(Gone::Apart);
+            let view = match self.prepare(work, manner, &inside).await? {
+                Ok(view) => view,
+                Err(not_yet) => return Ok(not_yet),
             };
             if entry.is_some() && view.present != present {
                 // What is to be logged depends on who is there.
@@ -248,14 +255,29 @@ impl Shard {
         }
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there. `None` if rows
-    /// had to be taken apart first.
+    /// Rows that have lost too much for their parity let go of it, so that what has a place can be
+    /// written. That is on record first: else the list of bad blocks could lose the block that is
+    /// written, and after a crash the others would be computed from it and from old parity.
+    async fn disbelieve_parity(&self, rows: &[RowWork]) {
+        let view = self.view();
+        for row in rows {
+            let useless = self.useless_parity(&view, row);
+            let members = useless.iter().filter_map(|slot| view.member(slot).cloned());
+            self.unrecoverable(members, row.at(), row.row.len());
+        }
+        if !broken(Broken::ParityBelieved) {
+            self.on_record().await;
+        }
+    }
+
+    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what must
+    /// happen first.
     async fn prepare(
         &self,
         work: &mut Scratch,
         manner: Manner,
         inside: &Inside<'_>,
-    ) -> Result<Option<std::rc::Rc<View>>> {
+    ) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
         loop {
             let view = self.view();
             self.check_writable(&view)?;
@@ -264,11 +286,15 @@ impl Shard {
                 false => self.plan_without_parity(&view, &mut work.rows),
             };
             if self.take_apart(&view, &mut work.rows) {
-                return Ok(None);
+                return Ok(Err(Gone::Apart));
+            }
+            let useless = |row: &RowWork| !self.useless_parity(&view, row).is_empty();
+            if planned.is_err() && work.rows.iter().any(useless) {
+                return Ok(Err(Gone::Believed));
             }
             planned?;
             if self.read_for_rows(work, manner, &view).await {
-                return Ok(Some(view));
+                return Ok(Ok(view));
             }
             self.after_reading(work, manner, inside, &view, &mut Report::default()).await?;
         }

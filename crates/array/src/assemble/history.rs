@@ -187,8 +187,12 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
             Standing::Active(Slot::new(slot.into()))
         }
         (Role::Slot(_), Role::Slot(_)) => Standing::Stale(Lapse::Behind),
-        // A spare that was just given the slot: nothing on it counts yet.
-        (Role::Slot(slot), Role::Spare) => Standing::Active(Slot::new(slot.into())),
+        // A spare that was just given the slot: nothing on it counts yet. One that has missed more
+        // may have lost its number to another disk, which holds the slot and is away.
+        (Role::Slot(slot), Role::Spare) if latest.events - member.events <= 1 => {
+            Standing::Active(Slot::new(slot.into()))
+        }
+        (Role::Slot(_), Role::Spare) => Standing::Stale(Lapse::Behind),
         (Role::Spare, Role::Spare) => Standing::Spare,
         _ => Standing::Stale(Lapse::GivenUp),
     }

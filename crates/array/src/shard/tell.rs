@@ -71,9 +71,16 @@ impl Shard {
             return;
         }
         self.bad.borrow_mut().remove(offset..offset + len);
-        let (ticket, recorded) = self.mends.start();
+        self.post.to_keeper(ToKeeper::Mended { offset, len });
+        self.on_record().await;
+    }
+
+    /// Completes when all that this shard has told the keeper is on record, or nothing can be
+    /// recorded any more. Not to be waited for inside the gate, which the keeper may have to close.
+    pub(crate) async fn on_record(&self) {
+        let (ticket, recorded) = self.records.start();
         let (shard, ticket) = (self.index, ticket.to_bits());
-        self.post.to_keeper(ToKeeper::Mended { shard, ticket, offset, len });
+        self.post.to_keeper(ToKeeper::Record { shard, ticket });
         recorded.await;
     }
 

@@ -56,7 +56,7 @@ impl Shard {
                 mark.set(mark.get().max(below));
             }
             ToShard::Flushed { ticket, result } => self.flushes.answer(ticket, result),
-            ToShard::Recorded { ticket } => self.mends.finish(Ticket::from_bits(ticket), ()),
+            ToShard::Recorded { ticket } => self.records.finish(Ticket::from_bits(ticket), ()),
             ToShard::Distrust { member, start, len } => {
                 self.member(member).inspect(|member| {
                     member.bad.borrow_mut().insert(start..start + len);

@@ -120,7 +120,7 @@ fn spares_may_lag_and_failed_members_are_no_spares() {
     // It held slot 2 once and was removed: its number is free, its own table says otherwise.
     assert_eq!(verdict(&[(0, 20, "01--2"), (1, 20, "01--2"), (2, 9, "012")]).unwrap()[2], GIVEN_UP);
     // A spare that was given a slot in the very last record.
-    assert_eq!(verdict(&[(0, 20, "01F2"), (3, 4, "012-")]).unwrap()[1], active(2));
+    assert_eq!(verdict(&[(0, 20, "01F2"), (3, 19, "012-")]).unwrap()[1], active(2));
 }
 
 #[test]
@@ -148,4 +148,13 @@ fn a_third_that_both_list_as_active_tells_a_return_from_a_divergence() {
     assert!(verdict(&[(0, 9, "0FF"), (1, 5, "F1F")]).is_err());
     // It is here, and sides with one of them: as before.
     assert!(verdict(&[(0, 9, "0F2"), (1, 5, "F12"), (2, 9, "0F2")]).is_ok());
+}
+
+/// A spare was away when its number was given to another disk, which holds a slot and is away now.
+#[test]
+fn a_spare_is_not_taken_for_the_disk_that_has_its_number_now() {
+    let given = [(0, 8, "012"), (1, 8, "012"), (2, 7, "01-")];
+    assert_eq!(verdict(&given).unwrap()[2], active(2), "it was just given the slot");
+    let away = [(0, 9, "012"), (1, 9, "012"), (2, 7, "01-")];
+    assert_eq!(verdict(&away).unwrap()[2], Standing::Stale(Lapse::Behind));
 }
