@@ -100,7 +100,7 @@ enum Gone {
     TooLong,
     /// Some had to be taken apart.
     Apart,
-    /// Nothing yet: some have lost so much that their parity is of no use, but it is still believed.
+    /// Nothing yet: some have lost so much that parity is of no use, but it is still believed.
     Believed,
 }
 
@@ -256,8 +256,8 @@ impl Shard {
     }
 
     /// Rows that have lost too much for their parity let go of it, so that what has a place can be
-    /// written. That is on record first: else the list of bad blocks could lose the block that is
-    /// written, and after a crash the others would be computed from it and from old parity.
+    /// written. That is on record first: else, after a crash, the blocks that are still lost would
+    /// be computed from the new one and old parity.
     async fn disbelieve_parity(&self, rows: &[RowWork]) {
         let view = self.view();
         for row in rows {
@@ -270,8 +270,8 @@ impl Shard {
         }
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what must
-    /// happen first.
+    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
+    /// must happen first.
     async fn prepare(
         &self,
         work: &mut Scratch,
