@@ -253,6 +253,8 @@ ways! {
     LateTrusted: "26" by "sweep",
     /// A member is taken back while what was written to it before may still land.
     LateWritesLand: "ours" by "test slow",
+    /// A record is written to a member while an older one for it is still under way.
+    LateOvertaken: "ours" by "test slow",
     /// A flush of a write-back cache does not wait for what is held.
     FlushForgetsHeld: "ours",
 

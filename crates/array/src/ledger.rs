@@ -288,11 +288,12 @@ impl Ledger {
             return Ok(());
         }
         let _turn = self.committing.take().await;
-        self.catch_up(&decision.configuration).await?;
-        let events = self.events.get() + 1;
-        self.events.set(events);
         let configuration = &decision.configuration;
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        self.none_late(seated.iter().chain(&configuration.spares))?;
+        self.catch_up(configuration).await?;
+        let events = self.events.get() + 1;
+        self.events.set(events);
         let mut failures = self.strangers(&seated);
         failures.extend(self.prepare(&seated, events).await);
         failures.extend(self.begin_journal(configuration).await);
@@ -346,6 +347,26 @@ impl Ledger {
         let state = self.state.borrow();
         let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
         unknown.map(|&id| (id, stranger())).collect()
+    }
+
+    /// Whoever has not answered in time is given nothing more: what is under way there might land
+    /// after what replaces it. That it is lost is perhaps not decided yet.
+    ///
+    /// # Errors
+    /// These members.
+    fn none_late<'a>(&self, ids: impl Iterator<Item = &'a MemberId>) -> Result<(), Failures> {
+        let late: Failures = ids.filter_map(|&id| Some((id, self.late(id)?))).collect();
+        if late.is_empty() { Ok(()) } else { Err(late) }
+    }
+
+    /// Why a member must be given nothing more, if so.
+    fn late(&self, id: MemberId) -> Option<io::Error> {
+        let state = self.state.borrow();
+        let late = self.reach.late(&state.records.get(&id)?.name) > 0;
+        (late && !broken(Broken::LateOvertaken)).then(|| {
+            let what = "what was written to it before is still under way";
+            io::Error::new(io::ErrorKind::Timeout, what)
+        })
     }
 
     /// Writes what must lie on the members before a superblock with `events` does.
