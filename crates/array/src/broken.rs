@@ -213,6 +213,8 @@ ways! {
     RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.
     OldRecordDistrusted: "ours" by "test intents",
+    /// A batch of the log names the one before it though its member failed to take that.
+    FailedBatchNamed: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.
     TakesOverInOneStep: "ours" by "test life",
     /// A job goes on before the keeper has heard which blocks are lost.
