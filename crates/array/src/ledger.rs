@@ -59,6 +59,7 @@ mod behind;
 mod flush;
 mod join;
 pub(crate) mod journal;
+mod late;
 mod marks;
 pub(crate) mod ppl;
 pub(crate) mod private;
@@ -349,26 +350,6 @@ impl Ledger {
         unknown.map(|&id| (id, stranger())).collect()
     }
 
-    /// Whoever has not answered in time is given nothing more: what is under way there might land
-    /// after what replaces it. That it is lost is perhaps not decided yet.
-    ///
-    /// # Errors
-    /// These members.
-    fn none_late<'a>(&self, ids: impl Iterator<Item = &'a MemberId>) -> Result<(), Failures> {
-        let late: Failures = ids.filter_map(|&id| Some((id, self.late(id)?))).collect();
-        if late.is_empty() { Ok(()) } else { Err(late) }
-    }
-
-    /// Why a member must be given nothing more, if so.
-    fn late(&self, id: MemberId) -> Option<io::Error> {
-        let state = self.state.borrow();
-        let late = self.reach.late(&state.records.get(&id)?.name) > 0;
-        (late && !broken(Broken::LateOvertaken)).then(|| {
-            let what = "what was written to it before is still under way";
-            io::Error::new(io::ErrorKind::Timeout, what)
-        })
-    }
-
     /// Writes what must lie on the members before a superblock with `events` does.
     async fn prepare(&self, seated: &[MemberId], events: u64) -> Failures {
         {
@@ -516,12 +497,6 @@ impl Ledger {
                 record.superblock = Superblock { corrected_reads, ..superblock };
             }
         }
-    }
-
-    /// Superblocks and bitmap pages written to a member of this name that it has not answered in
-    /// time, and that may still land.
-    pub(crate) fn late_writes(&self, name: &str) -> usize {
-        self.reach.late(name)
     }
 
     /// How many bytes of a member's data are on its bad-block log.
