@@ -209,6 +209,8 @@ ways! {
     AbsentUnrecorded: "ours" by "test absent",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
+    /// A block that could not be read while its row was made right keeps what it holds.
+    UnreadLeftAlone: "ours" by "test intents",
     /// A row of which something had to be restored is not compared.
     RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.

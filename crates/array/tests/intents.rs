@@ -4,9 +4,9 @@
 mod world;
 
 use array::Array;
-use array::assemble::Note;
+use array::assemble::{Note, Options};
 use array::create::NewArray;
-use io::{Disk, Op};
+use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
@@ -153,6 +153,34 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
     world.crash(array);
     let array = world.start_without(&[parity]);
     assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+}
+
+#[test]
+fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
+    let (world, array) = filled(Level::Raid5, None);
+    let (first, second) = (holder(&array, 0), holder(&array, 1));
+    // Two blocks of a row: the second one stays as it is.
+    world.disks[second].break_with(Fault::HungFrom(world.data_offset()));
+    // Of stripe 8, whose members are those of stripe 0.
+    let at = 8 * 3 * CHUNK + 4096;
+    let both = pattern(at, CHUNK as usize + 4096, 2);
+    drop(world.begin(&array, at, &both));
+    world.crash(array);
+    let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
+    world.disks[second].break_with(Fault::Hung);
+    let array = Array::start(assembly, &world.host);
+    // What is compared later is not waited for.
+    array.set_speed(1, 1);
+    let until = world.clock.now() + world.host.bounds.deadline / 2;
+    world.run(&array, world.clock.sleep_until(until));
+    assert!(world.disks[second].is_holding() > 0, "it is asked for what it holds");
+    world.disks[second].faults.borrow_mut().clear();
+    let found = world.read(&array, at, 4096).expect("it was never lost");
+    assert!(found == both[..4096]);
+    // Now that the rows agree any one member may be lost.
+    world.disks[first].break_with(Fault::Gone);
+    let found = world.read(&array, at, 4096).expect("one loss");
+    assert!(found == both[..4096], "it is computed from a block that parity knows nothing of");
 }
 
 /// Between the failure and the record of it the member may take the next batch.
