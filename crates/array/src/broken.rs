@@ -209,10 +209,14 @@ ways! {
     AbsentUnrecorded: "ours" by "test absent",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
+    /// A block that could not be read while its row was made right keeps what it holds.
+    UnreadLeftAlone: "ours" by "test intents",
     /// A row of which something had to be restored is not compared.
     RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.
     OldRecordDistrusted: "ours" by "test intents",
+    /// A batch of the log names the one before it though its member failed to take that.
+    FailedBatchNamed: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.
     TakesOverInOneStep: "ours" by "test life",
     /// A job goes on before the keeper has heard which blocks are lost.
@@ -253,6 +257,8 @@ ways! {
     LateTrusted: "26" by "sweep",
     /// A member is taken back while what was written to it before may still land.
     LateWritesLand: "ours" by "test slow",
+    /// A record is written to a member while an older one for it is still under way.
+    LateOvertaken: "ours" by "test slow",
     /// A flush of a write-back cache does not wait for what is held.
     FlushForgetsHeld: "ours",
     /// A row that has lost too much is written before it is on record that its parity is given up.

@@ -59,6 +59,7 @@ mod behind;
 mod flush;
 mod join;
 pub(crate) mod journal;
+mod late;
 mod marks;
 pub(crate) mod ppl;
 pub(crate) mod private;
@@ -288,11 +289,12 @@ impl Ledger {
             return Ok(());
         }
         let _turn = self.committing.take().await;
-        self.catch_up(&decision.configuration).await?;
-        let events = self.events.get() + 1;
-        self.events.set(events);
         let configuration = &decision.configuration;
         let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        self.none_late(seated.iter().chain(&configuration.spares))?;
+        self.catch_up(configuration).await?;
+        let events = self.events.get() + 1;
+        self.events.set(events);
         let mut failures = self.strangers(&seated);
         failures.extend(self.prepare(&seated, events).await);
         failures.extend(self.begin_journal(configuration).await);
@@ -495,12 +497,6 @@ impl Ledger {
                 record.superblock = Superblock { corrected_reads, ..superblock };
             }
         }
-    }
-
-    /// Superblocks and bitmap pages written to a member of this name that it has not answered in
-    /// time, and that may still land.
-    pub(crate) fn late_writes(&self, name: &str) -> usize {
-        self.reach.late(name)
     }
 
     /// How many bytes of a member's data are on its bad-block log.

@@ -160,6 +160,8 @@ pub(crate) struct Member {
     pub(crate) table: Option<u64>,
     /// The last batch that was logged on it; 0: none.
     pub(crate) logged: Cell<u64>,
+    /// The one before that, for when that one fails.
+    pub(crate) logged_before: Cell<u64>,
     /// How long it takes to answer.
     pub(crate) pulse: Pulse,
 }
@@ -183,6 +185,7 @@ impl Member {
             log: known.log,
             table: known.table,
             logged: Cell::new(0),
+            logged_before: Cell::new(0),
             pulse: Pulse::default(),
         }
     }

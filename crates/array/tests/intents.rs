@@ -4,9 +4,9 @@
 mod world;
 
 use array::Array;
-use array::assemble::Note;
+use array::assemble::{Note, Options};
 use array::create::NewArray;
-use io::{Disk, Op};
+use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
@@ -14,6 +14,7 @@ use world::{Fault, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
+const BITMAP: u64 = 8192;
 
 /// A RAID 5 of 4 or RAID 6 of 5 with three data chunks in a stripe, at slots 0 to 2 of stripe 0 for
 /// RAID 5, full of a pattern that is durable; and awake.
@@ -152,6 +153,56 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
     world.crash(array);
     let array = world.start_without(&[parity]);
     assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+}
+
+#[test]
+fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
+    let (world, array) = filled(Level::Raid5, None);
+    let (first, second) = (holder(&array, 0), holder(&array, 1));
+    // Two blocks of a row: the second one stays as it is.
+    world.disks[second].break_with(Fault::HungFrom(world.data_offset()));
+    // Of stripe 8, whose members are those of stripe 0.
+    let at = 8 * 3 * CHUNK + 4096;
+    let both = pattern(at, CHUNK as usize + 4096, 2);
+    drop(world.begin(&array, at, &both));
+    world.crash(array);
+    let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
+    world.disks[second].break_with(Fault::Hung);
+    let array = Array::start(assembly, &world.host);
+    // What is compared later is not waited for.
+    array.set_speed(1, 1);
+    let until = world.clock.now() + world.host.bounds.deadline / 2;
+    world.run(&array, world.clock.sleep_until(until));
+    assert!(world.disks[second].is_holding() > 0, "it is asked for what it holds");
+    world.disks[second].faults.borrow_mut().clear();
+    let found = world.read(&array, at, 4096).expect("it was never lost");
+    assert!(found == both[..4096]);
+    // Now that the rows agree any one member may be lost.
+    world.disks[first].break_with(Fault::Gone);
+    let found = world.read(&array, at, 4096).expect("one loss");
+    assert!(found == both[..4096], "it is computed from a block that parity knows nothing of");
+}
+
+/// Between the failure and the record of it the member may take the next batch.
+#[test]
+fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
+    let (world, array) = filled(Level::Raid5, None);
+    let (data, parity) = (holder(&array, 0), holder(&array, 3));
+    world.disks[parity].break_with(Fault::HungWrites);
+    let first = world.begin(&array, 512, &pattern(512, 4096, 2));
+    let second = world.begin(&array, 8192, &pattern(8192, 4096, 2));
+    assert_eq!(world.disks[parity].is_holding(), 1, "the second batch gathers meanwhile");
+    world.disks[parity].faults.borrow_mut().clear();
+    // That the member is lost does not come on record.
+    world.disks[data].break_with(Fault::HungAt(BITMAP));
+    world.run(&array, second).result.expect("its batch is whole");
+    drop(first);
+    let missing = holder(&array, 1);
+    world.crash(array);
+    let array = world.start_without(&[missing]);
+    assert_eq!(world.read(&array, 8192, 4096).expect("acknowledged"), pattern(8192, 4096, 2));
+    let found = world.read(&array, CHUNK, CHUNK as usize).expect("it was not touched");
+    assert!(found == pattern(CHUNK, CHUNK as usize, 1));
 }
 
 #[test]

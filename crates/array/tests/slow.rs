@@ -337,3 +337,26 @@ fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
         assert_eq!(world.read(&array, 0, newer.len()).expect("one loss"), newer, "{level}");
     }
 }
+
+#[test]
+fn who_has_not_answered_in_time_is_given_no_newer_record() {
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 4), (Level::Raid6, 5)] {
+        let (world, array) = self::world(level, members);
+        world.until(&array, |status| status.clean);
+        world.disks[1].break_with(Fault::HungWrites);
+        // The first write needs a record, and so does a change of the membership that comes in
+        // while that one waits for the member.
+        let bytes = pattern(0, 4096, 5);
+        let write = world.begin(&array, 0, &bytes);
+        assert!(world.disks[1].is_holding() > 0, "{level}: the record hangs");
+        let before = world.disks[1].writes.get();
+        let disk = world::FaultyDisk::new(MEMBER_BYTES);
+        let change = array.add(disk, "new");
+        // From here on it would answer: what it holds lands later all the same.
+        world.disks[1].faults.borrow_mut().clear();
+        world.run(&array, change).expect("one loss");
+        world.run(&array, write).result.expect("one loss");
+        assert_eq!(world.disks[1].writes.get(), before, "{level}: it was overtaken");
+        assert_ne!(array.status().slots[1].member.as_ref().map(|m| m.id), Some(MemberId(1)));
+    }
+}

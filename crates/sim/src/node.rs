@@ -275,7 +275,13 @@ impl Node {
         self.started.raise();
     }
 
-    /// Leaves out whoever had no place in the last array that ran here.
+    /// Of two that ran here apart, the one with these members is kept.
+    pub fn choose(&self, seated: Vec<String>) {
+        *self.last_seated.borrow_mut() = seated;
+    }
+
+    /// Leaves out whoever had no place in the last array that ran here, or in the one that was
+    /// chosen.
     pub fn leave_out_lost(&self) {
         let last = self.last_seated.borrow();
         self.members.borrow_mut().retain(|name, _| last.contains(name));

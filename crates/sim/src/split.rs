@@ -59,6 +59,7 @@ impl Director {
 
         *node.members.borrow_mut() = ours.clone();
         node.assemble(Consent::Degraded).await.expect("one half can go on");
+        let chosen = node.seated();
         let write = Request { kind: Kind::Write(1), sector, count: 1, fua: true, pause: 0 };
         self.stage.perform((97, 0), write).await;
         node.stop().await.expect("a half stops");
@@ -76,7 +77,10 @@ impl Director {
         let refused = refused.expect("two histories are not one array");
         self.tell(|| format!("    {refused}"));
         self.mark(mark::DIVERGED);
+        // Members that were given up before the split may tell another story than this half, now
+        // that nobody is here who saw both: then they are left out too.
         *node.members.borrow_mut() = ours;
+        node.choose(chosen);
         self.assemble(node).await;
     }
 }

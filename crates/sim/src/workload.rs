@@ -137,6 +137,8 @@ pub struct Stage {
     /// A write is held, or was, that cannot be written out: it went to a row that lacks more than
     /// it brings. Nothing is durable any more until the array is started anew.
     pub stuck: Cell<bool>,
+    /// Writes under way that may be held in part, and may not find a place either.
+    unsure: Cell<u64>,
     /// A member has lied about a flush: what is out of step is not marked.
     pub lied: Cell<bool>,
     /// Some array holds writes back: that it answers does not say that it has reached its members.
@@ -171,6 +173,7 @@ impl Stage {
             under_way: Cell::new(0),
             doubted: RefCell::default(),
             stuck: Cell::new(false),
+            unsure: Cell::new(0),
             lied: Cell::new(false),
             held: Cell::new(node.shape.cache == CacheMode::Writeback),
             sync: node.shape.cache == CacheMode::Sync,
@@ -276,13 +279,12 @@ impl Stage {
         }
     }
 
-    /// A write was acknowledged: has it a place to go to?
-    fn note_held(&self, request: &Request, durable: bool) {
+    /// A write is held, or a part of it while it is under way: may it lack a place to go to?
+    fn is_unsure(&self, request: &Request) -> bool {
         let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
+        let durable = request.fua || self.sync;
         let held = self.node.shape.cache == CacheMode::Writeback && !durable;
-        if held && self.doubted.borrow().overlaps(range) {
-            self.stuck.set(true);
-        }
+        held && self.doubted.borrow().overlaps(range)
     }
 
     /// Is this error an honest one?
@@ -292,7 +294,8 @@ impl Stage {
         if doubted && !self.overloaded.get() {
             return self.world.trace.mark(mark::DOUBTED);
         }
-        if self.stuck.get() && (request.fua || request.kind == Kind::Flush) {
+        let stuck = self.stuck.get() || self.unsure.get() > 0;
+        if stuck && (request.fua || request.kind == Kind::Flush) {
             return self.world.trace.mark(mark::STUCK);
         }
         let honest = self.overloaded.get();
@@ -383,16 +386,20 @@ impl Stage {
             _ => Work::Discard { len },
         };
         let op = Op { fua: request.fua, ..Op::new(offset, work) };
-        let Some(done) = self.answer(door(array, name).submit(op)).await else {
-            return Outcome::Died;
-        };
+        let unsure = u64::from(self.is_unsure(&request));
+        self.unsure.set(self.unsure.get() + unsure);
+        let answer = self.answer(door(array, name).submit(op)).await;
+        self.unsure.set(self.unsure.get() - unsure);
+        let Some(done) = answer else { return Outcome::Died };
         self.end(name, &request, &done.result);
         let mut oracle = self.oracle.borrow_mut();
         let Err(error) = done.result else {
             drop(oracle);
             let durable = request.fua || self.sync;
             self.note_answer(durable);
-            self.note_held(&request, durable);
+            if self.is_unsure(&request) {
+                self.stuck.set(true);
+            }
             let mut oracle = self.oracle.borrow_mut();
             write.into_iter().for_each(|write| oracle.acknowledge(write, durable));
             return Outcome::Answered;
@@ -403,6 +410,10 @@ impl Stage {
             return if unwilling { Outcome::Answered } else { Outcome::Stopping };
         }
         self.excuse(&request, &error);
+        if self.is_unsure(&request) {
+            // Some of its units may have been held before one failed.
+            self.stuck.set(true);
+        }
         write.into_iter().for_each(|write| oracle.fail(write));
         Outcome::Answered
     }

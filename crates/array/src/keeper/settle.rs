@@ -162,7 +162,7 @@ impl Keeper {
     ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
-        let mut held = self.read_row(configuration, &map, cut, at).await;
+        let (mut held, unread) = self.read_row(configuration, &map, cut, at).await;
         let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
         let kernel = self.home.setup.kernel;
         let solved = self.solve_without(&map, cut, &held, &wrong);
@@ -182,7 +182,7 @@ impl Keeper {
         for (index, bytes) in held.data.into_iter().enumerate() {
             let logged = cut.logged.iter().any(|&(logged, _)| logged == index);
             let twin = configuration.seats[map.data(index).index()].twin.is_some();
-            let known = logged || twin || wrong.contains(&index);
+            let known = logged || twin || wrong.contains(&index) || unread.contains(&index);
             if let Some(bytes) = bytes.filter(|_| known) {
                 writes.push((map.data(index), bytes));
             }
@@ -240,30 +240,42 @@ impl Keeper {
         (bearable && solve(self.home.setup.kernel, map, cut, &mut held).is_empty()).then_some(held)
     }
 
-    /// What the members hold of a row. What cannot be read is lost.
+    /// What the members hold of a row. What cannot be read is lost; and of which data indices the
+    /// member that should hold them did not answer. It may the next time, with something else than
+    /// the row is made right for: so it is given that, or is lost with all it has.
     async fn read_row(
         &self,
         configuration: &Configuration,
         map: &StripeMap,
         cut: &Cut,
         at: u64,
-    ) -> Held {
+    ) -> (Held, Vec<usize>) {
         let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
-        let read = |slot: Slot| async move {
-            let id = configuration.seats[slot.index()].member?;
-            if !is_readable(configuration, slot, end) {
-                return None;
+        let range = at..at + cut.len;
+        let read = |slot: Slot| {
+            let range = range.clone();
+            async move {
+                let id = configuration.seats[slot.index()].member?;
+                if !is_readable(configuration, slot, end) {
+                    return None;
+                }
+                let listed = self.ledger.lists_bad(id, range.clone());
+                Some(self.ledger.read_data(id, range).await.map_err(|_| listed))
             }
-            self.ledger.read_data(id, at..at + cut.len).await.ok()
         };
         let slots = (0..self.geometry.slots()).map(|slot| read(Slot::new(slot)));
-        let mut bytes = all(slots).await;
-        let mut take = |slot: Slot| bytes[slot.index()].take();
-        Held {
+        let answers = all(slots).await;
+        let unread = (0..map.data_count()).filter(|&index| {
+            let answer = &answers[map.data(index).index()];
+            matches!(answer, Some(Err(false))) && !broken(Broken::UnreadLeftAlone)
+        });
+        let take = |slot: Slot| answers[slot.index()].as_ref()?.as_ref().ok().cloned();
+        let held = Held {
             data: (0..map.data_count()).map(|index| take(map.data(index))).collect(),
             p: take(map.p()),
             q: map.q().and_then(take),
-        }
+        };
+        (held, unread.collect())
     }
 
     /// P and Q of a row whose data is all there.
@@ -304,6 +316,11 @@ impl crate::ledger::Ledger {
         }
         let start = record.map.data.start;
         self.reach().read(&*record.disk, start + range.start..start + range.end).await
+    }
+
+    /// True if some of these bytes of a member's data are on its list of bad blocks.
+    fn lists_bad(&self, id: MemberId, range: Range<u64>) -> bool {
+        self.record(id).is_some_and(|record| record.bad_ranges().overlaps(range))
     }
 
     /// Writes bytes of a member's data.

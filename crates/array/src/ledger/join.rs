@@ -14,9 +14,9 @@
 use std::rc::Rc;
 
 use io::Disk;
-use layout::Slot;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
+use layout::{Family, Slot};
 
 use super::Ledger;
 use super::record::Record;
@@ -79,10 +79,15 @@ impl Ledger {
                 |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
             (map.data_bytes() >= needed && room(&map) >= room(&template)).then_some(map)
         };
-        let map = template
-            .for_joining_member(limits.bytes, needed)
-            .or_else(|small| own().ok_or(small))
-            .map_err(|small| Error::refused(format!("{name}: {small}; use a larger disk")))?;
+        let plain = self.geometry.family() == Family::Plain;
+        let map = match (template.for_joining_member(limits.bytes, needed), own()) {
+            // The template may have been cut to the size of a smaller one whose place it took.
+            (Ok(alike), Some(own)) if plain && own.data_bytes() > alike.data_bytes() => own,
+            (Ok(map), _) | (Err(_), Some(map)) => map,
+            (Err(small), None) => {
+                return Err(Error::refused(format!("{name}: {small}; use a larger disk")));
+            }
+        };
         let mut superblock = superblock;
         superblock.features = features;
         map.describe(&mut superblock);

@@ -111,21 +111,23 @@ impl Ledger {
             return Failures::new();
         }
         let _turn = self.marking.take().await;
+        let late = ids.iter().filter_map(|&id| Some((id, self.late(id)?)));
+        let mut failures: Failures = late.collect();
         let work: Vec<_> = {
             let mut state = self.state.borrow_mut();
             let State { records, bits, .. } = &mut *state;
             let bits = bits.as_ref().expect("looked above; a bitmap does not vanish");
-            let late = |id: &MemberId| {
+            let behind = |id: &MemberId| {
                 let record = records.get_mut(id)?;
                 let pages = std::mem::take(&mut record.behind);
                 (!pages.is_empty()).then(|| (*id, record.clone(), pages, copy_pages(bits, pages)))
             };
-            ids.iter().filter_map(late).collect()
+            let able = ids.iter().filter(|id| !failures.iter().any(|(late, _)| late == *id));
+            able.filter_map(behind).collect()
         };
         let writes = work.into_iter().map(|(id, record, pages, bytes)| async move {
             (id, pages, record.write_pages(&self.reach, &bytes).await)
         });
-        let mut failures = Failures::new();
         for (id, pages, result) in all(writes).await {
             if let Err(why) = result {
                 let mut state = self.state.borrow_mut();

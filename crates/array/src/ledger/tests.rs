@@ -10,9 +10,10 @@ use layout::md::superblock::{CLEAN, Role};
 use layout::private::Tag;
 use layout::{Level, Slot};
 
-use super::rig::{Act, CHUNK, MIB, Rig, TestDisk, says, text};
+use super::rig::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
 use super::*;
 use crate::assemble::{Assembly, Options};
+use crate::create::NewArray;
 use crate::ranges::RangeSet;
 use crate::view::Seat;
 
@@ -455,6 +456,29 @@ fn a_removed_spare_does_not_come_back_by_itself() {
     let disk = Rc::clone(&rig.disks[3]) as Rc<dyn Disk>;
     let admitted = complete(again.ledger.admit(disk, "disk3")).expect("nothing waits").unwrap();
     assert_eq!(admitted.id, MemberId(4), "it is a new one now");
+}
+
+#[test]
+fn a_disk_as_large_as_the_member_can_take_its_place_where_each_has_a_size_of_its_own() {
+    for version in [Version::V1_0, Version::V1_2] {
+        let mut rig = Rig::with_sizes(&[8 * MIB, 9 * MIB]);
+        rig.create(&NewArray { version, ..new_array(Level::Linear, 2) }).expect("it fits");
+        let assembly = rig.all().unwrap();
+        let ledger = &assembly.ledger;
+        let large = || {
+            let disk = TestDisk::new(io::Limits::plain(9 * MIB));
+            let admitted = complete(ledger.admit(disk, "new")).expect("nothing waits");
+            admitted.expect("large enough").id
+        };
+        // The smaller member's place is taken by a disk that is cut to its size.
+        let first = large();
+        ledger.fit(first, MemberId(0)).expect("it is larger");
+        ledger.expel(MemberId(0));
+        let second = large();
+        ledger.fit(second, MemberId(1)).expect("as large");
+        ledger.expel(MemberId(1));
+        ledger.fit(large(), second).expect("as large");
+    }
 }
 
 #[test]

@@ -37,6 +37,15 @@ impl Log {
             Space::Round(round) => round.is_due(closed),
         }
     }
+
+    /// Who failed to take a batch may get another one before it is out, and take that: it must not
+    /// name the failed one, or who reads it takes the log for damaged.
+    fn forget_failed(&self, failures: &[Failure]) {
+        if matches!(self.setup, LogSetup::Zone { .. }) && !broken(Broken::FailedBatchNamed) {
+            let members = failures.iter().map(|failure| &failure.member);
+            members.for_each(|member| member.logged.set(member.logged_before.get()));
+        }
+    }
 }
 
 impl Shard {
@@ -71,6 +80,7 @@ impl Shard {
         };
         self.run(&mut desk.batch, manner).await;
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
+        log.forget_failed(&desk.failures);
         let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {
             true => Ok(placed.sequence),
             false => {
@@ -143,7 +153,7 @@ impl Shard {
             let padding = log.zeros.slice(0..padding);
             let padding = Some(padding).filter(|padding| !padding.is_empty());
             batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
-            member.logged.set(placed.sequence);
+            member.logged_before.set(member.logged.replace(placed.sequence));
         };
         let batch = &mut desk.batch;
         if let Some(journal) = &view.journal {
