@@ -301,17 +301,15 @@ impl Director {
     }
 
     /// May a member be harmed before parity is in sync after a crash? What it held there may be an
-    /// error from then on, until it is written anew: for that a write must bring whole rows, which
-    /// none does where stripes are longer than four units.
+    /// error from then on, until it is written anew.
     fn may_doubt(&self, node: &Rc<Node>) -> bool {
         let doubt = node.doubt();
         let parity = node.geometry().family() == Family::Parity;
-        let stripe = node.geometry().stripe_bytes();
-        let curable = stripe <= 4 * node.shape.bounds.unit_bytes;
-        if !self.doubts || self.nodes.len() > 1 || !parity || doubt.is_empty() || !curable {
+        if !self.doubts || self.nodes.len() > 1 || !parity || doubt.is_empty() {
             return false;
         }
-        let mut doubted = self.stage.doubted.borrow_mut();
+        let (mut doubted, stripe) =
+            (self.stage.doubted.borrow_mut(), node.geometry().stripe_bytes());
         let capacity = node.geometry().capacity();
         for range in doubt.iter() {
             let end = range.end.next_multiple_of(stripe).min(capacity);
