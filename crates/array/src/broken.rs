@@ -211,6 +211,8 @@ ways! {
     SettledLossLate: "ours" by "test ppl",
     /// A block that could not be read while its row was made right keeps what it holds.
     UnreadLeftAlone: "ours" by "test intents",
+    /// Replay writes again what nobody wrote, where the slot has a twin.
+    KeptWrittenAgain: "ours" by "test life",
     /// A row of which something had to be restored is not compared.
     RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.

@@ -79,7 +79,7 @@ impl Keeper {
         let Some(sums) = &self.home.sums else { return Failures::new() };
         let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
         for row in mended {
-            for (slot, bytes) in &row.writes {
+            for (slot, bytes) in row.known() {
                 for (block, range) in blocks(row.at..row.at + bytes.len() as u64) {
                     let part = (range.start - row.at) as usize..(range.end - row.at) as usize;
                     known.insert((*slot, block), parity::crc32c(0, &bytes[part]));
@@ -136,7 +136,7 @@ impl Keeper {
         row: &Mending,
         changed: &mut BTreeSet<(MemberId, u64)>,
     ) {
-        let len = row.writes.iter().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);
+        let len = row.known().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);
         let range = row.at..row.at + len;
         let all = (0..self.geometry.slots()).map(Slot::new);
         let seat = |slot: Slot| configuration.seats[slot.index()].member;

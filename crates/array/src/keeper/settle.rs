@@ -39,9 +39,19 @@ const AT_ONCE: usize = 16;
 pub(super) struct Mending {
     pub(super) map: StripeMap,
     pub(super) at: u64,
-    pub(super) writes: Vec<(Slot, Vec<u8>)>,
+    writes: Vec<(Slot, Vec<u8>)>,
+    /// The same for the twins of slots alone. Nobody wrote what the slots have there: it is not
+    /// written again, which a crash could cut.
+    twins: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
+}
+
+impl Mending {
+    /// What slots hold once the row is right, as far as that was asked for.
+    pub(super) fn known(&self) -> impl Iterator<Item = &(Slot, Vec<u8>)> {
+        self.writes.iter().chain(&self.twins)
+    }
 }
 
 impl Keeper {
@@ -123,11 +133,14 @@ impl Keeper {
 
     /// Writes rows that are solved.
     async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
-        let each = rows.iter().flat_map(|row| row.writes.iter().map(move |write| (row.at, write)));
-        let each = each.flat_map(|(at, (slot, bytes))| {
+        let each = rows.iter().flat_map(|row| {
+            let both = row.writes.iter().map(move |write| (row.at, write, true));
+            both.chain(row.twins.iter().map(move |write| (row.at, write, false)))
+        });
+        let each = each.flat_map(|(at, (slot, bytes), own)| {
             let seat = &configuration.seats[slot.index()];
-            let twin = seat.twin.map(|(id, _)| id);
-            seat.member.into_iter().chain(twin).map(move |id| (id, at, bytes))
+            let (member, twin) = (seat.member.filter(|_| own), seat.twin.map(|(id, _)| id));
+            member.into_iter().chain(twin).map(move |id| (id, at, bytes))
         });
         let written = each.map(|(id, at, bytes)| async move {
             self.ledger.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
@@ -178,20 +191,22 @@ impl Keeper {
             }
         };
         let (p, q) = self.parity_of(&map, cut, &held);
-        let mut writes: Vec<(Slot, Vec<u8>)> = Vec::new();
+        let (mut writes, mut twins): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
         for (index, bytes) in held.data.into_iter().enumerate() {
+            let (slot, Some(bytes)) = (map.data(index), bytes) else { continue };
             let logged = cut.logged.iter().any(|&(logged, _)| logged == index);
-            let twin = configuration.seats[map.data(index).index()].twin.is_some();
-            let known = logged || twin || wrong.contains(&index) || unread.contains(&index);
-            if let Some(bytes) = bytes.filter(|_| known) {
-                writes.push((map.data(index), bytes));
+            if logged || wrong.contains(&index) || unread.contains(&index) {
+                writes.push((slot, bytes));
+            } else if configuration.seats[slot.index()].twin.is_some() {
+                let whole = broken(Broken::KeptWrittenAgain);
+                if whole { &mut writes } else { &mut twins }.push((slot, bytes));
             }
         }
         if !broken(Broken::ReplayWritesNoParity) {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        Mending { map, at, writes, lost: self.lost_of(cut, &unsolved) }
+        Mending { map, at, writes, twins, lost: self.lost_of(cut, &unsolved) }
     }
 
     /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
