@@ -219,13 +219,16 @@ impl Director {
     /// Whatever is out of step must be marked.
     fn look(&self) {
         // Blocks on a list of bad ones hold anything; so does what a liar said it had flushed.
-        if !self.stage.doubted.borrow().is_empty() || self.stage.lied.get() {
-            return;
-        }
+        let anything = !self.stage.doubted.borrow().is_empty() || self.stage.lied.get();
         for node in &self.nodes {
             let Some(geometry) = node.last_geometry() else { continue };
             let disks = node.sim_disks();
             if disks.len() < node.members.borrow().len() {
+                continue;
+            }
+            // What the record says of its log is so whatever the blocks hold.
+            node.heed_record(&disks);
+            if anything {
                 continue;
             }
             if node.shape.promise() == Promise::Closed && geometry.family() == Family::Parity {

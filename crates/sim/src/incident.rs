@@ -342,10 +342,9 @@ impl Director {
         }
     }
 
-    /// Slow is not dead: the slowest answer still comes well before the deadline.
+    /// Slow is not dead.
     fn slow(&self, node: &Node, disk: &SimDisk, wanted: u64) {
-        let deadline = node.shape.bounds.deadline.as_micros() as u64;
-        let factor = wanted.min(deadline / (64 * self.build.latency_us)).max(1);
+        let factor = wanted.min(node.slowest(self.build.latency_us));
         self.tell(|| format!("INCIDENT {}: {} is {factor} times as slow", node.name, disk.name));
         self.mark(if factor >= 100 { mark::F4_HUNDRED } else { mark::F4 });
         disk.set_slow(factor);

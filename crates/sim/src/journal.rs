@@ -81,7 +81,9 @@ impl Director {
             return;
         }
         if what == 1 {
-            return disk.set_slow(rng.pick(&[2, 5, 20]));
+            // Who misses the deadline at a start is not there: that would be harm.
+            let slowest = node.slowest(self.build.latency_us);
+            return disk.set_slow(rng.pick(&[2, 5, 20]).min(slowest));
         }
         self.mark(mark::JOURNAL_HARMED);
         self.stage.world.trace.fault();

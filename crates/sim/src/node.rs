@@ -437,6 +437,11 @@ impl Node {
         sick.map(|slot| slot.slot).collect()
     }
 
+    /// So many times as slow as this, a disk still answers well before the deadline.
+    pub fn slowest(&self, latency_us: u64) -> u64 {
+        (self.shape.bounds.deadline.as_micros() as u64 / (64 * latency_us)).max(1)
+    }
+
     /// May this slot be harmed without loss of data, but for what a crash has made doubtful?
     pub fn can_lose(&self, slot: Slot) -> bool {
         let geometry = self.geometry();
@@ -464,16 +469,20 @@ impl Node {
         }
     }
 
+    /// Where the journal device was lost together with a member, the array's own records say that
+    /// there is doubt.
+    pub fn heed_record(&self, disks: &[Rc<SimDisk>]) {
+        if self.journal.harmed.get() && !logged::vouches(&covered::seats(disks)) {
+            self.spoil_log();
+        }
+    }
+
     /// Holds the members of the array, which has died, against what they say is dirty.
     ///
     /// # Errors
     /// The first place that is out of step and not marked.
     pub fn covered(&self, geometry: &Geometry, disks: &[Rc<SimDisk>]) -> Result<(), String> {
         let journal = self.journal.disk.borrow().clone();
-        if self.journal.harmed.get() && !logged::vouches(&covered::seats(disks)) {
-            // Lost together with a member: the record says so.
-            self.spoil_log();
-        }
         covered::covered(geometry, disks, self.promise(), journal.as_ref())
     }
 
