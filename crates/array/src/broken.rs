@@ -119,6 +119,8 @@ ways! {
     LogRecycledUnflushed: "12",
     /// The log's space is used again before a durable batch says that it may be.
     LogRecycledUnrecorded: "ours" by "test intents",
+    /// Of a member's log only its own newest batch says what does not matter any more.
+    OwnTailOnly: "ours" by "test intents",
     /// A log is replayed on superblocks that somebody else wrote.
     ForeignLog: "13",
     /// The log of an earlier session is taken for this one's.

@@ -358,3 +358,48 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
         }
     }
 }
+
+/// The same, where it was another member's log that got the batch which says that the old one is
+/// done with: what is left on this member does not.
+#[test]
+fn what_is_done_with_is_so_whichever_log_says_it() {
+    const LARGE: u64 = 128 << 10;
+    const LEN: usize = 12 << 10;
+    for between in 1..20 {
+        let (mut world, array) = filled_with(Level::Raid5, |new| {
+            (new.chunk_bytes, new.checksums) = (LARGE, Some(false));
+        });
+        world.crash(array);
+        (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, LARGE);
+        let array = world.start_without(&[]);
+        let [first, second, third] = [1, 2, 3].map(|number| number * 4 * 3 * LARGE);
+        let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
+        // What is logged for the first one is no zeros.
+        let beside = first + LARGE;
+        world.write(&array, beside, &pattern(beside, LEN, 4)).expect("healthy");
+        world.disks[data].break_with(Fault::HungFrom(world.data_offset()));
+        let old = [first, second].map(|at| world.begin(&array, at, &pattern(at, LEN, 2)));
+        assert_eq!(world.disks[data].is_holding(), 2, "both are logged, and matter");
+        world.disks[data].release();
+        for write in old {
+            world.run(&array, write).result.expect("now they are done with");
+        }
+        for _ in 0..between {
+            let at = 3 * LARGE;
+            world.write(&array, at, &pattern(at, LEN, 3)).expect("logged by another member");
+        }
+        world.disks[parity].break_with(Fault::HungAbove(8 << 10));
+        let new = world.begin(&array, third, &pattern(third, LEN, 2));
+        assert_eq!(world.disks[parity].is_holding(), 1, "its batch");
+        world.disks[parity].tear();
+        drop(new);
+        world.crash(array);
+        let array = world.assemble_without(&[other]);
+        let array = array.unwrap_or_else(|why| panic!("after {between} batches: {why}"));
+        let array = Array::start(array, &world.host);
+        for (at, salt) in [(first, 2), (second, 2), (3 * LARGE, 3), (beside, 4)] {
+            let found = world.read(&array, at, LEN).expect("one may be missing");
+            assert!(found == pattern(at, LEN, salt), "after {between} batches: at {at}");
+        }
+    }
+}

@@ -373,17 +373,20 @@ pub(crate) fn scan(zone_bytes: &[u8], session: u64, zone: u32) -> BTreeMap<u64, 
     found
 }
 
-/// The batches of a zone that may matter, by sequence number.
+/// The batches of a zone from `tail` on, of those that were `found` on one member.
 ///
 /// # Errors
 /// If one that must be there is not.
-fn batches(log: &MemberLog, zone: u32) -> Result<BTreeMap<u64, Found>, String> {
-    let mut found = scan(&log.bytes, log.session, zone);
+fn batches(
+    log: &MemberLog,
+    mut found: BTreeMap<u64, Found>,
+    tail: u64,
+) -> Result<BTreeMap<u64, Found>, String> {
     let Some((_, (newest, _))) = found.last_key_value() else { return Ok(found) };
     let newest = newest.header;
-    found.retain(|&sequence, _| sequence >= newest.tail);
+    found.retain(|&sequence, _| sequence >= tail);
     let mut at = newest;
-    while at.previous >= newest.tail && at.previous > 0 {
+    while at.previous >= tail && at.previous > 0 {
         match found.get(&at.previous) {
             Some((batch, _)) => at = batch.header,
             None if at.previous > newest.durable => break,
@@ -391,6 +394,22 @@ fn batches(log: &MemberLog, zone: u32) -> Result<BTreeMap<u64, Found>, String> {
         }
     }
     Ok(found)
+}
+
+/// What each member has of a zone, as far as it matters, and where that begins. Whoever tells of
+/// the latest tail is right for all: another one may have got nothing since but what a crash tore,
+/// over a batch that does not matter any more.
+fn each_batches(logs: &[MemberLog], zone: u32) -> Result<(u64, Vec<BTreeMap<u64, Found>>), String> {
+    let found: Vec<_> = logs.iter().map(|log| scan(&log.bytes, log.session, zone)).collect();
+    let tail_of = |found: &BTreeMap<u64, Found>| {
+        found.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail)
+    };
+    let latest = found.iter().map(tail_of).max().unwrap_or(0);
+    let each = logs.iter().zip(found).map(|(log, found)| {
+        let tail = if broken(Broken::OwnTailOnly) { tail_of(&found) } else { latest };
+        batches(log, found, tail)
+    });
+    Ok((latest, each.collect::<Result<_, _>>()?))
 }
 
 /// Bytes of a batch, as they are to be checked.
@@ -423,10 +442,8 @@ fn zone_cuts(
     configuration: &Configuration,
     geometry: &Geometry,
 ) -> Result<(Vec<Cut>, Told), String> {
-    let each = logs.iter().map(|log| Ok((log, batches(log, zone)?)));
-    let each = each.collect::<Result<Vec<_>, String>>()?;
-    let tails = each.iter().filter_map(|(_, found)| found.last_key_value());
-    let tail = tails.map(|(_, (batch, _))| batch.header.tail).max().unwrap_or(0);
+    let (tail, each) = each_batches(logs, zone)?;
+    let each: Vec<_> = logs.iter().zip(each).collect();
     let mut sequences: Vec<u64> =
         each.iter().flat_map(|(_, found)| found.keys().copied()).collect();
     sequences.sort_unstable();
