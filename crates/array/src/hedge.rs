@@ -289,10 +289,9 @@ impl Shard {
         second.batch.forsake();
         self.leave_behind(&mut second.batch);
         second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
-        second.failures.clear();
         second.parts.clear();
         second.pieces.clear();
-        second.pages.clear();
+        second.let_go();
         self.hedges.spare.borrow_mut().push(second);
         work.batch.forsake();
         self.leave_behind(&mut work.batch);

@@ -144,6 +144,15 @@ pub(crate) struct Scratch {
     pub(crate) order: Vec<(u64, u64)>,
 }
 
+impl Scratch {
+    /// Who rests holds no member, and so no disk: it may have been removed, and wanted elsewhere.
+    pub(crate) fn let_go(&mut self) {
+        self.failures.clear();
+        self.wanted.clear();
+        self.pages.clear();
+    }
+}
+
 /// The local [`Intent`]: asks the keeper by message.
 struct Marking {
     post: Rc<Post>,
@@ -407,9 +416,7 @@ impl Shard {
             self.stirred.raise();
         }
         drop(claim);
-        // A worker that rests holds no member.
-        work.wanted.clear();
-        work.pages.clear();
+        work.let_go();
         let result = match result {
             Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
                 self.make_durable().await

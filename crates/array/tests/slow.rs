@@ -360,3 +360,23 @@ fn who_has_not_answered_in_time_is_given_no_newer_record() {
         assert_ne!(array.status().slots[1].member.as_ref().map(|m| m.id), Some(MemberId(1)));
     }
 }
+
+/// A file that was cut and is whole again can be opened anew only when nobody holds the old handle.
+#[test]
+fn what_read_past_a_slow_member_holds_no_disk_that_is_removed() {
+    for level in [Level::Raid1, Level::Raid6] {
+        let (world, array) = world(level, 5);
+        assert!(array.status().unsummed_bytes.is_some(), "it keeps checksums");
+        pace(&world.disks[0], 100);
+        load(&world, &array, Load { reads: 200, ..RANDOM });
+        for member in 0..2 {
+            world.run(&array, array.fail(MemberId(member))).expect("two may go");
+            world.run(&array, array.remove(MemberId(member))).expect("it failed before");
+        }
+        let until = world.clock.now() + Duration::from_secs(1);
+        world.run(&array, world.clock.sleep_until(until));
+        for disk in &world.disks[..2] {
+            assert_eq!(Rc::strong_count(disk), 1, "{level}: only the test has it");
+        }
+    }
+}

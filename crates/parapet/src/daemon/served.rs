@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use array::{Array, CacheMode, MemberId};
 use io::{Disk, Signal};
@@ -58,7 +58,7 @@ pub(crate) struct Served {
     /// How it was put together, and runs.
     pub(super) story: Story,
     /// Disks that were let go of, as long as requests under way still hold them.
-    leaving: RefCell<Vec<std::rc::Weak<FileDisk>>>,
+    leaving: RefCell<Vec<Weak<FileDisk>>>,
     /// The UUID of the array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
@@ -142,9 +142,7 @@ impl Served {
         identity: (u64, u64),
         on: &Spawner,
     ) -> Option<Opened> {
-        let leaving = self.leaving.borrow();
-        let mut files = leaving.iter().filter_map(|file| file.upgrade());
-        let file = files.find(|file| file.identity() == identity)?;
+        let file = usable(&self.leaving.borrow(), identity)?;
         Some(Opened::file(path, file, on))
     }
 
@@ -212,5 +210,35 @@ impl Served {
         while !self.stopped.get() {
             self.gone.wait().await;
         }
+    }
+}
+
+/// The one of these disks that is this one, if it is open still. One that was seen to be cut never
+/// believes that it is whole again: whoever opens it anew may.
+fn usable(leaving: &[Weak<FileDisk>], identity: (u64, u64)) -> Option<Rc<FileDisk>> {
+    let mut files = leaving.iter().filter_map(Weak::upgrade);
+    files.find(|file| file.identity() == identity && !file.is_gone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use os::{Config, Executor, Options};
+
+    #[test]
+    fn a_file_that_was_cut_is_opened_anew_however_long_the_old_one_is_held() {
+        let executor = Executor::new(Config::default()).expect("an executor");
+        let name = format!("parapet-served-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let raw = std::fs::File::create(&path).expect("a file");
+        raw.set_len(1 << 20).expect("room");
+        let held = FileDisk::open(&path, &Options::default(), &executor.spawner()).expect("opens");
+        let leaving = [Rc::downgrade(&held)];
+        assert!(usable(&leaving, held.identity()).is_some(), "as long as it is whole");
+        raw.set_len(4096).expect("a file can be cut");
+        assert!(usable(&leaving, held.identity()).is_none());
+        raw.set_len(1 << 20).expect("room");
+        assert!(usable(&leaving, held.identity()).is_none(), "what it held is lost");
+        std::fs::remove_file(&path).expect("it is there");
     }
 }
