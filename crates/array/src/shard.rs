@@ -40,16 +40,19 @@ use crate::member::{Member, MemberId};
 use crate::message::{ToKeeper, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
-use crate::sums::{self, Sums};
+use crate::sums::Sums;
 use crate::unit::{Action, Ended, Gain, Queue, Requests, Unit};
 use crate::upkeep::Report;
 use crate::view::View;
 use crate::watch::Watch;
-use crate::writeback::{self, Cache};
+use crate::writeback::Cache;
 
 mod cut;
+mod scratch;
 mod tell;
 mod tend;
+
+pub(crate) use scratch::Scratch;
 
 /// What a shard is told when it starts, and keeps.
 pub(crate) struct Setup {
@@ -123,34 +126,6 @@ pub(crate) struct Shard {
     /// Raised when it may be that no request is under way any more.
     emptied: Signal,
     stopping: Cell<bool>,
-}
-
-/// What a worker keeps between units, so that none of it is allocated anew.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    pub(crate) batch: Batch,
-    pub(crate) failures: Vec<Failure>,
-    pub(crate) rows: Vec<crate::rows::RowWork>,
-    pub(crate) pieces: Vec<crate::rows::Piece>,
-    pub(crate) outgoing: Vec<crate::rows::Outgoing>,
-    pub(crate) parts: crate::read::Parts,
-    pub(crate) chosen: Vec<layout::Place>,
-    /// Parts of members whose sums are needed, their pages, and sums to be.
-    pub(crate) wanted: Vec<sums::Wanted>,
-    pub(crate) pages: Vec<Rc<sums::Page>>,
-    pub(crate) news: Vec<sums::New>,
-    /// What the cache held of a range when its read began, and room to sort it.
-    pub(crate) held: Vec<writeback::held::Piece>,
-    pub(crate) order: Vec<(u64, u64)>,
-}
-
-impl Scratch {
-    /// Who rests holds no member, and so no disk: it may have been removed, and wanted elsewhere.
-    pub(crate) fn let_go(&mut self) {
-        self.failures.clear();
-        self.wanted.clear();
-        self.pages.clear();
-    }
 }
 
 /// The local [`Intent`]: asks the keeper by message.

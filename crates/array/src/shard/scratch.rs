@@ -1,0 +1,39 @@
+//! The memory that units are carried out with.
+
+use std::rc::Rc;
+
+use layout::Place;
+
+use crate::batch::{Batch, Failure};
+use crate::read::Parts;
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::sums;
+use crate::writeback::held;
+
+/// What a worker keeps between units, so that none of it is allocated anew.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) batch: Batch,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) rows: Vec<RowWork>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) outgoing: Vec<Outgoing>,
+    pub(crate) parts: Parts,
+    pub(crate) chosen: Vec<Place>,
+    /// Parts of members whose sums are needed, their pages, and sums to be.
+    pub(crate) wanted: Vec<sums::Wanted>,
+    pub(crate) pages: Vec<Rc<sums::Page>>,
+    pub(crate) news: Vec<sums::New>,
+    /// What the cache held of a range when its read began, and room to sort it.
+    pub(crate) held: Vec<held::Piece>,
+    pub(crate) order: Vec<(u64, u64)>,
+}
+
+impl Scratch {
+    /// Who rests holds no member, and so no disk: it may have been removed, and wanted elsewhere.
+    pub(crate) fn let_go(&mut self) {
+        self.failures.clear();
+        self.wanted.clear();
+        self.pages.clear();
+    }
+}
