@@ -311,6 +311,17 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
     }
 }
 
+/// A RAID 5 whose log goes round after 256 KiB, with units as long as a chunk.
+fn with_small_log(chunk: u64) -> (World, Array) {
+    let (mut world, array) = filled_with(Level::Raid5, |new| {
+        (new.chunk_bytes, new.checksums) = (chunk, Some(false));
+    });
+    world.crash(array);
+    (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, chunk);
+    let array = world.start_without(&[]);
+    (world, array)
+}
+
 /// The log goes round: a large batch is written where batches lay that are done with. The power
 /// goes in the middle of it, and takes them; what is left says that they are done with, wherever
 /// the batch lay.
@@ -319,12 +330,7 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
     const LARGE: u64 = 128 << 10;
     const LEN: usize = 44 << 10;
     for before in 0..16 {
-        let (mut world, array) = filled_with(Level::Raid5, |new| {
-            (new.chunk_bytes, new.checksums) = (LARGE, Some(false));
-        });
-        world.crash(array);
-        (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, LARGE);
-        let array = world.start_without(&[]);
+        let (world, array) = with_small_log(LARGE);
         for _ in 0..before {
             world.write(&array, 0, &pattern(0, 8 << 10, 1)).expect("healthy");
         }
@@ -366,12 +372,7 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
     const LARGE: u64 = 128 << 10;
     const LEN: usize = 12 << 10;
     for between in 1..20 {
-        let (mut world, array) = filled_with(Level::Raid5, |new| {
-            (new.chunk_bytes, new.checksums) = (LARGE, Some(false));
-        });
-        world.crash(array);
-        (world.host.bounds.log_bytes, world.host.bounds.unit_bytes) = (256 << 10, LARGE);
-        let array = world.start_without(&[]);
+        let (world, array) = with_small_log(LARGE);
         let [first, second, third] = [1, 2, 3].map(|number| number * 4 * 3 * LARGE);
         let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
         // What is logged for the first one is no zeros.
