@@ -40,6 +40,7 @@ use crate::view::Configuration;
 pub(crate) mod history;
 pub(crate) mod intents;
 pub(crate) mod journal;
+pub(crate) mod logs;
 mod note;
 mod policy;
 mod ppl;
@@ -199,11 +200,10 @@ pub async fn assemble(
     random: Random,
 ) -> Result<Assembly> {
     let reach = Reach::within(Rc::clone(&clock), options.deadline);
-    let (members, journals) = gather(&reach, candidates, options).await?;
+    let (mut members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
-    let mut seated = seats::seat(&members, &geometry, options)?;
-    let mut loaded = sync::load(&reach, &members, &seated, &geometry).await;
-    let intents = intents::load(&reach, &members, &seated, &geometry, &journals).await;
+    let heard = hear(&reach, &mut members, &geometry, &journals, options).await?;
+    let Heard { mut seated, mut loaded, intents } = heard;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
@@ -260,6 +260,46 @@ pub async fn assemble(
         notes,
         read_only_reason: seated.read_only_reason,
     })
+}
+
+/// Who sits where, and what these members say.
+struct Heard {
+    seated: seats::Seated,
+    loaded: sync::Loaded,
+    intents: intents::Intents,
+}
+
+/// Asks the members. After a crash of a degraded array the logs are all there is: a member whose
+/// own cannot be read, or has a gap, is left out as if it were lost, where the level can do without
+/// it. What the others' logs tell is enough for what is left.
+async fn hear(
+    reach: &Reach,
+    members: &mut Members,
+    geometry: &Geometry,
+    journals: &Journals,
+    options: &Options,
+) -> Result<Heard> {
+    loop {
+        let seated = seats::seat(members, geometry, options)?;
+        let loaded = sync::load(reach, members, &seated, geometry).await;
+        let intents = intents::load(reach, members, &seated, geometry, journals).await;
+        let unheard = intents.unheard.filter(|&id| {
+            let configuration = &seated.configuration;
+            let mut in_sync = configuration.in_sync();
+            let degraded = in_sync != geometry.all_slots();
+            if let Some((slot, false)) = configuration.seat_of(id) {
+                in_sync.remove(slot);
+            }
+            degraded
+                && !loaded.unsynced.is_empty()
+                && seated.read_only_reason.is_none()
+                && geometry.survives(geometry.all_slots().difference(in_sync))
+        });
+        match (unheard, &intents.cuts) {
+            (Some(id), Err(why)) if members.leave_out(id, why) => {}
+            _ => return Ok(Heard { seated, loaded, intents }),
+        }
+    }
 }
 
 /// True if the array was never used.

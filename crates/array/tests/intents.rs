@@ -10,7 +10,7 @@ use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, holder, pattern};
+use world::{Fault, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
@@ -308,6 +308,44 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
             let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
             assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
         }
+    }
+}
+
+/// A member is missing, and another one's log cannot be read: it goes as well, and the logs of the
+/// others tell enough. Where the level cannot do without it nobody knows what it would have told.
+#[test]
+fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
+    for (level, unread) in [(Level::Raid6, 3), (Level::Raid6, 4), (Level::Raid5, 3)] {
+        let (world, array) = filled(level, None);
+        let held = &world.disks[holder(&array, 0)];
+        held.break_with(Fault::HungFrom(world.data_offset()));
+        let write = world.begin(&array, 512, &pattern(512, 8192, 2));
+        assert_eq!(held.is_holding(), 1, "it is logged, and cut");
+        let (missing, unread) = (holder(&array, 1), holder(&array, unread));
+        drop(write);
+        world.crash(array);
+        let log = map_of(&world.disks[unread]).private_parts().expect("room").log;
+        world.disks[unread].break_with(Fault::Unreadable { offset: log.start + 4096, len: 512 });
+        let assembly = world.assemble_without(&[missing]);
+        if level == Level::Raid5 {
+            let refused = assembly.err().expect("nobody knows").to_string();
+            assert!(refused.contains("cannot be read"), "{refused}");
+            continue;
+        }
+        let assembly = assembly.expect("two may be missing");
+        let name = format!("disk{unread}");
+        let says = |note: &Note| match note {
+            Note::Unusable { name: whose, why } => whose.contains(&name) && why.contains("log"),
+            _ => false,
+        };
+        assert!(assembly.notes.iter().any(says), "{:?}", assembly.notes);
+        let array = Array::start(assembly, &world.host);
+        for index in [1, 2] {
+            let at = index * CHUNK;
+            let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+            assert!(found == pattern(at, CHUNK as usize, 1), "{index}");
+        }
+        assert!(array.status().slots[unread].member.is_none());
     }
 }
 

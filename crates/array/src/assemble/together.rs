@@ -5,11 +5,13 @@
 
 use layout::MAX_SLOTS;
 use layout::md::Superblock;
+use layout::md::superblock::Role;
 
 use super::history::{self, Divergence, Lapse, Standing};
 use super::sighting::{Reject, Sighting};
 use super::{Note, Options, is_called, list, refuse, shape, with_reasons};
 use crate::error::Result;
+use crate::member::MemberId;
 
 /// Members of one array, with what each counts for.
 pub(super) struct Members {
@@ -30,6 +32,24 @@ impl Members {
         let all = self.sightings.iter().zip(&self.standings).enumerate();
         all.filter(|(_, (_, standing))| !matches!(standing, Standing::Stale(_)))
             .map(|(index, (sighting, &standing))| (index, sighting, standing))
+    }
+
+    /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
+    /// says of the others would be forgotten.
+    pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
+        let latest = self.latest().superblock.events;
+        let is_meant = |found: &Sighting| MemberId(found.superblock.dev_number) == id;
+        let holds = |found: &Sighting| matches!(found.superblock.own_role(), Role::Slot(_));
+        let other = self.counted().find(|(_, found, _)| {
+            !is_meant(found) && holds(found) && found.superblock.events == latest
+        });
+        let meant = self.counted().find(|(_, found, _)| is_meant(found));
+        let (Some((freshest, ..)), Some((index, found, _))) = (other, meant) else { return false };
+        self.notes.push(Note::Unusable { name: found.name.clone(), why: why.to_string() });
+        self.sightings.remove(index);
+        self.standings.remove(index);
+        self.freshest = freshest - usize::from(index < freshest);
+        true
     }
 }
 

@@ -12,7 +12,7 @@ use layout::md::{ParseError, Superblock};
 use layout::private::journal::{COPIES, JournalHeader, JournalUse};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
 
-use crate::assemble::intents::scan;
+use crate::assemble::logs::scan;
 use crate::ledger::reach::Reach;
 
 /// A private area that was found.

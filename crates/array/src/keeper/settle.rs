@@ -20,7 +20,7 @@ use layout::{Epoch, Slot, Stripe, StripeMap};
 
 use super::Keeper;
 use super::claims::Tables;
-use crate::assemble::intents::is_readable;
+use crate::assemble::logs::is_readable;
 use crate::assemble::told::Told;
 use crate::broken::{Broken, broken};
 use crate::compute;

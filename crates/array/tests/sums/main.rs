@@ -6,9 +6,9 @@ use std::time::Duration;
 use array::Array;
 use array::Status;
 use array::create::NewArray;
-use io::{Clock, Disk, Op};
-use layout::md::{ByteMap, Superblock};
+use io::{Clock, Op};
 use layout::{Layout, Level};
+pub(crate) use world::map_of;
 use world::{FaultyDisk, World, pattern};
 
 mod crash;
@@ -49,13 +49,6 @@ pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
     world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
     world.run(&array, array.submit(Op::flush())).result.expect("healthy");
     (world, array)
-}
-
-pub(crate) fn map_of(disk: &FaultyDisk) -> ByteMap {
-    let mut bytes = vec![0; 4096];
-    disk.disk.peek(SUPERBLOCK, &mut bytes);
-    let superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member");
-    ByteMap::of(&superblock, disk.limits().bytes).expect("ours")
 }
 
 /// Changes a byte of a disk.

@@ -19,6 +19,7 @@ use io::{
     Clock, Completion, Completions, Cost, Disk, Done, Error, ErrorKind, Limits, MemDisk, Op, Pool,
     Ticket, Time, Timers, Work,
 };
+use layout::md::{ByteMap, Superblock};
 
 /// Time that stands still until everyone waits, then jumps.
 pub struct JumpClock {
@@ -489,6 +490,14 @@ pub fn pattern(offset: u64, len: usize, salt: u8) -> Vec<u8> {
     (offset..offset + len as u64)
         .map(|at| (at as u8) ^ ((at >> 9) as u8).wrapping_mul(31) ^ salt)
         .collect()
+}
+
+/// What lies where on a member.
+pub fn map_of(disk: &FaultyDisk) -> ByteMap {
+    let (mut bytes, at) = (vec![0; 4096], 4096);
+    disk.disk.peek(at, &mut bytes);
+    let superblock = Superblock::parse(&bytes, at / 512).expect("a member");
+    ByteMap::of(&superblock, disk.limits().bytes).expect("ours")
 }
 
 /// The member that holds data `index` of stripe 0, of three, or its parity from 3 on.

@@ -79,7 +79,7 @@ struct Yard {
 async fn yard(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> Yard {
     let members = shape.members(data_bytes, folder, on).await;
     let spare = folder.disk(shape.member_bytes(data_bytes), on).await;
-    let array = shape.start(&members, true, on).await;
+    let array = shape.start(&members, on).await;
     let mut client = Client::new(Load::write(1 << 20, 8));
     let writes = Cell::new(0);
     let capacity = array.geometry().capacity() >> 20;

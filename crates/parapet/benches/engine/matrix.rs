@@ -8,8 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::Array;
+use array::create::NewArray;
 use io::Disk;
 use layout::Level;
+use layout::private::Consistency;
 use os::Executor;
 
 use crate::ROUNDS;
@@ -73,25 +75,28 @@ fn spdk(shape: Shape, load: Load, medium: Medium) -> Option<(f64, f64)> {
     }
 }
 
-/// An array with its bitmap, and its like without.
+/// An array as it is made unless one says otherwise, and its like that is only as safe as md's:
+/// neither intent log nor checksums.
 struct Pair {
     shape: Shape,
     usual: Array,
-    unmarked: Option<Array>,
+    plain: Option<Array>,
 }
 
 async fn pair(shape: Shape, folder: &Folder, medium: Medium, on: &Executor) -> Pair {
     let members = shape.members(DATA_BYTES, folder, on).await;
-    let usual = shape.start(&members, true, on).await;
-    let unmarked = match shape.level {
+    let usual = shape.start(&members, on).await;
+    let plain = match shape.level {
         Level::Raid0 => None,
         _ if medium == Medium::Memory => None,
         _ => {
             let members = shape.members(DATA_BYTES, folder, on).await;
-            Some(shape.start(&members, false, on).await)
+            let (consistency, checksums) = (Some(Consistency::Bitmap), Some(false));
+            let plain = |new| NewArray { consistency, checksums, ..new };
+            Some(shape.start_as(&members, on, plain).await)
         }
     };
-    Pair { shape, usual, unmarked }
+    Pair { shape, usual, plain }
 }
 
 /// Measures all levels on this medium.
@@ -106,8 +111,8 @@ pub(crate) async fn measure(medium: Medium, on: &Executor) {
     for load in loads {
         beside_raw(load, medium, &raws, &pairs).await;
     }
-    for Pair { usual, unmarked, .. } in pairs {
-        for array in [Some(usual), unmarked].into_iter().flatten() {
+    for Pair { usual, plain, .. } in pairs {
+        for array in [Some(usual), plain].into_iter().flatten() {
             array.stop().await.expect("sound members");
         }
     }
@@ -119,19 +124,19 @@ async fn beside_raw(load: Load, medium: Medium, raws: &[Rc<dyn Disk>], pairs: &[
     let mut figures = vec![(Vec::new(), Vec::new()); pairs.len()];
     for raw in raws.iter().take(ROUNDS) {
         peers.push(rate(&mut client, &**raw, load).await);
-        for (pair, (ours, unmarked)) in pairs.iter().zip(&mut figures) {
+        for (pair, (ours, plain)) in pairs.iter().zip(&mut figures) {
             ours.push(rate(&mut client, &pair.usual, load).await);
-            if let Some(array) = pair.unmarked.as_ref().filter(|_| load.write) {
-                unmarked.push(rate(&mut client, array, load).await);
+            if let Some(array) = pair.plain.as_ref().filter(|_| load.write) {
+                plain.push(rate(&mut client, array, load).await);
             }
         }
     }
     let unit = if load.in_bytes() { "MB/s" } else { "k/s" };
-    for (pair, (ours, unmarked)) in pairs.iter().zip(&figures) {
+    for (pair, (ours, plain)) in pairs.iter().zip(&figures) {
         let shape = pair.shape;
         let name = format!("{}: {}, {}", medium.name(), shape.name, load.name());
         let row = Row::new(&*name, unit).ours(ours).peer("raw", &peers);
-        let row = if unmarked.is_empty() { row } else { row.peer("without bitmap", unmarked) };
+        let row = if plain.is_empty() { row } else { row.peer("bitmap only", plain) };
         row.target(target(shape, load, medium)).print();
         if let Some((share, least)) = spdk(shape, load, medium) {
             let scaled: Vec<f64> = peers.iter().map(|raw| raw * share).collect();

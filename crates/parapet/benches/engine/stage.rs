@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use array::assemble::{Candidate, Options, assemble};
-use array::create::{BitmapChunk, NewArray, create};
+use array::create::{NewArray, create};
 use array::ledger::Random;
 use array::{Array, Host};
 use io::Disk;
@@ -71,14 +71,8 @@ impl Shape {
     }
 
     /// An array over these members, of zeros, running and idle.
-    pub(crate) async fn start(
-        &self,
-        members: &[Rc<dyn Disk>],
-        bitmap: bool,
-        on: &Executor,
-    ) -> Array {
-        let bitmap = bitmap.then_some(BitmapChunk::Fitting);
-        self.start_as(members, on, |new| NewArray { bitmap, ..new }).await
+    pub(crate) async fn start(&self, members: &[Rc<dyn Disk>], on: &Executor) -> Array {
+        self.start_as(members, on, |new| new).await
     }
 
     /// The same, of what `change` makes of the usual.
