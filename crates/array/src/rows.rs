@@ -1,5 +1,7 @@
 //! Rows at work: what a worker keeps of each row of its unit, and the member reads it takes.
 
+use std::rc::Rc;
+
 use io::{Buf, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
 use layout::private::CHECKSUM_BLOCK_BYTES;
@@ -7,6 +9,7 @@ use layout::{Slot, SlotSet, Stripe, StripeMap};
 
 use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind};
+use crate::member::Member;
 use crate::shard::Shard;
 use crate::view::View;
 
@@ -27,6 +30,8 @@ pub(crate) struct RowWork {
     pub(crate) contradicted: SlotSet,
     /// For writes.
     pub(crate) plan: Option<WritePlan>,
+    /// The parity that it does without is given up, on record.
+    pub(crate) given_up: bool,
     /// Its pieces: `first..first + count` of the unit's.
     pub(crate) first: usize,
     pub(crate) count: usize,
@@ -51,7 +56,8 @@ impl RowWork {
     pub(crate) fn new(row: Row, map: StripeMap, slots: usize) -> RowWork {
         let roles = Roles::of(&map, slots);
         let (bad, wrong, contradicted) = (SlotSet::EMPTY, SlotSet::EMPTY, SlotSet::EMPTY);
-        RowWork { row, map, roles, bad, wrong, contradicted, plan: None, first: 0, count: 0 }
+        let (plan, given_up, first, count) = (None, false, 0, 0);
+        RowWork { row, map, roles, bad, wrong, contradicted, plan, given_up, first, count }
     }
 
     /// Where the row begins on each member, from the start of its data.
@@ -78,6 +84,7 @@ impl RowWork {
             row,
             bad: SlotSet::EMPTY,
             plan: None,
+            given_up: false,
             first: 0,
             count: 0,
             ..whole
@@ -151,8 +158,8 @@ impl Shard {
 
     /// Plans the writing of every row.
     pub(crate) fn plan_rows(&self, view: &View, rows: &mut [RowWork]) -> Result<(), Error> {
+        rows.iter_mut().for_each(|work| work.plan = None);
         for work in rows {
-            work.plan = None;
             let state = self.state_of(view, work);
             let plan = plan_write(&work.roles, &state, work.touched());
             let mut plan = plan.map_err(|lost| self.data_lost(work, lost))?;
@@ -167,16 +174,46 @@ impl Shard {
         Ok(())
     }
 
+    /// The slots whose parity a row is to do without: it does not describe the row any more once
+    /// data is written past it.
+    fn passed_parity(&self, view: &View, work: &RowWork) -> SlotSet {
+        match work.plan {
+            Some(plan) if plan.method == Method::DataOnly => {
+                work.roles.parity().intersection(view.present)
+            }
+            Some(_) => SlotSet::EMPTY,
+            None => self.useless_parity(view, work),
+        }
+    }
+
     /// The slots whose parity is of no use to a row that cannot be written: all its data blocks are
     /// on members that are there, but it has lost more of them than parity makes good. None where
     /// something may come back with a member, or would go to one that is still being filled.
-    pub(crate) fn useless_parity(&self, view: &View, work: &RowWork) -> SlotSet {
+    fn useless_parity(&self, view: &View, work: &RowWork) -> SlotSet {
         let state = self.state_of(view, work);
         let settled = work.roles.data.is_subset(view.in_sync);
         match plan_write(&work.roles, &state, work.touched()) {
             Err(_) if settled => work.roles.parity().intersection(state.readable),
             _ => SlotSet::EMPTY,
         }
+    }
+
+    /// The members whose parity a row is to do without, but for those whose whole row is listed as
+    /// bad.
+    pub(crate) fn believed_parity<'v>(
+        &self,
+        view: &'v View,
+        work: &RowWork,
+    ) -> impl Iterator<Item = &'v Rc<Member>> + use<'v> {
+        let (at, len) = (work.at(), work.row.len());
+        let members = self.passed_parity(view, work).iter().filter_map(|slot| view.member(slot));
+        members.filter(move |member| !member.is_bad(at, len))
+    }
+
+    /// True if a row cannot be written before its parity is given up, on record.
+    pub(crate) fn is_believed(&self, view: &View, work: &RowWork) -> bool {
+        let passed = !self.passed_parity(view, work).is_empty();
+        passed && (!work.given_up || self.believed_parity(view, work).next().is_some())
     }
 
     /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has

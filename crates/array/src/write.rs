@@ -100,7 +100,7 @@ enum Gone {
     TooLong,
     /// Some had to be taken apart.
     Apart,
-    /// Nothing yet: some have lost so much that parity is of no use, but it is still believed.
+    /// Nothing yet: some are to do without parity that is still believed.
     Believed,
 }
 
@@ -162,7 +162,7 @@ impl Shard {
                     todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
                 }
                 Gone::Believed => {
-                    self.disbelieve_parity(&work.rows).await;
+                    self.disbelieve_parity(&mut work.rows).await;
                     todo.push(std::mem::take(&mut work.rows));
                 }
                 // What is read together fails together.
@@ -219,7 +219,6 @@ impl Shard {
             }
         };
         entry.as_ref().inspect(|entry| entry.begins());
-        self.give_up_parity(&view, &work.rows);
         let result = self.send(work, manner, &inside, std::rc::Rc::clone(&view)).await;
         if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
             && !self.log_rows(work, entry, fresh, &view).await
@@ -243,31 +242,19 @@ impl Shard {
         self.view().members().any(|(_, member)| member.limits.volatile)
     }
 
-    /// Where data is written past parity that is lost, that parity must never be believed again.
-    fn give_up_parity(&self, view: &View, rows: &[RowWork]) {
-        let past = |row: &&RowWork| row.plan.is_some_and(|plan| plan.method == Method::DataOnly);
-        for row in rows.iter().filter(past).filter(|_| self.setup.parity) {
-            let (at, len) = (row.at(), row.row.len());
-            let parity = row.roles.parity().intersection(view.present);
-            let members = parity.iter().filter_map(|slot| view.member(slot).cloned());
-            let believed = members.filter(|member| !member.is_bad(at, len));
-            self.unrecoverable(believed, at, len);
-        }
-    }
-
-    /// Rows that have lost too much for their parity let go of it, so that what has a place can be
-    /// written. That is on record first: else, after a crash, the blocks that are still lost would
-    /// be computed from the new one and old parity.
-    async fn disbelieve_parity(&self, rows: &[RowWork]) {
+    /// Parity that rows are to do without is given up, because it is lost, or because they have lost
+    /// too much for it to be of use. That is on record first: else, after a crash, blocks that are
+    /// missing would be computed from new data and old parity.
+    async fn disbelieve_parity(&self, rows: &mut [RowWork]) {
         let view = self.view();
-        for row in rows {
-            let useless = self.useless_parity(&view, row);
-            let members = useless.iter().filter_map(|slot| view.member(slot).cloned());
+        for row in rows.iter() {
+            let members = self.believed_parity(&view, row).cloned();
             self.unrecoverable(members, row.at(), row.row.len());
         }
         if !broken(Broken::ParityBelieved) {
             self.on_record().await;
         }
+        rows.iter_mut().for_each(|row| row.given_up = true);
     }
 
     /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
@@ -288,8 +275,7 @@ impl Shard {
             if self.take_apart(&view, &mut work.rows) {
                 return Ok(Err(Gone::Apart));
             }
-            let useless = |row: &RowWork| !self.useless_parity(&view, row).is_empty();
-            if planned.is_err() && work.rows.iter().any(useless) {
+            if self.setup.parity && work.rows.iter().any(|row| self.is_believed(&view, row)) {
                 return Ok(Err(Gone::Believed));
             }
             planned?;

@@ -343,6 +343,7 @@ impl Director {
         self.tell(|| format!("    {} is left out", disk.name));
         self.mark(mark);
         node.members.borrow_mut().remove(&disk.name);
+        node.absent.borrow_mut().push(disk.name.clone());
         node.away.borrow_mut().push(Rc::clone(disk));
     }
 

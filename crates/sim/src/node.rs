@@ -42,6 +42,8 @@ pub struct Node {
     pub may_miss: Cell<bool>,
     /// Who held a slot or waited when that was looked at last.
     last_seated: RefCell<Vec<String>>,
+    /// Who was ever left out at a start.
+    pub absent: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
     ids: RefCell<BTreeMap<String, MemberId>>,
     /// Raised when an array has started.
@@ -95,6 +97,7 @@ impl Node {
             may_miss: Cell::new(false),
             members: RefCell::default(),
             last_seated: RefCell::default(),
+            absent: RefCell::default(),
             ids: RefCell::default(),
             started: io::Signal::new(),
             lives: Cell::new(0),
@@ -281,10 +284,14 @@ impl Node {
     }
 
     /// Leaves out whoever had no place in the last array that ran here, or in the one that was
-    /// chosen.
+    /// chosen. Not who was merely absent at a start, and is still a member on record.
     pub fn leave_out_lost(&self) {
-        let last = self.last_seated.borrow();
-        self.members.borrow_mut().retain(|name, _| last.contains(name));
+        let (last, absent) = (self.last_seated.borrow(), self.absent.borrow());
+        let mut disks = self.sim_disks();
+        disks.retain(|disk| last.contains(&disk.name) || absent.contains(&disk.name));
+        let seats = covered::seats(&disks);
+        let on_record = |name: &String| seats.values().any(|raw| raw.disk.name == *name);
+        self.members.borrow_mut().retain(|name, _| last.contains(name) || on_record(name));
     }
 
     /// The running array.

@@ -58,7 +58,7 @@ impl Director {
         let sector = rng.below(sectors);
 
         *node.members.borrow_mut() = ours.clone();
-        node.assemble(Consent::Degraded).await.expect("one half can go on");
+        self.assemble(node).await;
         let chosen = node.seated();
         let write = Request { kind: Kind::Write(1), sector, count: 1, fua: true, pause: 0 };
         self.stage.perform((97, 0), write).await;
