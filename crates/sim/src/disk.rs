@@ -422,6 +422,23 @@ impl SimDisk {
         pending
     }
 
+    /// Whoever used the disk is done with it. What has hung until now has landed, or never will: a
+    /// disk that answers again to somebody new has nothing from before.
+    pub fn let_go(&self) {
+        if !self.damage.hung.get() {
+            return;
+        }
+        let flights = self.flights.borrow_mut().take();
+        for mut flight in flights {
+            let lands = self.rng.borrow_mut().percent(50);
+            if !flight.landed && lands {
+                self.land(&mut flight);
+            }
+            let result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
+            self.answers.finish(flight.ticket, Done { work: flight.op.work, result });
+        }
+    }
+
     /// The power of this disk alone is cut: it is gone from now on. Has it a cache?
     pub fn lose_power(&self, cut: &mut Cut) -> bool {
         self.medium.borrow_mut().crash(true, 0, cut, |_| Part::Other);

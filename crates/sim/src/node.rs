@@ -360,6 +360,7 @@ impl Node {
         let (run, log) = self.tasks.take().expect("a running array has tasks");
         self.world.executor.abort(log);
         assert!(self.world.executor.has_ended(run), "run() did not end after stop()");
+        self.sim_disks().iter().for_each(|disk| disk.let_go());
         result
     }
 
