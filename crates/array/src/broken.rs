@@ -211,6 +211,8 @@ ways! {
     AbsentUnrecorded: "ours" by "test absent",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
+    /// That all rows were made right is not on record before they are read.
+    SettledUnrecorded: "ours" by "test intents",
     /// A block that could not be read while its row was made right keeps what it holds.
     UnreadLeftAlone: "ours" by "test intents",
     /// Replay writes again what nobody wrote, where the slot has a twin.

@@ -5,13 +5,15 @@
 //! left out is on record first.
 //!
 //! ```text
-//!   cut ─▶ read the row ─▶ solve ─▶ parity, and data that was logged ─▶ flush ─▶ gate opens
+//!   cut ─▶ read the row ─▶ solve ─▶ parity, logged data ─▶ flush ─▶ new session ─▶ gate opens
 //! ```
 //!
-//! The same again after a crash in the middle gives the same: the log is not touched, and what it
-//! says of a row holds until the row is written anew, which takes a new session. Where something of
-//! a row stays lost, that is on record before the row is made whole with something in its place: a
-//! row that is whole looks as if it had never been cut.
+//! The same again after a crash in the middle gives the same: the log is not touched. Where something
+//! of a row stays lost, that is on record before the row is made whole with something in its place:
+//! a row that is whole looks as if it had never been cut.
+//!
+//! Once all rows are right a new session begins, on record, and the old log is done with. It would
+//! still call a block of them cut whose member is lost the next time, though it has been read.
 
 use std::ops::Range;
 
@@ -66,6 +68,11 @@ impl Keeper {
             self.settle_rows(&mut configuration, cuts).await;
             self.record_losses(&mut configuration).await;
             self.ledger.begin_session();
+            if !broken(Broken::SettledUnrecorded) {
+                // From here on what rows hold is read.
+                configuration.epoch = Epoch(configuration.epoch.0 + 1);
+                self.make_durable(&mut configuration).await;
+            }
         }
         self.publish(configuration);
         self.end_turn();

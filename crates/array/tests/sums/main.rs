@@ -6,7 +6,7 @@ use std::time::Duration;
 use array::Array;
 use array::Status;
 use array::create::NewArray;
-use io::{Clock, Op};
+use io::{Clock, Disk, Op};
 use layout::{Layout, Level};
 pub(crate) use world::map_of;
 use world::{FaultyDisk, World, pattern};
