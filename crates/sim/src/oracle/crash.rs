@@ -158,12 +158,14 @@ impl Oracle {
         self.at(sector).push(new);
     }
 
-    /// What these sectors may hold now: to be given to [`Oracle::relapse`].
+    /// What these sectors may hold now: to be given to [`Oracle::relapse`]. Where they may be errors,
+    /// anything lies below.
     pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
         let open = |sector: u64| {
             let candidates = self.of(sector).iter();
             let open = candidates.filter(|candidate| candidate.superseded == OPEN);
-            open.map(move |candidate| (sector, candidate.value)).collect::<Vec<_>>()
+            let below = self.lost.contains_key(&sector).then_some((sector, Held::Unknown));
+            open.map(move |held| (sector, held.value)).chain(below).collect::<Vec<_>>()
         };
         Past(sectors.flat_map(open).collect())
     }
