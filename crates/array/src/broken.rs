@@ -135,6 +135,8 @@ ways! {
     PartialOfAll: "ours",
     /// A record that P's member has and Q's lacks counts.
     PairUnchecked: "ours" by "test intents",
+    /// A record of a row whose other parity was missing counts though that was made since.
+    FilledTakenForCut: "ours" by "test intents",
     /// What is written while a member is missing is not logged.
     DegradedUnlogged: "4.3",
     /// Replay leaves parity as it was.

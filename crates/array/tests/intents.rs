@@ -3,6 +3,9 @@
 
 mod world;
 
+use std::rc::Rc;
+use std::time::Duration;
+
 use array::Array;
 use array::assemble::{Note, Options};
 use array::create::NewArray;
@@ -10,7 +13,7 @@ use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, holder, map_of, pattern};
+use world::{Fault, FaultyDisk, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
@@ -370,6 +373,34 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         }
         assert!(array.status().slots[unread].member.is_none());
     }
+}
+
+/// What was logged while Q's member was missing has one syndrome, and stays in the log until a newer
+/// batch says that it is done with. Two members that are lost after Q was made anew cost nothing.
+#[test]
+fn a_record_from_before_its_q_was_made_costs_no_block() {
+    let (mut world, array) = filled(Level::Raid6, None);
+    world.crash(array);
+    // It does not become quiet, and let go of what it has logged, between one step and the next.
+    let bounds = &mut world.host.bounds;
+    (bounds.region_linger, bounds.clean_delay) =
+        (Duration::from_secs(900), Duration::from_secs(900));
+    let array = world.start();
+    let missing = holder(&array, 4);
+    world.disks[missing].break_with(Fault::Gone);
+    // One block: its record has no checks either.
+    world.write(&array, 512, &pattern(512, 4096, 2)).expect("one may be missing");
+    let new = FaultyDisk::new(8 << 20);
+    world.run(&array, array.add(Rc::clone(&new) as _, "new")).expect("it takes the slot");
+    world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
+    let lost = [1, 2].map(|index| holder(&array, index));
+    world.crash(array);
+    world.disks[missing] = new;
+    let array = world.start_without(&lost);
+    let found = world.read(&array, 0, 3 * CHUNK as usize).expect("two may be missing");
+    let mut wanted = pattern(0, 3 * CHUNK as usize, 1);
+    wanted[512..512 + 4096].copy_from_slice(&pattern(512, 4096, 2));
+    assert!(found == wanted);
 }
 
 /// A RAID 5 whose log goes round after 256 KiB, with units as long as a chunk.

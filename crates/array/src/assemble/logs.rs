@@ -239,8 +239,11 @@ fn zone_cuts(
                 }
             }
         }
-        for both in rows.values().filter(|both| is_complete(both, logs, configuration, geometry)) {
-            add_cuts(both, &mut covered, &mut cuts);
+        for both in rows.values() {
+            let says = says(both, logs, configuration, geometry);
+            if says != Says::Nothing {
+                add_cuts(both, &mut covered, (says == Says::Cut).then_some(&mut cuts));
+            }
         }
     }
     Ok((cuts, told))
@@ -256,34 +259,54 @@ fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     inside.then_some(()).ok_or_else(what)
 }
 
-/// True unless a member that must have the record too does not: then the batch never was durable,
-/// and nothing was written under it.
-fn is_complete(
+/// What a record says of its row.
+#[derive(PartialEq, Eq)]
+enum Says {
+    /// The batch never was durable, and nothing was written under it.
+    Nothing,
+    /// What was to be written is durable, and so is what older records have of it.
+    Done,
+    /// A crash may have cut it.
+    Cut,
+}
+
+/// What a record says, by who else has it.
+///
+/// A member that must have it too and does not: the batch never was durable. A member that need not
+/// have had it, since its slot was empty, and holds the row now: it was filled after the row was
+/// written, and the commit that says so has flushed everybody. Such a record could not make the row
+/// right: it has one syndrome, and two members may be lost again.
+fn says(
     both: &Both<'_>,
     logs: &[Zone<'_>],
     configuration: &Configuration,
     geometry: &Geometry,
-) -> bool {
-    if logs.iter().any(|zone| zone.log.of.is_none()) {
-        // A batch is one write.
-        return true;
-    }
+) -> Says {
+    // A batch on a journal device is one write.
+    let device = logs.iter().any(|zone| zone.log.of.is_none());
     let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = &entry.record;
     if record.zeros {
         let in_sync = configuration.in_sync();
         let must =
             logs.iter().filter(|zone| zone.log.of.is_some_and(|(_, slot)| in_sync.contains(slot)));
-        return both.members >= must.count();
+        let whole = device || both.members >= must.count();
+        return if whole { Says::Cut } else { Says::Nothing };
     }
-    let paired = record.paired && !broken(Broken::PairUnchecked);
-    if !paired || (both.p.is_some() && both.q.is_some()) {
-        return true;
+    if both.p.is_some() && both.q.is_some() {
+        return Says::Cut;
     }
     let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
     let other = if both.p.is_some() { roles.q } else { Some(roles.p) };
     let end = (record.stripe + 1) * geometry.stripe_bytes();
-    !other.is_some_and(|slot| is_readable(configuration, slot, end))
+    // Data that was written past bad parity has a record as well: that parity is not new.
+    let with_parity = record.partial || usize::from(record.count) == geometry.data_count();
+    let alone = !record.paired && with_parity && !broken(Broken::FilledTakenForCut);
+    match other.is_some_and(|slot| is_readable(configuration, slot, end)) {
+        true if alone => Says::Done,
+        true if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
+        _ => Says::Cut,
+    }
 }
 
 /// True if the member of a slot holds all below this array offset.
@@ -292,8 +315,12 @@ pub(crate) fn is_readable(configuration: &Configuration, slot: Slot, end: u64) -
     seat.member.is_some() && seat.recovered.is_none_or(|below| end <= below)
 }
 
-/// Adds what no newer record has of a row.
-fn add_cuts(both: &Both<'_>, covered: &mut BTreeMap<u64, RangeSet>, cuts: &mut Vec<Cut>) {
+/// Notes that older records of a row do not count, and adds to `cuts` what no newer one has of it.
+fn add_cuts(
+    both: &Both<'_>,
+    covered: &mut BTreeMap<u64, RangeSet>,
+    mut cuts: Option<&mut Vec<Cut>>,
+) {
     let (log, at, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = entry.record;
     for stripe in record.stripe..record.stripe + u64::from(record.stripes) {
@@ -301,6 +328,7 @@ fn add_cuts(both: &Both<'_>, covered: &mut BTreeMap<u64, RangeSet>, cuts: &mut V
         let mut open: RangeSet = std::iter::once(record.start..record.start + record.len).collect();
         known.iter().for_each(|range| open.remove(range));
         known.insert(record.start..record.start + record.len);
+        let Some(cuts) = &mut cuts else { continue };
         for Range { start, end } in open.iter() {
             let within = (start - record.start) as usize..(end - record.start) as usize;
             let partial = |from: Option<(&Zone<'_>, usize, &Entry)>| {
