@@ -213,6 +213,9 @@ ways! {
     AbsentUnrecorded: "ours" by "test absent",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
+    /// In replay, what lies beside a bad part of a block is lost with it, and parity belongs to
+    /// something else.
+    BesideBadLost: "ours" by "test luck",
     /// That all rows were made right is not on record before they are read.
     SettledUnrecorded: "ours" by "test intents",
     /// A block that could not be read while its row was made right keeps what it holds.

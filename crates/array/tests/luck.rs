@@ -12,7 +12,7 @@ use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::{Layout, Level};
-use world::{Fault, FaultyDisk, World, pattern};
+use world::{Fault, FaultyDisk, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
 
@@ -332,4 +332,42 @@ fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
             assert!(read == content[at as usize..][..512], "{at} is invented");
         }
     }
+}
+
+/// A block that is bad in a part is cut by a crash: what its member has beside that part stays, so
+/// that is what parity is made for.
+#[test]
+fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
+    let mut world = World::new(5, 6 << 20);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let checksums = Some(false);
+    let new = NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) };
+    let spare = world.disks.pop().expect("five");
+    world.create(&new);
+    let array = world.start();
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    // The first block comes out of a rebuild as bad; a write makes a part of it good.
+    let (offset, [first, second]) = (world.data_offset(), [0, 1].map(|i| holder(&array, i)));
+    world.disks[second].break_with(Fault::Unreadable { offset, len: 512 });
+    world.disks[first].break_with(Fault::Gone);
+    world.read(&array, CHUNK, 512).expect_err("two are lost");
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("it takes the slot");
+    world.until(&array, |status| status.redundancy_left == 1 && status.job.is_none());
+    world.disks[first] = spare;
+    world.disks[second].faults.borrow_mut().clear();
+    world.write(&array, 1536, &pattern(1536, 2560, 2)).expect("it has a place");
+    world.until(&array, |status| status.clean);
+    // The next one reaches parity, and not the block.
+    world.disks[first].break_with(Fault::HungFrom(offset));
+    drop(world.begin(&array, 0, &pattern(0, 4096, 3)));
+    world.crash(array);
+    world.disks[first].faults.borrow_mut().clear();
+    let array = world.start();
+    array.set_speed(1, 1);
+    world.disks[second].break_with(Fault::Gone);
+    let beside = CHUNK + 1536;
+    let read = world.read(&array, beside, 2560).expect("one is lost");
+    assert!(read == content[beside as usize..][..2560], "it was not written");
 }

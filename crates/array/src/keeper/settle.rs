@@ -31,6 +31,7 @@ use crate::ledger::record::Record;
 use crate::log::solve::{Cut, Held, solve};
 use crate::member::MemberId;
 use crate::message::ToShard;
+use crate::ranges::RangeSet;
 use crate::status::{EventKind, Replay};
 use crate::view::Configuration;
 
@@ -47,6 +48,17 @@ pub(super) struct Mending {
     twins: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
+}
+
+/// What the members hold of a row, as far as they tell.
+struct Answers {
+    held: Held,
+    /// Data indices whose members did not answer. They may the next time, with something else than
+    /// the row is made right for: so they are given that, or are lost with all they have.
+    unread: Vec<usize>,
+    /// Of data indices that have a bad part, which counts as lost, what lies beside that: where it
+    /// begins in the cut, and the bytes.
+    beside: Vec<(usize, usize, Vec<u8>)>,
 }
 
 impl Mending {
@@ -96,6 +108,8 @@ impl Keeper {
     /// Makes every cut row right, or puts on record what of it stays lost.
     async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
         let (rows, mut later) = (cuts.len(), Vec::new());
+        let cuts: Vec<Cut> =
+            cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
         let (tables, told) = (Tables::default(), self.told.take());
         let logged = (&tables, &told);
         let mut mended: Vec<Mending> = Vec::new();
@@ -173,6 +187,14 @@ impl Keeper {
         }
     }
 
+    /// What one block has lost to a bad one must cost no other one.
+    fn apart(&self, configuration: &Configuration, cut: Cut) -> Vec<Cut> {
+        let at = self.geometry.stripe(Stripe(cut.stripe)).member_offset() + cut.start;
+        let mut members = configuration.seats.iter().filter_map(|seat| seat.member);
+        let bad = members.any(|id| !self.ledger.listed(id, at..at + cut.len).is_empty());
+        if bad { cut.pieces().collect() } else { vec![cut] }
+    }
+
     /// Finds out what a row must be.
     async fn solve_row(
         &self,
@@ -182,7 +204,8 @@ impl Keeper {
     ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
-        let (mut held, unread) = self.read_row(configuration, &map, cut, at).await;
+        let Answers { mut held, unread, beside } =
+            self.read_row(configuration, &map, cut, at).await;
         let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
         let kernel = self.home.setup.kernel;
         let solved = self.solve_without(&map, cut, &held, &wrong);
@@ -197,12 +220,16 @@ impl Keeper {
                 solve(kernel, &map, cut, &mut held)
             }
         };
+        let is_logged = |index: usize| cut.logged.iter().any(|&(logged, _)| logged == index);
+        for (index, at, bytes) in beside.iter().filter(|(index, ..)| !is_logged(*index)) {
+            let data = held.data[*index].as_mut().expect("solving leaves none out");
+            data[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
         let (p, q) = self.parity_of(&map, cut, &held);
         let (mut writes, mut twins): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
         for (index, bytes) in held.data.into_iter().enumerate() {
             let (slot, Some(bytes)) = (map.data(index), bytes) else { continue };
-            let logged = cut.logged.iter().any(|&(logged, _)| logged == index);
-            if logged || wrong.contains(&index) || unread.contains(&index) {
+            if is_logged(index) || wrong.contains(&index) || unread.contains(&index) {
                 writes.push((slot, bytes));
             } else if configuration.seats[slot.index()].twin.is_some() {
                 let whole = broken(Broken::KeptWrittenAgain);
@@ -213,7 +240,7 @@ impl Keeper {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        Mending { map, at, writes, twins, lost: self.lost_of(cut, &unsolved) }
+        Mending { map, at, writes, twins, lost: self.lost_of(cut, &unsolved, &beside) }
     }
 
     /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
@@ -262,42 +289,60 @@ impl Keeper {
         (bearable && solve(self.home.setup.kernel, map, cut, &mut held).is_empty()).then_some(held)
     }
 
-    /// What the members hold of a row. What cannot be read is lost; and of which data indices the
-    /// member that should hold them did not answer. It may the next time, with something else than
-    /// the row is made right for: so it is given that, or is lost with all it has.
+    /// What the members hold of a row. What cannot be read is lost.
     async fn read_row(
         &self,
         configuration: &Configuration,
         map: &StripeMap,
         cut: &Cut,
         at: u64,
-    ) -> (Held, Vec<usize>) {
+    ) -> Answers {
         let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
         let range = at..at + cut.len;
+        let member = |slot: Slot| {
+            let readable = is_readable(configuration, slot, end);
+            configuration.seats[slot.index()].member.filter(|_| readable)
+        };
         let read = |slot: Slot| {
             let range = range.clone();
-            async move {
-                let id = configuration.seats[slot.index()].member?;
-                if !is_readable(configuration, slot, end) {
-                    return None;
-                }
-                let listed = self.ledger.lists_bad(id, range.clone());
-                Some(self.ledger.read_data(id, range).await.map_err(|_| listed))
-            }
+            async move { Some(self.read_beside_bad(member(slot)?, range).await) }
         };
         let slots = (0..self.geometry.slots()).map(|slot| read(Slot::new(slot)));
         let answers = all(slots).await;
-        let unread = (0..map.data_count()).filter(|&index| {
-            let answer = &answers[map.data(index).index()];
-            matches!(answer, Some(Err(false))) && !broken(Broken::UnreadLeftAlone)
-        });
-        let take = |slot: Slot| answers[slot.index()].as_ref()?.as_ref().ok().cloned();
-        let held = Held {
-            data: (0..map.data_count()).map(|index| take(map.data(index))).collect(),
-            p: take(map.p()),
-            q: map.q().and_then(take),
+        let of = |slot: Slot| answers[slot.index()].as_ref();
+        let whole = |slot: Slot| match of(slot)?.as_ref().ok()?.as_slice() {
+            [(_, bytes)] if bytes.len() as u64 == cut.len => Some(bytes.clone()),
+            _ => None,
         };
-        (held, unread.collect())
+        let data = (0..map.data_count()).map(|index| whole(map.data(index))).collect();
+        let held = Held { data, p: whole(map.p()), q: map.q().and_then(whole) };
+        let (mut unread, mut beside) = (Vec::new(), Vec::new());
+        for index in (0..map.data_count()).filter(|&index| held.data[index].is_none()) {
+            match of(map.data(index)) {
+                Some(Err(_)) if !broken(Broken::UnreadLeftAlone) => unread.push(index),
+                Some(Ok(parts)) if !broken(Broken::BesideBadLost) => {
+                    let part = |(at, bytes): &(usize, Vec<u8>)| (index, *at, bytes.clone());
+                    beside.extend(parts.iter().map(part));
+                }
+                _ => {}
+            }
+        }
+        Answers { held, unread, beside }
+    }
+
+    /// What a member has of a range, but for its bad blocks: where each part begins, and its bytes.
+    async fn read_beside_bad(
+        &self,
+        id: MemberId,
+        range: Range<u64>,
+    ) -> io::Result<Vec<(usize, Vec<u8>)>> {
+        let mut good: RangeSet = std::iter::once(range.clone()).collect();
+        self.ledger.listed(id, range.clone()).iter().for_each(|bad| good.remove(bad));
+        let parts = good.iter().map(|part| async {
+            let at = (part.start - range.start) as usize;
+            Ok((at, self.ledger.read_data(id, part).await?))
+        });
+        all(parts).await.into_iter().collect()
     }
 
     /// P and Q of a row whose data is all there.
@@ -314,12 +359,27 @@ impl Keeper {
     }
 
     /// The array ranges that stay lost.
-    fn lost_of(&self, cut: &Cut, unsolved: &[(Range<u64>, Vec<usize>)]) -> Vec<Range<u64>> {
+    fn lost_of(
+        &self,
+        cut: &Cut,
+        unsolved: &[(Range<u64>, Vec<usize>)],
+        beside: &[(usize, usize, Vec<u8>)],
+    ) -> Vec<Range<u64>> {
         let base = cut.stripe * self.geometry.stripe_bytes() + cut.start;
-        let each = unsolved.iter().flat_map(|(range, indices)| {
-            indices.iter().map(move |&index| (range, index as u64 * self.geometry.chunk_bytes()))
-        });
-        each.map(|(range, chunk)| base + chunk + range.start..base + chunk + range.end).collect()
+        let mut ranges = Vec::new();
+        for (range, indices) in unsolved {
+            for &index in indices {
+                let start = base + index as u64 * self.geometry.chunk_bytes();
+                let mut lost: RangeSet =
+                    std::iter::once(start + range.start..start + range.end).collect();
+                for (_, at, bytes) in beside.iter().filter(|(beside, ..)| *beside == index) {
+                    let first = start + *at as u64;
+                    lost.remove(first..first + bytes.len() as u64);
+                }
+                ranges.extend(lost.iter());
+            }
+        }
+        ranges
     }
 }
 
@@ -340,9 +400,11 @@ impl crate::ledger::Ledger {
         self.reach().read(&*record.disk, start + range.start..start + range.end).await
     }
 
-    /// True if some of these bytes of a member's data are on its list of bad blocks.
-    fn lists_bad(&self, id: MemberId, range: Range<u64>) -> bool {
-        self.record(id).is_some_and(|record| record.bad_ranges().overlaps(range))
+    /// Which of these bytes of a member's data are on its list of bad blocks.
+    fn listed(&self, id: MemberId, range: Range<u64>) -> RangeSet {
+        let bad = self.record(id).map(|record| record.bad_ranges()).unwrap_or_default();
+        let within = bad.iter().map(|bad| bad.start.max(range.start)..bad.end.min(range.end));
+        within.filter(|bad| bad.start < bad.end).collect()
     }
 
     /// Writes bytes of a member's data.

@@ -15,6 +15,8 @@
 //!
 //! What none of this settles is lost: it was being written, and never acknowledged as durable.
 
+use std::ops::Range;
+
 use layout::plan::Erasure;
 use layout::private::log::{CHECK_BYTES, Record};
 use layout::{Slot, StripeMap};
@@ -53,6 +55,26 @@ pub(crate) struct Cut {
     pub(crate) logged: Vec<(usize, Vec<u8>)>,
 }
 
+impl Cut {
+    /// The cut piece by piece, as they are checked.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Cut> {
+        let part = |partial: &Option<Partial>, at: &Range<usize>| match partial {
+            Some(Partial::Bytes(bytes)) => Some(Partial::Bytes(bytes[at.clone()].to_vec())),
+            other => other.clone(),
+        };
+        blocks(self).map(move |at| Cut {
+            record: self.record,
+            stripe: self.stripe,
+            start: self.start + at.start as u64,
+            len: at.len() as u64,
+            checks: self.checks.clone(),
+            p: part(&self.p, &at),
+            q: part(&self.q, &at),
+            logged: self.logged.iter().map(|(i, new)| (*i, new[at.clone()].to_vec())).collect(),
+        })
+    }
+}
+
 /// What the members hold of a cut.
 #[derive(Clone)]
 pub(crate) struct Held {
@@ -70,7 +92,7 @@ pub(crate) fn solve(
     map: &StripeMap,
     cut: &Cut,
     held: &mut Held,
-) -> Vec<(std::ops::Range<u64>, Vec<usize>)> {
+) -> Vec<(Range<u64>, Vec<usize>)> {
     for (index, new) in &cut.logged {
         held.data[*index] = Some(new.clone());
     }
@@ -95,7 +117,7 @@ pub(crate) fn solve(
 }
 
 /// The pieces of a cut that are checked one by one, from its start.
-fn blocks(cut: &Cut) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+fn blocks(cut: &Cut) -> impl Iterator<Item = Range<usize>> + use<> {
     let (start, end) = (cut.start, cut.start + cut.len);
     let mut at = start;
     std::iter::from_fn(move || {
@@ -112,7 +134,7 @@ struct Puzzle<'a> {
     cut: &'a Cut,
     held: &'a Held,
     lost: &'a [usize],
-    block: std::ops::Range<usize>,
+    block: Range<usize>,
 }
 
 impl Puzzle<'_> {
