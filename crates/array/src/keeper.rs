@@ -477,6 +477,11 @@ impl Keeper {
                 return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
             }
             let epoch = configuration.epoch;
+            if self.loses_one(&configuration) {
+                self.end_turn();
+                self.after(epoch).await;
+                continue;
+            }
             let result = self.decisions.decide(epoch, &self.decision(configuration)).await;
             self.end_turn();
             match result {
@@ -489,6 +494,13 @@ impl Keeper {
             }
             self.after(epoch).await;
         }
+    }
+
+    /// A member with a seat is reported as lost, and the next change takes it out. Perhaps because
+    /// it failed to take a superblock: with the header of one more commit it would have none that
+    /// goes with the superblock it has, and after a crash its log would not be believed.
+    fn loses_one(&self, configuration: &Configuration) -> bool {
+        self.lost.borrow().iter().any(|(id, _)| configuration.seat_of(*id).is_some())
     }
 
     /// Reports losses that the keeper itself has noticed.
