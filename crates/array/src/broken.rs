@@ -210,7 +210,7 @@ ways! {
     /// After a crash a copy counts as far as it was made.
     CopyTrustedAfterCrash: "ours" by "test life",
     /// A member that was away when an array that had died was started is believed when it is back.
-    AbsentUnrecorded: "ours" by "test absent",
+    AbsentUnrecorded: "ours" by "test journal",
     /// The log is used anew before it is on record who was lost while it was replayed.
     SettledLossLate: "ours" by "test ppl",
     /// In replay, what lies beside a bad part of a block is lost with it, and parity belongs to

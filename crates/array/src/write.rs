@@ -242,9 +242,9 @@ impl Shard {
         self.view().members().any(|(_, member)| member.limits.volatile)
     }
 
-    /// Parity that rows are to do without is given up, because it is lost, or because they have lost
-    /// too much for it to be of use. That is on record first: else, after a crash, blocks that are
-    /// missing would be computed from new data and old parity.
+    /// Parity that rows are to do without is given up: it is lost, or they have lost too much for
+    /// it to be of use. That is on record first: else, after a crash, blocks that are missing would
+    /// be computed from new data and old parity.
     async fn disbelieve_parity(&self, rows: &mut [RowWork]) {
         let view = self.view();
         for row in rows.iter() {

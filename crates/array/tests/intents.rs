@@ -375,8 +375,9 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
     }
 }
 
-/// What was logged while Q's member was missing has one syndrome, and stays in the log until a newer
-/// batch says that it is done with. Two members that are lost after Q was made anew cost nothing.
+/// What was logged while Q's member was missing has one syndrome, and stays in the log until a
+/// newer batch says that it is done with. Two members that are lost after Q was made anew cost
+/// nothing.
 #[test]
 fn a_record_from_before_its_q_was_made_costs_no_block() {
     let (mut world, array) = filled(Level::Raid6, None);

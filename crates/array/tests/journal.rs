@@ -198,6 +198,20 @@ fn a_device_that_was_away_is_back_at_the_next_start() {
     world.run(&array, array.stop()).expect("in order");
 }
 
+/// What was read of a row that was cut stays, though the device comes back that tells otherwise.
+#[test]
+fn a_device_that_was_away_after_a_crash_is_not_believed_when_it_is_back() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let (world, _) = cut(level, 0);
+        let array = world.start_without(&[world.disks.len() - 1]);
+        let read = world.read(&array, CHUNK - 4096, 8192).expect("all members are there");
+        world.cut(array);
+        let array = world.start();
+        let again = world.read(&array, CHUNK - 4096, 8192).expect("all are there");
+        assert!(again == read, "{level}");
+    }
+}
+
 #[test]
 fn a_device_of_another_array_is_refused() {
     let (mut world, array) = filled(Level::Raid5);

@@ -58,7 +58,7 @@ impl Director {
         let sector = rng.below(sectors);
 
         *node.members.borrow_mut() = ours.clone();
-        // A spare that takes a slot now tells nothing of the others, and hides that they went apart.
+        // A spare that takes a slot tells nothing of the others, and hides that they went apart.
         node.members.borrow_mut().retain(|name, _| seated.contains(name));
         node.assemble(Consent::Degraded).await.expect("one half can go on");
         let chosen = node.seated();

@@ -5,12 +5,12 @@
 //! left out is on record first.
 //!
 //! ```text
-//!   cut ─▶ read the row ─▶ solve ─▶ parity, logged data ─▶ flush ─▶ new session ─▶ gate opens
+//!   cut ─▶ read ─▶ solve ─▶ write parity, logged data ─▶ flush ─▶ new session ─▶ gate opens
 //! ```
 //!
-//! The same again after a crash in the middle gives the same: the log is not touched. Where something
-//! of a row stays lost, that is on record before the row is made whole with something in its place:
-//! a row that is whole looks as if it had never been cut.
+//! The same again after a crash in the middle gives the same: the log is not touched. Where
+//! something of a row stays lost, that is on record before the row is made whole with something in
+//! its place: a row that is whole looks as if it had never been cut.
 //!
 //! Once all rows are right a new session begins, on record, and the old log is done with. It would
 //! still call a block of them cut whose member is lost the next time, though it has been read.

@@ -158,8 +158,8 @@ impl Oracle {
         self.at(sector).push(new);
     }
 
-    /// What these sectors may hold now: to be given to [`Oracle::relapse`]. Where they may be errors,
-    /// anything lies below.
+    /// What these sectors may hold now: to be given to [`Oracle::relapse`]. Where they may be
+    /// errors, anything lies below.
     pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
         let open = |sector: u64| {
             let candidates = self.of(sector).iter();
