@@ -174,14 +174,15 @@ fn each_batches(
     logs: &[Zone<'_>],
     zone: u32,
 ) -> Result<(u64, Vec<BTreeMap<u64, Found>>), Disbelief> {
-    let found: Vec<_> = logs.iter().map(|log| scan(&log.bytes, log.log.session(), zone)).collect();
+    let scanned = |own: &Zone<'_>| scan(&own.bytes, own.log.session(), zone);
+    let found: Vec<_> = logs.iter().map(scanned).collect();
     let tail_of = |found: &BTreeMap<u64, Found>| {
         found.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail)
     };
     let latest = found.iter().map(tail_of).max().unwrap_or(0);
-    let each = logs.iter().zip(found).map(|(log, found)| {
+    let each = logs.iter().zip(found).map(|(own, found)| {
         let tail = if broken(Broken::OwnTailOnly) { tail_of(&found) } else { latest };
-        batches(log, found, tail)
+        batches(own, found, tail)
     });
     Ok((latest, each.collect::<Result<_, _>>()?))
 }
