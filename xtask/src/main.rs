@@ -47,7 +47,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "torture",
-        what: "kill the program, cut its members' power; --rounds N, --seed N, --level L",
+        what: "kill the program, cut its members' power; --rounds N, --seconds N, --level L",
         run: torture::run,
     },
     Verb {

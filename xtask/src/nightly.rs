@@ -45,7 +45,7 @@ const LANES: [&[Part]; 2] = [
         part(
             "torture",
             "the program is killed, the power of its members cut",
-            "cargo xtask torture --rounds 1000",
+            "cargo xtask torture --seconds {seconds}",
             20,
         ),
         part("fuzz", "hostile bytes", "cargo xtask fuzz --seconds {seconds} --seed {seed}", 20),

@@ -37,6 +37,8 @@ use warden::Warden;
 /// What is asked for.
 struct Order {
     rounds: u64,
+    /// No round begins after these.
+    seconds: Option<u64>,
     seed: u64,
     level: Option<String>,
     /// Built already.
@@ -45,7 +47,8 @@ struct Order {
     strict: bool,
 }
 
-/// `--rounds N`, `--seed S` (the first one), `--level L`, `--program PATH`, `--strict`.
+/// `--rounds N`, or as many as begin within `--seconds N`; `--seed S` (the first one), `--level L`,
+/// `--program PATH`, `--strict`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let order = parse(arguments)?;
     if !tools::is_root() {
@@ -55,8 +58,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     let program = order.program.clone().map_or_else(|| build(&root), Ok)?;
     let begun = Instant::now();
-    let mut sum = Tally::default();
-    for seed in order.seed..order.seed + order.rounds {
+    let (mut sum, mut rounds) = (Tally::default(), 0);
+    let time = || order.seconds.is_none_or(|seconds| begun.elapsed().as_secs() < seconds);
+    for seed in (order.seed..order.seed + order.rounds).take_while(|_| time()) {
+        rounds += 1;
         let plan = Plan::new(seed, order.level.as_deref());
         let started = Instant::now();
         match one(seed, &plan, &program) {
@@ -73,17 +78,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             }
         }
     }
-    report(&sum, order.rounds, begun.elapsed().as_secs_f64());
+    report(&sum, rounds, begun.elapsed().as_secs_f64());
     Ok(())
 }
 
 fn parse(arguments: &[String]) -> Result<Order, Failure> {
     let usage = |what: String| {
-        Failure::new(what, "it takes --rounds N, --seed N, --level L, --program PATH and --strict")
+        let takes = "--rounds N, --seconds N, --seed N, --level L, --program PATH and --strict";
+        Failure::new(what, format!("it takes {takes}"))
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seed = now % 1_000_000 * 1000;
-    let mut order = Order { rounds: 10, seed, level: None, program: None, strict: false };
+    let (level, program, strict) = (None, None, false);
+    let mut order = Order { rounds: 10, seconds: None, seed, level, program, strict };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         if word == "--strict" {
@@ -94,6 +101,9 @@ fn parse(arguments: &[String]) -> Result<Order, Failure> {
         let number = || value.parse().map_err(|_| usage(format!("{value:?} is no number")));
         match word.as_str() {
             "--rounds" => order.rounds = number()?,
+            "--seconds" => {
+                (order.seconds, order.rounds) = (Some(number()?), u64::from(u32::MAX));
+            }
             "--seed" => order.seed = number()?,
             "--program" => order.program = std::fs::canonicalize(value).ok(),
             "--level" if plan::is_level(value) => order.level = Some(value.clone()),

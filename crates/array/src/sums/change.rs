@@ -9,11 +9,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use layout::Slot;
+use layout::plan::{Method, WritePlan};
 use layout::private::sums::{Sum, blocks};
+use layout::{Slot, SlotSet};
 
 use super::behind::weights;
 use super::{BLOCK, Sums, Wanted};
+use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::Result;
 use crate::gate::Inside;
@@ -215,24 +217,54 @@ impl Shard {
         }
     }
 
-    /// A row that cannot be read whole has no sums, where they do not count yet.
-    pub(crate) async fn forget_row(&self, work: &mut Scratch, row: &RowWork) {
+    /// True if the sums of this row are still to be made.
+    pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
         let stripe = self.stripe_offset(row.row.stripe);
-        let counts = self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some();
-        if counts || self.sums.is_none() {
-            return;
+        self.sums.is_some() && self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_none()
+    }
+
+    /// A row that cannot be compared, where sums do not count yet: what of it can be read is right
+    /// as it is from now on, and has its sum; what cannot be read has none.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn sum_uncompared(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        mut row: RowWork,
+    ) -> Result<()> {
+        if !self.is_unsummed(&row) {
+            return Ok(());
         }
-        let view = self.view();
-        work.rows.clear();
-        let (read, write) = (view.present, layout::SlotSet::EMPTY);
-        let plan = layout::plan::WritePlan { method: layout::plan::Method::DataOnly, read, write };
-        work.rows.push(RowWork { plan: Some(plan), ..*row });
-        self.want_rows(work, &view);
-        if self.load_sums(work).await {
-            self.forget_sums(work);
+        loop {
+            let view = self.view();
+            let planned = |read| {
+                let (method, write) = (Method::DataOnly, SlotSet::EMPTY);
+                RowWork { plan: Some(WritePlan { method, read, write }), ..row }
+            };
+            work.rows.clear();
+            work.rows.push(planned(view.present));
+            self.want_rows(work, &view);
+            if self.load_sums(work).await {
+                self.forget_sums(work);
+            }
+            work.rows[0] =
+                planned(row.roles.all().intersection(self.state_of(&view, &row).readable));
+            if self.read_for_rows(work, manner, &view).await {
+                let row = work.rows[0];
+                work.outgoing.clear();
+                self.sum_pieces(work, &view, &row);
+                return self.renew_sums(work, inside).await;
+            }
+            // Who fails here fails again where it matters.
+            work.failures.clear();
+            if work.rows[0].bad == row.bad {
+                return Ok(());
+            }
+            row.bad = work.rows[0].bad;
         }
-        // Who fails here fails again where it matters.
-        work.failures.clear();
     }
 
     /// What is in `work.wanted` has no sums any more.

@@ -139,7 +139,8 @@ impl Shard {
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
                 let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
                 if !mended {
-                    self.forget_row(work, &fresh).await;
+                    let row = RowWork { bad: now.bad, ..fresh };
+                    self.sum_uncompared(work, manner, inside, row).await?;
                 } else if !std::mem::replace(&mut restored, true)
                     && !broken(Broken::RestoredUncompared)
                 {
@@ -151,7 +152,10 @@ impl Shard {
                 return Ok(ControlFlow::Break(Compared::Done));
             }
             let Some(plan) = self.plan_compare(&view, &now) else {
-                self.forget_row(work, &now).await;
+                if self.is_unsummed(&now) && self.hides_blocks(&view, &now) {
+                    return Ok(ControlFlow::Break(Compared::Torn));
+                }
+                self.sum_uncompared(work, manner, inside, now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
             };
             work.rows[0].plan = Some(plan);
@@ -237,6 +241,12 @@ impl Shard {
         }
         let recover = plan_read(&row.roles, &state, row.roles.data).ok()?.recover;
         plan(recover.map_or(Method::DataOnly, Method::Recover))
+    }
+
+    /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
+    fn hides_blocks(&self, view: &View, row: &RowWork) -> bool {
+        let present = row.roles.all().intersection(view.present);
+        row.row.len() > GRAIN && !present.is_subset(self.state_of(view, row).readable)
     }
 
     /// Compares what is left of a row of RAID 6 that one slot is missing from: with it, or what it

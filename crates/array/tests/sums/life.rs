@@ -8,9 +8,9 @@ use array::status::SlotState;
 use layout::md::{Superblock, Timestamp};
 use layout::{Level, Slot, Stripe};
 
-use crate::world::{FaultyDisk, pattern};
+use crate::world::{Fault, FaultyDisk, pattern};
 use crate::{
-    CHUNK, LEN, LEVELS, SUPERBLOCK, filled, is_sound, map_of, pause, spoil, summed, world,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, filled, is_sound, map_of, pause, spoil, summed, world,
 };
 
 /// As if somebody else had run the array since: no tag in the time.
@@ -48,6 +48,35 @@ fn what_somebody_else_has_written_is_read_and_summed_anew() {
         for _ in 0..members {
             assert!(world.read(&array, 0, LEN).expect("made good") == right, "{level}");
         }
+    }
+}
+
+/// Rows that cannot be compared have sums too: two members of RAID 5 have lost a block of a row, and
+/// a third one rots there after all was summed anew.
+#[test]
+fn what_is_left_of_a_row_that_has_lost_too_much_is_summed() {
+    let (world, array) = filled(Level::Raid5, 4);
+    let map = array.geometry().stripe(Stripe(0));
+    world.run(&array, array.stop()).expect("healthy");
+    for lost in [map.data(0), map.p()] {
+        let disk = &world.disks[lost.index()];
+        let offset = map_of(disk).data.start + BLOCK;
+        disk.break_with(Fault::Unreadable { offset, len: BLOCK });
+    }
+    world.disks.iter().for_each(|disk| run_by_another(disk));
+    let array = world.start();
+    world.until(&array, summed);
+    let disk = &world.disks[map.data(1).index()];
+    let at = CHUNK + BLOCK;
+    let found = world.read(&array, at, BLOCK as usize).expect("it is there");
+    assert!(found == pattern(at, BLOCK as usize, 1));
+    for block in 0..3 {
+        spoil(disk, map_of(disk).data.start + block * BLOCK + 7);
+    }
+    world.read(&array, at, BLOCK as usize).expect_err("rotten, and nobody can make it good");
+    for at in [CHUNK, CHUNK + 2 * BLOCK, 2 * CHUNK + BLOCK] {
+        let found = world.read(&array, at, BLOCK as usize).expect("right, or made good");
+        assert!(found == pattern(at, BLOCK as usize, 1), "{at}");
     }
 }
 
