@@ -198,15 +198,18 @@ impl Shard {
         }
     }
 
-    /// The members whose parity a row is to do without, but for those whose whole row is listed as
-    /// bad.
+    /// The members whose parity a row is to do without, those that are being filled too, but for
+    /// those whose whole row is listed as bad.
     pub(crate) fn believed_parity<'v>(
         &self,
         view: &'v View,
         work: &RowWork,
     ) -> impl Iterator<Item = &'v Rc<Member>> + use<'v> {
         let (at, len) = (work.at(), work.row.len());
-        let members = self.passed_parity(view, work).iter().filter_map(|slot| view.member(slot));
+        let members = self.passed_parity(view, work).iter().flat_map(|slot| {
+            let most = if broken(Broken::CopyOfParityBelieved) { 1 } else { usize::MAX };
+            view.targets(slot).take(most)
+        });
         members.filter(move |member| !member.is_bad(at, len))
     }
 

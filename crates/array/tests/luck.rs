@@ -11,7 +11,7 @@ use array::examine::examine;
 use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
-use layout::{Layout, Level};
+use layout::{Layout, Level, Slot};
 use world::{Fault, FaultyDisk, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -298,6 +298,32 @@ fn a_cut_before_parity_is_given_up_makes_no_garbage() {
             assert!(read == content[at..at + 4096] || block == 0, "block {block} is invented");
         }
     }
+}
+
+/// Parity that was copied before it was given up is given up in the copy as well, which takes its
+/// place.
+#[test]
+fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
+    let (mut world, array, content, data) = overtaxed(Level::Raid5, 4, false);
+    let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
+    world.run(&array, array.stop()).expect("clean");
+    (world.host.bounds.checkpoint_bytes, world.host.bounds.unit_bytes) = (64 << 10, 128 << 10);
+    let array = world.start();
+    let copy = FaultyDisk::new(6 << 20);
+    world.disks.push(Rc::clone(&copy));
+    let added = array.add(Rc::clone(&copy) as _, "copy");
+    let spare = world.run(&array, added).expect("large enough");
+    *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    copy.delay.set(Duration::from_millis(10));
+    world.run(&array, array.replace(Slot::new(parity), spare)).expect("a spare, a whole slot");
+    let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
+    world.until(&array, |status| done(status) >= content.len() as u64);
+    assert!(array.status().slots[parity].twin.is_some(), "it is still being filled");
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("it has a place");
+    let takes = |status: &array::Status| status.slots[parity].member.as_ref().map(|m| m.id);
+    world.until(&array, |status| takes(status) == Some(spare));
+    assert!(world.read(&array, CHUNK, 4096).is_err(), "what was lost is invented");
+    assert!(world.read(&array, 0, 4096).expect("written anew") == pattern(0, 4096, 2));
 }
 
 /// Parity that is lost in a part of a block is given up in all of it when data is written past it:

@@ -180,7 +180,8 @@ impl Keeper {
         let map = self.geometry.stripe(stripe);
         let start = map.member_offset() + within;
         for slot in Roles::of(&map, self.geometry.slots()).parity().iter() {
-            if let Some(member) = configuration.seats[slot.index()].member {
+            let seat = &configuration.seats[slot.index()];
+            for member in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
                 self.record_bad(member, start, len);
                 self.home.post.to_all(|| ToShard::Distrust { member, start, len });
             }

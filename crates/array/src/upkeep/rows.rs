@@ -128,7 +128,8 @@ impl Shard {
         let view = self.view();
         if self.state_of(&view, row).doubtful {
             let parity = row.roles.parity().intersection(view.present);
-            let members = parity.iter().filter_map(|slot| view.member(slot).cloned());
+            // A copy that takes the slot later has what parity says, too.
+            let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
             self.unrecoverable(members, row.at(), row.row.len());
         }
     }

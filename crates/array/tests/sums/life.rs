@@ -51,8 +51,8 @@ fn what_somebody_else_has_written_is_read_and_summed_anew() {
     }
 }
 
-/// Rows that cannot be compared have sums too: two members of RAID 5 have lost a block of a row, and
-/// a third one rots there after all was summed anew.
+/// Rows that cannot be compared have sums too: two members of RAID 5 have lost a block of a row,
+/// and a third one rots there after all was summed anew.
 #[test]
 fn what_is_left_of_a_row_that_has_lost_too_much_is_summed() {
     let (world, array) = filled(Level::Raid5, 4);
