@@ -274,6 +274,8 @@ ways! {
     FlushForgetsHeld: "ours",
     /// A row that has lost too much is written before it is on record that its parity is given up.
     ParityBelieved: "ours" by "test luck",
+    /// A resync says nothing of parity that it could not make, for a block that is listed as bad.
+    DoubtForgotten: "ours" by "test luck",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
 

@@ -271,7 +271,7 @@ impl Keeper {
                 self.flushing.borrow_mut().push(flush::Asked { shard, ticket, slots });
             }
             ToKeeper::Quiet { shard } => {
-                self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard });
+                self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard: Some(shard) });
             }
             ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
             ToKeeper::Mended { offset, len } => {

@@ -13,6 +13,7 @@ use io::{Completion, Time};
 use layout::{Family, Slot, SlotSet};
 
 use super::Keeper;
+use super::marks::Asked;
 use crate::broken::{Broken, broken};
 use crate::message::ToShard;
 use crate::ranges::RangeSet;
@@ -256,6 +257,10 @@ impl Keeper {
                 let recorded = self.record().await.is_ok();
                 if recorded && finished && task != Task::Repair {
                     self.clear_all_marks().await;
+                    // After a crash it may be long until somebody writes: another one must not
+                    // have all synced once more.
+                    self.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
+                    self.stirred.raise();
                 }
             }
             _ => {}

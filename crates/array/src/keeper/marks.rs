@@ -12,10 +12,23 @@ use crate::view::Mode;
 
 /// What a shard asks about marks.
 pub(crate) enum Asked {
-    Mark { shard: usize, ticket: u64, regions: RangeInclusive<u64> },
-    Unmark { shard: usize, regions: Vec<u64> },
-    Quiet { shard: usize },
-    Record { shard: usize, ticket: u64 },
+    Mark {
+        shard: usize,
+        ticket: u64,
+        regions: RangeInclusive<u64>,
+    },
+    Unmark {
+        shard: usize,
+        regions: Vec<u64>,
+    },
+    /// This shard writes nothing at the moment; `None`: look whether any does.
+    Quiet {
+        shard: Option<usize>,
+    },
+    Record {
+        shard: usize,
+        ticket: u64,
+    },
 }
 
 impl Keeper {
@@ -139,9 +152,11 @@ impl Keeper {
         self.clear(dirty).await;
     }
 
-    /// A shard writes nothing at the moment; when none does, the members are clean.
-    async fn quiet(&self, shard: usize) {
-        self.awake.borrow_mut().remove(&shard);
+    /// When no shard writes anything at the moment, the members are clean.
+    async fn quiet(&self, shard: Option<usize>) {
+        if let Some(shard) = shard {
+            self.awake.borrow_mut().remove(&shard);
+        }
         let quiet = self.awake.borrow().is_empty();
         // Marks that were asked for meanwhile come first: they would make it dirty again.
         let asked = self.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));

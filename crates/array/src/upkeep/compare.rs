@@ -152,8 +152,12 @@ impl Shard {
                 return Ok(ControlFlow::Break(Compared::Done));
             }
             let Some(plan) = self.plan_compare(&view, &now) else {
-                if self.is_unsummed(&now) && self.hides_blocks(&view, &now) {
+                let doubtful = self.is_left_doubtful(&view, &now);
+                if (doubtful || self.is_unsummed(&now)) && self.hides_blocks(&view, &now) {
                     return Ok(ControlFlow::Break(Compared::Torn));
+                }
+                if doubtful {
+                    self.distrust(&now);
                 }
                 self.sum_uncompared(work, manner, inside, now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
@@ -241,6 +245,14 @@ impl Shard {
         }
         let recover = plan_read(&row.roles, &state, row.roles.data).ok()?.recover;
         plan(recover.map_or(Method::DataOnly, Method::Recover))
+    }
+
+    /// True if parity of a row is in doubt after a crash, and cannot be made for data that cannot be
+    /// read: once the row counts as synced it would be believed.
+    fn is_left_doubtful(&self, view: &View, row: &RowWork) -> bool {
+        let state = self.state_of(view, row);
+        let all_read = row.roles.data.is_subset(state.readable);
+        state.doubtful && !all_read && !broken(Broken::DoubtForgotten)
     }
 
     /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
