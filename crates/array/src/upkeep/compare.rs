@@ -247,8 +247,8 @@ impl Shard {
         plan(recover.map_or(Method::DataOnly, Method::Recover))
     }
 
-    /// True if parity of a row is in doubt after a crash, and cannot be made for data that cannot be
-    /// read: once the row counts as synced it would be believed.
+    /// True if parity of a row is in doubt after a crash, and cannot be made for data that cannot
+    /// be read: once the row counts as synced it would be believed.
     fn is_left_doubtful(&self, view: &View, row: &RowWork) -> bool {
         let state = self.state_of(view, row);
         let all_read = row.roles.data.is_subset(state.readable);
