@@ -45,10 +45,12 @@ struct Order {
     program: Option<PathBuf>,
     /// Nothing may be in doubt: for an engine without a write hole.
     strict: bool,
+    /// In this way the engine is broken (`array/src/broken.rs`), and a round must see it.
+    broken: Option<String>,
 }
 
 /// `--rounds N`, or as many as begin within `--seconds N`; `--seed S` (the first one), `--level L`,
-/// `--program PATH`, `--strict`.
+/// `--program PATH`, `--strict`. `--broken WAY`: the test of the test.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let order = parse(arguments)?;
     if !tools::is_root() {
@@ -56,7 +58,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     let root = shell::root()?;
-    let program = order.program.clone().map_or_else(|| build(&root), Ok)?;
+    let program = order.program.clone().map_or_else(|| build(&root, &order), Ok)?;
     let begun = Instant::now();
     let (mut sum, mut rounds) = (Tally::default(), 0);
     let time = || order.seconds.is_none_or(|seconds| begun.elapsed().as_secs() < seconds);
@@ -64,7 +66,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         rounds += 1;
         let plan = Plan::new(seed, order.level.as_deref());
         let started = Instant::now();
-        match one(seed, &plan, &program) {
+        match one(seed, &plan, &program, order.broken.as_deref()) {
             Ok(tally) if order.strict && tally.doubts + tally.refusals > 0 => {
                 return Err(failed(seed, &order, "something is in doubt"));
             }
@@ -74,23 +76,27 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             }
             Err(what) => {
                 println!("{seed}: {plan}: FAILED");
-                return Err(failed(seed, &order, &what));
+                let Some(way) = &order.broken else { return Err(failed(seed, &order, &what)) };
+                println!("{way}: seen by round {rounds}: {what}");
+                return Ok(());
             }
         }
     }
     report(&sum, rounds, begun.elapsed().as_secs_f64());
-    Ok(())
+    order.broken.map_or(Ok(()), |way| {
+        Err(Failure::new(format!("{way}: {rounds} rounds have not seen it"), "try more of them"))
+    })
 }
 
 fn parse(arguments: &[String]) -> Result<Order, Failure> {
     let usage = |what: String| {
-        let takes = "--rounds N, --seconds N, --seed N, --level L, --program PATH and --strict";
-        Failure::new(what, format!("it takes {takes}"))
+        let takes = "--rounds N, --seconds N, --seed N, --level L, --program PATH, --strict";
+        Failure::new(what, format!("it takes {takes} and --broken WAY"))
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let seed = now % 1_000_000 * 1000;
-    let (level, program, strict) = (None, None, false);
-    let mut order = Order { rounds: 10, seconds: None, seed, level, program, strict };
+    let (rounds, seconds, level, program) = (10, None, None, None);
+    let mut order = Order { rounds, seconds, seed, level, program, strict: false, broken: None };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         if word == "--strict" {
@@ -106,6 +112,7 @@ fn parse(arguments: &[String]) -> Result<Order, Failure> {
             }
             "--seed" => order.seed = number()?,
             "--program" => order.program = std::fs::canonicalize(value).ok(),
+            "--broken" => order.broken = Some(value.clone()),
             "--level" if plan::is_level(value) => order.level = Some(value.clone()),
             _ => return Err(usage(format!("what is {word} {value}?"))),
         }
@@ -119,13 +126,17 @@ fn failed(seed: u64, order: &Order, what: &str) -> Failure {
     Failure::new(format!("seed {seed}: {what}"), again)
 }
 
-/// The program, with all assertions.
-fn build(root: &Path) -> Result<PathBuf, Failure> {
-    shell::built(root, &["cargo", "build", "-q", "-p", "parapet"], "parapet")
+/// The program, with all assertions. One that can be broken is kept apart from that which is used.
+fn build(root: &Path, order: &Order) -> Result<PathBuf, Failure> {
+    let apart: &[_] = match order.broken {
+        Some(_) => &["--features", "array/broken", "--target-dir", "target/broken"],
+        None => &[],
+    };
+    shell::built(root, &[&["cargo", "build", "-q", "-p", "parapet"], apart].concat(), "parapet")
 }
 
 /// One round, in a folder that goes with it unless it fails.
-fn one(seed: u64, plan: &Plan, program: &Path) -> Result<Tally, String> {
+fn one(seed: u64, plan: &Plan, program: &Path, broken: Option<&str>) -> Result<Tally, String> {
     let told = |failure: Failure| failure.to_string();
     let shm = Path::new("/dev/shm");
     let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
@@ -137,7 +148,7 @@ fn one(seed: u64, plan: &Plan, program: &Path) -> Result<Tally, String> {
     let (bytes, random) = (plan.member_mebibytes << 20, Random::new(seed, 2));
     let members =
         Members::mount(&place, count, bytes, plan.delay, random, &warden).map_err(told)?;
-    let program = Program { path: program, folder: &folder, warden: &warden };
+    let program = Program { path: program, folder: &folder, warden: &warden, broken };
     let mut round = Round::new(plan, program, &members, Random::new(seed, 3));
     let ended = round.run();
     let (tally, story) = (round.tally, std::mem::take(&mut round.story));

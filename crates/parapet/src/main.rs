@@ -42,9 +42,16 @@ use failure::{Exit, Failure, Id};
 use flags::{Cli, Global};
 use terminal::Terminal;
 
-const _: () = assert!(!array::broken::POSSIBLE, "nobody is given an engine that can be broken");
+const _: () = assert!(
+    !array::broken::POSSIBLE || cfg!(debug_assertions),
+    "nobody is given an engine that can be broken: it is for `cargo xtask torture --broken`"
+);
 
 fn main() -> ExitCode {
+    if array::broken::POSSIBLE {
+        let way = std::env::var("PARAPET_BROKEN").ok();
+        array::broken::choose(way.as_deref().and_then(array::broken::Broken::named));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misunderstood(&error),

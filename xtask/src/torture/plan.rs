@@ -13,6 +13,8 @@ pub(super) struct Plan {
     pub(super) chunk_kibibytes: u64,
     pub(super) member_mebibytes: u64,
     pub(super) bitmap: &'static str,
+    /// How it stands against the write hole; `None`: as it is by itself.
+    pub(super) consistency: Option<&'static str>,
     pub(super) cache: &'static str,
     pub(super) threads: u64,
     /// The array begins synced.
@@ -55,7 +57,7 @@ impl Plan {
         let (level, members, layouts) = random.pick(&shapes);
         let most = members.end() - members.start() + 1;
         let wide = random.percent(8);
-        Plan {
+        let mut plan = Plan {
             level,
             layout: (!layouts.is_empty()).then(|| random.pick(layouts)),
             members: members.start() + random.below(most),
@@ -63,6 +65,7 @@ impl Plan {
             // Several threads want several regions.
             member_mebibytes: if wide { 72 } else { random.within(8..17) },
             bitmap: random.pick(&["auto", "auto", "64K", "off"]),
+            consistency: None,
             cache: random.pick(&["none", "none", "writeback", "sync"]),
             threads: if wide { 3 } else { random.pick(&[1, 1, 2]) },
             zeroed: random.percent(75),
@@ -72,6 +75,23 @@ impl Plan {
             windows: 1 + random.below(4),
             lives: 2 + random.below(3),
             fio: random.percent(20),
+        };
+        plan.draw_consistency(&mut Random::new(seed, 4));
+        plan
+    }
+
+    /// Most arrays stay what they are by themselves.
+    fn draw_consistency(&mut self, random: &mut Random) {
+        if !self.has_parity() || random.percent(60) {
+            return;
+        }
+        let hole = if self.bitmap == "off" { "resync" } else { "bitmap" };
+        let policy = random.pick(&["journal", "journal", "ppl", hole]);
+        match (policy, self.level) {
+            // md knows the one or the other.
+            ("ppl", "5") => (self.consistency, self.bitmap) = (Some("ppl"), "off"),
+            ("ppl", _) => {}
+            _ => self.consistency = Some(policy),
         }
     }
 
@@ -84,7 +104,12 @@ impl Plan {
         }
     }
 
-    /// True if the level has parity, whose write hole is open.
+    /// True if what was being written may cost what was not, once a member is missing.
+    pub(super) fn has_hole(&self) -> bool {
+        self.has_parity() && matches!(self.consistency, Some("bitmap" | "resync"))
+    }
+
+    /// True if the level has parity.
     pub(super) fn has_parity(&self) -> bool {
         !matches!(self.level, "1" | "10")
     }
@@ -94,6 +119,9 @@ impl Plan {
         let mut words: Vec<String> = vec!["create".into(), "tank".into(), "--yes".into()];
         words.extend(["--level".into(), self.level.into()]);
         words.extend(["--bitmap".into(), self.bitmap.into()]);
+        if let Some(policy) = self.consistency {
+            words.extend(["--consistency".into(), policy.into()]);
+        }
         if let Some(layout) = self.layout {
             words.extend(["--layout".into(), layout.into()]);
         }
@@ -113,7 +141,9 @@ impl fmt::Display for Plan {
         write!(f, "RAID {level}")?;
         self.layout.iter().try_for_each(|layout| write!(f, " {layout}"))?;
         write!(f, ", {members} x {member_mebibytes} MiB, chunk {chunk_kibibytes} KiB, ")?;
-        write!(f, "bitmap {}, cache {}, ", self.bitmap, self.cache)?;
+        write!(f, "bitmap {}, ", self.bitmap)?;
+        self.consistency.iter().try_for_each(|policy| write!(f, "{policy}, "))?;
+        write!(f, "cache {}, ", self.cache)?;
         write!(f, "threads {}, delay {} µs, ", self.threads, self.delay.as_micros())?;
         write!(f, "{} clients x {}", self.clients, self.depth)?;
         f.write_str(if self.zeroed { "" } else { ", not synced" })?;

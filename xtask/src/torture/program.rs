@@ -16,6 +16,8 @@ pub(super) struct Program<'a> {
     pub(super) path: &'a Path,
     pub(super) folder: &'a Path,
     pub(super) warden: &'a Warden,
+    /// In this way its engine is broken.
+    pub(super) broken: Option<&'a str>,
 }
 
 /// How a command ended.
@@ -38,6 +40,9 @@ impl Program<'_> {
         command.env("PARAPET_RUNTIME", self.folder.join("run"));
         for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
             command.env_remove(name);
+        }
+        if let Some(way) = self.broken {
+            command.env("PARAPET_BROKEN", way);
         }
         self.warden.adopt(&mut command);
         command

@@ -198,7 +198,7 @@ impl<'a> Round<'a> {
         let server = self.program.serve(&words)?;
         let array = match server.ready()? {
             Ok(array) => array,
-            Err(error) if !self.whole && self.plan.has_parity() => {
+            Err(error) if !self.whole && self.plan.has_hole() => {
                 self.tell(format!("refused: {}", error["message"]));
                 self.tally.refusals += 1;
                 server.wait()?;
