@@ -275,7 +275,13 @@ ways! {
     /// A row that has lost too much is written before it is on record that its parity is given up.
     ParityBelieved: "ours" by "test luck",
     /// A resync says nothing of parity that it could not make, for a block that is listed as bad.
-    DoubtForgotten: "ours" by "test luck",
+    DoubtForgotten: "ours" by "test listed",
+    /// Without redundancy, a copy that has failed takes its slot.
+    FailedCopyKept: "ours" by "test listed",
+    /// A block is taken off the list of bad ones before what was written there is durable.
+    ListBeforeData: "ours" by "test listed",
+    /// What takes a block off the list is acknowledged before the list on the member says so.
+    HealedUnrecorded: "ours" by "test listed",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
 

@@ -362,8 +362,15 @@ impl Ledger {
         }
         let mut failures = self.write_marks(seated).await;
         failures.extend(self.empty_ppl(seated, &failures).await);
-        let changed = self.records(seated, &failures).into_iter().filter(|(_, r)| r.bad_changed);
-        let writes = changed.map(|(id, record)| async move {
+        let mut changed = self.records(seated, &failures);
+        changed.retain(|(_, record)| record.bad_changed);
+        // The list counts at once: what is not on it any more must be there.
+        if !changed.is_empty() && !broken(Broken::ListBeforeData) {
+            let ids: Vec<MemberId> = changed.iter().map(|(id, _)| *id).collect();
+            failures.extend(self.flush(&ids).await);
+            changed.retain(|(id, _)| !failures.iter().any(|(failed, _)| failed == id));
+        }
+        let writes = changed.into_iter().map(|(id, record)| async move {
             (id, record.bad.clone(), record.write_bad_blocks(&self.reach).await)
         });
         for (id, written, result) in all(writes).await {

@@ -1,5 +1,6 @@
 //! Rows at work: what a worker keeps of each row of its unit, and the member reads it takes.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::{Buf, SharedBuf};
@@ -140,19 +141,24 @@ impl Shard {
 
     /// Parity of these rows has been computed from all their data since the crash.
     pub(crate) fn settle_rows(&self, rows: &[RowWork]) {
-        if !self.setup.doubt || self.unsynced.borrow().is_empty() {
-            return;
-        }
-        let mut settled = self.settled.borrow_mut();
         for work in rows {
             let whole = work.plan.is_some_and(|plan| {
                 matches!(plan.method, Method::Full | Method::Reconstruct)
                     && !work.roles.parity().intersection(plan.write).is_empty()
             });
-            // What is not remembered is an error where it could have been recovered, no more.
-            if whole && settled.count() < SETTLED_MAX {
-                settled.insert(work.at()..work.at() + work.row.len());
+            if whole {
+                self.settle(work.at()..work.at() + work.row.len());
             }
+        }
+    }
+
+    /// As [`Shard::settle_rows`], of what lies here on every member.
+    pub(crate) fn settle(&self, range: Range<u64>) {
+        let mut settled = self.settled.borrow_mut();
+        let asked = self.setup.doubt && !self.unsynced.borrow().is_empty();
+        // What is not remembered is an error where it could have been recovered, no more.
+        if asked && settled.count() < SETTLED_MAX {
+            settled.insert(range);
         }
     }
 

@@ -558,18 +558,20 @@ impl Shard {
         view: &View,
         failures: &mut Vec<Failure>,
     ) -> Result<()> {
-        let mut told = Vec::new();
+        let (mut told, mut fatal) = (Vec::new(), Ok(()));
         for Failure { member, slot, error } in failures.drain(..) {
-            if self.setup.geometry.family() == Family::Plain {
+            let plain = self.setup.geometry.family() == Family::Plain;
+            // A copy can be done without, and must not take the slot.
+            if plain && (!view.is_twin(slot, member.id) || broken(Broken::FailedCopyKept)) {
                 let kind = ErrorKind::DataLost;
                 let what = format!("{} failed, and the level has no redundancy", member.name);
-                return Err(Error::new(kind, what).in_slot(slot).because(error));
-            }
-            if view.has(member.id) && !told.contains(&member.id) {
+                fatal = Err(Error::new(kind, what).in_slot(slot).because(error));
+            } else if view.has(member.id) && !told.contains(&member.id) {
                 told.push(member.id);
                 self.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
             }
         }
+        fatal?;
         inside.park(|| self.view.borrow().epoch > view.epoch).await;
         Ok(())
     }

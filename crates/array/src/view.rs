@@ -154,6 +154,11 @@ impl View {
         seat.member.iter().chain(twin)
     }
 
+    /// True if this member is the copy that is to take the slot.
+    pub(crate) fn is_twin(&self, slot: Slot, id: MemberId) -> bool {
+        self.seats[slot.index()].twin.as_ref().is_some_and(|twin| twin.id == id)
+    }
+
     /// True if the array still relies on this member, or journal device.
     pub(crate) fn has(&self, id: MemberId) -> bool {
         let journal = self.journal.iter().any(|journal| journal.id == id);

@@ -132,8 +132,9 @@ impl Shard {
             Some(whole) => (wide, &whole[..]),
             None => (range, &*bytes),
         };
+        work.healed = false;
         self.write_blocks(work, manner, at, Fresh::new(at.0, bytes)).await?;
-        self.mend_bad(range).await;
+        self.mend_bad(work, range).await;
         Ok(())
     }
 
@@ -460,18 +461,6 @@ impl Shard {
         (p, q)
     }
 
-    /// Takes what was written off the members' bad-block lists.
-    fn heal(&self, view: &View, outgoing: &[Outgoing]) {
-        for out in outgoing {
-            for member in view.targets(out.slot) {
-                let len = out.bytes.len() as u64;
-                if !member.is_good(out.at, len) {
-                    self.recovered_bad(member, out.at, len);
-                }
-            }
-        }
-    }
-
     /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
     /// its own.
     pub(crate) async fn send(
@@ -497,7 +486,11 @@ impl Shard {
             self.run(&mut work.batch, manner).await;
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             if work.failures.is_empty() {
-                self.heal(&view, &work.outgoing);
+                for out in &work.outgoing {
+                    for member in view.targets(out.slot) {
+                        work.healed |= self.heal(member, out.at, out.bytes.len() as u64);
+                    }
+                }
                 return Ok(());
             }
             if broken(Broken::AckBeforeLoss) {

@@ -189,13 +189,18 @@ impl Shard {
                 work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
             }
         };
+        work.healed = false;
         self.on_members(work, manner, &inside, each).await?;
+        for (_, member) in self.view().members() {
+            work.healed |= self.heal(member, sync.start, sync.end - sync.start);
+        }
+        self.settle(sync.clone());
         let slots =
             geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
         self.sum_zeros(work, &inside, slots).await?;
         entry.inspect(|entry| entry.whole(self.is_volatile()));
         drop(inside);
-        self.mend_bad(range).await;
+        self.mend_bad(work, range).await;
         Ok(())
     }
 
@@ -219,6 +224,7 @@ impl Shard {
             }
         };
         let inside = self.gate.enter().await;
+        work.healed = false;
         self.on_members(work, manner, &inside, each).await?;
         let all = self.stretches(offset, len);
         let copies: Vec<(Slot, u64, u64)> = all
@@ -227,7 +233,16 @@ impl Shard {
                 places.copies().map(place).collect::<Vec<_>>()
             })
             .collect();
-        self.sum_zeros(work, &inside, copies.into_iter()).await
+        let view = self.view();
+        for &(slot, at, len) in &copies {
+            for member in view.targets(slot) {
+                work.healed |= self.heal(member, at, len);
+            }
+        }
+        self.sum_zeros(work, &inside, copies.into_iter()).await?;
+        drop(inside);
+        self.mend_bad(work, (offset, len)).await;
+        Ok(())
     }
 
     /// Sends a batch of idempotent operations, and all of them again after a loss.

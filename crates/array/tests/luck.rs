@@ -11,7 +11,6 @@ use array::examine::examine;
 use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
-use layout::private::Consistency;
 use layout::{Layout, Level, Slot};
 use world::{Fault, FaultyDisk, World, holder, pattern};
 
@@ -397,46 +396,4 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     let beside = CHUNK + 1536;
     let read = world.read(&array, beside, 2560).expect("one is lost");
     assert!(read == content[beside as usize..][..2560], "it was not written");
-}
-
-/// A listed block that parity could make good again is cut off from it by a crash without a log:
-/// the resync cannot make parity for what cannot be read, and nobody may believe it afterwards.
-#[test]
-fn parity_that_a_resync_could_not_make_is_not_believed() {
-    let mut world = World::new(5, 6 << 20);
-    let layout = Layout::default_for(Level::Raid5, 4);
-    let (checksums, consistency) = (Some(false), Some(Consistency::Bitmap));
-    let new = NewArray::new("tank", layout, CHUNK);
-    let new = NewArray { zeroed: true, checksums, consistency, ..new };
-    let spare = world.disks.pop().expect("five");
-    world.create(&new);
-    let array = world.start();
-    let content = pattern(0, 256 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
-    let map = array.geometry().stripe(layout::Stripe(0));
-    let data: Vec<usize> = (0..map.data_count()).map(|index| map.data(index).index()).collect();
-    // The second block of the row cannot be read while the first one's member is rebuilt.
-    let offset = world.data_offset();
-    world.disks[data[1]].break_with(Fault::Unreadable { offset, len: 4096 });
-    world.run(&array, array.fail(MemberId(data[0] as u32))).expect("one may go");
-    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
-    world.until(&array, |status| status.slots[data[0]].state == SlotState::InSync);
-    world.disks[data[0]] = spare;
-    world.until(&array, |status| status.clean);
-    // It can be read again. Then a crash cuts a write of the third one: parity is old.
-    world.disks[data[1]].faults.borrow_mut().clear();
-    let parity = map.p().index();
-    world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("healthy");
-    world.disks[parity].break_with(Fault::HungFrom(offset));
-    drop(world.begin(&array, 2 * CHUNK, &pattern(2 * CHUNK, 4096, 3)));
-    world.crash(array);
-    world.disks[parity].faults.borrow_mut().clear();
-    let array = world.start();
-    for _ in 0..2 {
-        if let Ok(read) = world.read(&array, 0, 4096) {
-            assert!(read == content[..4096], "it is invented");
-        }
-        world.until(&array, |status| status.clean && status.job.is_none());
-    }
 }

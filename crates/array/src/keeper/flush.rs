@@ -68,13 +68,20 @@ impl Keeper {
                 desk.failures.clear();
                 return Ok(());
             }
-            let mut failed = desk.failures.drain(..);
-            if self.geometry.family() == Family::Plain {
-                let Failure { member, slot, error } = failed.next().expect("there is one");
+            let plain = self.geometry.family() == Family::Plain;
+            let kept = |failure: &&Failure| {
+                let seat = &self.configuration.borrow().seats[failure.slot.index()];
+                let copy = seat.twin.is_some_and(|(id, _)| id == failure.member.id);
+                plain && (!copy || broken(Broken::FailedCopyKept))
+            };
+            let fatal = desk.failures.iter().position(|failure| kept(&failure));
+            let fatal = fatal.map(|at| desk.failures.swap_remove(at));
+            let lost = desk.failures.drain(..).filter(|failure| !kept(&failure));
+            self.report(lost.map(|failure| (failure.member.id, failure.error)).collect());
+            if let Some(Failure { member, slot, error }) = fatal {
                 let what = format!("{} failed, and the level has no redundancy", member.name);
                 return Err(Error::new(ErrorKind::DataLost, what).in_slot(slot).because(error));
             }
-            self.report(failed.map(|failure| (failure.member.id, failure.error)).collect());
             self.after(epoch).await;
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Scratch {
     /// What the cache held of a range when its read began, and room to sort it.
     pub(crate) held: Vec<held::Piece>,
     pub(crate) order: Vec<(u64, u64)>,
+    /// What was written has taken blocks off a list of bad ones, which is not on record yet.
+    pub(crate) healed: bool,
 }
 
 impl Scratch {

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::Shard;
+use super::{Scratch, Shard};
+use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::message::ToKeeper;
@@ -58,21 +59,29 @@ impl Shard {
         }
     }
 
-    /// These bytes of a member were bad, and have been written anew.
-    pub(crate) fn recovered_bad(&self, member: &Member, start: u64, len: u64) {
-        member.bad.borrow_mut().remove(start..start + len);
-        self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
+    /// These bytes of a member have been written: none of them is on its list of bad blocks any
+    /// more. True if one was.
+    pub(crate) fn heal(&self, member: &Member, start: u64, len: u64) -> bool {
+        let listed = !member.is_good(start, len);
+        if listed {
+            member.bad.borrow_mut().remove(start..start + len);
+            self.post.to_keeper(ToKeeper::Good { member: member.id, start, len });
+        }
+        listed
     }
 
-    /// What was written is not bad any more, and that is on record before it is acknowledged: a
-    /// crash would make it an error again.
-    pub(crate) async fn mend_bad(&self, (offset, len): (u64, u64)) {
-        if !self.bad.borrow().overlaps(offset..offset + len) {
-            return;
+    /// What was written is not bad any more, neither of the array nor of members, and that is on
+    /// record before it is acknowledged: a crash would make it an error again.
+    pub(crate) async fn mend_bad(&self, work: &mut Scratch, (offset, len): (u64, u64)) {
+        let lost = self.bad.borrow().overlaps(offset..offset + len);
+        if lost {
+            self.bad.borrow_mut().remove(offset..offset + len);
+            self.post.to_keeper(ToKeeper::Mended { offset, len });
         }
-        self.bad.borrow_mut().remove(offset..offset + len);
-        self.post.to_keeper(ToKeeper::Mended { offset, len });
-        self.on_record().await;
+        let healed = std::mem::take(&mut work.healed) && !broken(Broken::HealedUnrecorded);
+        if lost || healed {
+            self.on_record().await;
+        }
     }
 
     /// Completes when all that this shard has told the keeper is on record, or nothing can be

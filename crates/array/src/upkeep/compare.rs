@@ -123,7 +123,7 @@ impl Shard {
     ) -> Result<ControlFlow<Compared, Rc<View>>> {
         work.rows.clear();
         work.rows.push(RowWork { plan: None, ..row });
-        let mut restored = false;
+        let (mut restored, mut made) = (false, 0);
         loop {
             let view = self.view();
             let now = work.rows[0];
@@ -152,12 +152,17 @@ impl Shard {
                 return Ok(ControlFlow::Break(Compared::Done));
             }
             let Some(plan) = self.plan_compare(&view, &now) else {
-                let doubtful = self.is_left_doubtful(&view, &now);
-                if (doubtful || self.is_unsummed(&now)) && self.hides_blocks(&view, &now) {
+                if self.hides_blocks(&view, &now) {
                     return Ok(ControlFlow::Break(Compared::Torn));
                 }
-                if doubtful {
-                    self.distrust(&now);
+                let bad = self.to_be_made(&view, &now);
+                made += 1;
+                // Data, then parity. Where nothing may be written neither is.
+                let more = !bad.is_empty() && made <= 2;
+                if more && self.mend(work, manner, inside, now, bad, report).await? {
+                    work.rows.clear();
+                    work.rows.push(RowWork { plan: None, ..now });
+                    continue;
                 }
                 self.sum_uncompared(work, manner, inside, now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
@@ -247,12 +252,22 @@ impl Shard {
         plan(recover.map_or(Method::DataOnly, Method::Recover))
     }
 
-    /// True if parity of a row is in doubt after a crash, and cannot be made for data that cannot
-    /// be read: once the row counts as synced it would be believed.
-    fn is_left_doubtful(&self, view: &View, row: &RowWork) -> bool {
-        let state = self.state_of(view, row);
-        let all_read = row.roles.data.is_subset(state.readable);
-        state.doubtful && !all_read && !broken(Broken::DoubtForgotten)
+    /// What is to be made anew before a row can be compared that bad blocks keep from it: data that
+    /// is listed, then parity that is; all parity if it is not in sync, since the rest of it cannot
+    /// be compared either.
+    fn to_be_made(&self, view: &View, row: &RowWork) -> SlotSet {
+        let (state, parity) = (self.state_of(view, row), row.roles.parity());
+        let end = self.stripe_offset(row.row.stripe) + self.setup.geometry.stripe_bytes();
+        let there = |slot: &Slot| view.holding(*slot, end).is_some();
+        let listed: SlotSet =
+            row.roles.all().difference(state.readable).iter().filter(there).collect();
+        let data = listed.intersection(row.roles.data);
+        match (data.is_empty(), state.synced) {
+            (false, _) => data,
+            (true, true) => listed,
+            (true, false) if parity.intersection(listed).is_empty() => SlotSet::EMPTY,
+            (true, false) => parity.intersection(view.present),
+        }
     }
 
     /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
@@ -330,7 +345,7 @@ impl Shard {
         }
         if !whole {
             report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
-            self.distrust(&row);
+            self.give_up_unmade(&row);
             if !work.failures.is_empty() {
                 self.lose(inside, &view, &mut work.failures).await?;
             }
@@ -344,6 +359,17 @@ impl Shard {
             work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
         }
         self.rewrite(work, manner, inside, view).await.map(|()| true)
+    }
+
+    /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
+    /// synced it would be believed.
+    fn give_up_unmade(&self, row: &RowWork) {
+        let view = self.view();
+        let state = self.state_of(&view, row);
+        let counts = row.roles.all().is_subset(view.in_sync) && !state.synced;
+        if (counts || state.doubtful) && !broken(Broken::DoubtForgotten) {
+            self.give_up_parity(&view, row);
+        }
     }
 
     /// Finds the blocks of a row that contradict each other, says which member is wrong where that

@@ -109,12 +109,22 @@ impl Shard {
         Ok(())
     }
 
+    /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of them
+    /// may have come further. All of a copy's.
+    fn lacking(&self, view: &View, row: &RowWork, task: Task, targets: SlotSet) -> SlotSet {
+        match task {
+            Task::Rebuild(_) => targets.difference(self.state_of(view, row).readable),
+            _ => targets,
+        }
+    }
+
     /// The targets of a row that could not be recovered hold something wrong there: never read it.
     fn note_unrecoverable(&self, row: &RowWork, task: Task) {
         let view = self.view();
         let members = match task {
             Task::Rebuild(slots) => {
-                slots.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
+                let lacking = self.lacking(&view, row, task, slots);
+                lacking.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
             }
             Task::Copy(slot) => view.seats[slot.index()].twin.iter().cloned().collect(),
             _ => Vec::new(),
@@ -124,14 +134,19 @@ impl Shard {
 
     /// What parity says of a row that could not be recovered because of doubt is worth nothing: it
     /// must not be believed later either, when the doubt is forgotten.
-    pub(super) fn distrust(&self, row: &RowWork) {
+    fn distrust(&self, row: &RowWork) {
         let view = self.view();
         if self.state_of(&view, row).doubtful {
-            let parity = row.roles.parity().intersection(view.present);
-            // A copy that takes the slot later has what parity says, too.
-            let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
-            self.unrecoverable(members, row.at(), row.row.len());
+            self.give_up_parity(&view, row);
         }
+    }
+
+    /// Nothing is computed from parity of this row any more, nor from a copy of it that takes its
+    /// slot later.
+    pub(super) fn give_up_parity(&self, view: &View, row: &RowWork) {
+        let parity = row.roles.parity().intersection(view.present);
+        let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
+        self.unrecoverable(members, row.at(), row.row.len());
     }
 
     async fn restore_once(
@@ -145,7 +160,7 @@ impl Shard {
     ) -> Result<()> {
         work.rows.clear();
         work.rows.extend_from_slice(rows);
-        let (view, targets) = loop {
+        let view = loop {
             let view = self.view();
             let targets = match task {
                 Task::Rebuild(slots) => slots.intersection(view.present),
@@ -156,18 +171,19 @@ impl Shard {
                 return Ok(());
             }
             for row in &mut work.rows {
+                let targets = self.lacking(&view, row, task, targets);
                 self.plan_restore(&view, row, targets)?;
             }
             if self.read_for_rows(work, manner, &view).await {
-                break (view, targets);
+                break view;
             }
             self.after_reading(work, manner, inside, &view, report).await?;
         };
         work.outgoing.clear();
         for row in &work.rows {
-            let read = row.plan.map_or(0, |plan| plan.read.count()) as u64;
-            report.bytes += (read + targets.count() as u64) * row.row.len();
-            for slot in targets.iter() {
+            let Some(WritePlan { read, write, .. }) = row.plan else { continue };
+            report.bytes += (read.count() + write.count()) as u64 * row.row.len();
+            for slot in write.iter() {
                 let bytes = self.bytes_of(row, slot, &work.pieces).freeze();
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
             }

@@ -160,7 +160,7 @@ impl FaultyDisk {
     }
 
     /// These bytes are durable: they are not lost with what was written there before.
-    fn keep(&self, bytes: Range<u64>) {
+    pub fn keep(&self, bytes: Range<u64>) {
         for (offset, before) in self.unflushed.borrow_mut().iter_mut() {
             let start = bytes.start.max(*offset);
             let end = bytes.end.min(*offset + before.len() as u64);

@@ -1,0 +1,291 @@
+//! Bad-block lists: what is listed costs nothing beside it, is made good where that can be done,
+//! and is off the list once it is written, for good.
+
+mod world;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::create::NewArray;
+use array::status::SlotState;
+use array::{Array, MemberId, Status};
+use io::{Disk, Op};
+use layout::private::Consistency;
+use layout::{Layout, Level, Slot, Stripe};
+use world::{Fault, FaultyDisk, World, map_of, pattern};
+
+const CHUNK: u64 = 16 << 10;
+const BLOCK: usize = 4096;
+const MEMBER_BYTES: u64 = 6 << 20;
+
+/// The members of the first stripe's data in their order, and that of its P.
+fn slots_of(array: &Array) -> (Vec<usize>, usize) {
+    let map = array.geometry().stripe(Stripe(0));
+    ((0..map.data_count()).map(|index| map.data(index).index()).collect(), map.p().index())
+}
+
+fn new_array(level: Level, members: usize) -> NewArray {
+    let layout = Layout::default_for(level, members);
+    let checksums = Some(false);
+    NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) }
+}
+
+/// An array with content that is durable.
+fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
+    world.create(new);
+    let array = world.start();
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    (array, content)
+}
+
+/// Another disk takes the place of a member, by a rebuild.
+fn rebuild(world: &mut World, array: &Array, member: usize) {
+    let spare = FaultyDisk::new(MEMBER_BYTES);
+    world.run(array, array.fail(MemberId(member as u32))).expect("one may go");
+    world.run(array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.until(array, |s| s.slots[member].state == SlotState::InSync && s.job.is_none());
+    world.disks[member] = spare;
+    world.until(array, |status| status.clean);
+}
+
+fn heal(world: &World) {
+    world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
+}
+
+fn done(status: &Status) -> u64 {
+    status.job.as_ref().map_or(0, |job| job.done_bytes)
+}
+
+/// A row is as high as a chunk. The first block of it is listed, and a crash without a log cuts a
+/// write so far `away` from that: parity is old there, and must not be believed once all counts as
+/// synced.
+fn is_compared_beside_what_is_listed(level: Level, members: usize, away: u64, repair: bool) {
+    let mut world = World::new(members, MEMBER_BYTES);
+    let consistency = Some(Consistency::Bitmap);
+    let (array, content) = filled(&world, &NewArray { consistency, ..new_array(level, members) });
+    let (data, parity) = slots_of(&array);
+    let offset = world.data_offset();
+    for &member in &data[1..=array.geometry().redundancy()] {
+        world.disks[member].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+    }
+    rebuild(&mut world, &array, data[0]);
+    heal(&world);
+    world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("healthy");
+    world.disks[parity].break_with(Fault::HungFrom(offset));
+    drop(world.begin(&array, 2 * CHUNK + away, &pattern(2 * CHUNK + away, BLOCK, 3)));
+    world.crash(array);
+    heal(&world);
+    let array = world.start();
+    for _ in 0..2 {
+        if let Ok(read) = world.read(&array, 0, BLOCK) {
+            assert!(read == content[..BLOCK], "{level}: what is listed is invented");
+        }
+        world.until(&array, |status| status.clean && status.job.is_none());
+    }
+    if repair {
+        array.scrub(true).expect("whole");
+        world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+    }
+    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("it is in sync");
+    let at = CHUNK + away;
+    match world.read(&array, at, BLOCK) {
+        Ok(read) => assert!(read == content[at as usize..][..BLOCK], "{level}: it is invented"),
+        Err(error) => assert!(away == 0, "{level}: only what is listed is lost: {error}"),
+    }
+}
+
+#[test]
+fn a_resync_compares_what_lies_beside_a_listed_block() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
+        for repair in [false, true] {
+            is_compared_beside_what_is_listed(level, members, 2 * BLOCK as u64, repair);
+        }
+    }
+}
+
+#[test]
+fn parity_that_a_resync_could_not_make_is_not_believed() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
+        is_compared_beside_what_is_listed(level, members, 0, false);
+    }
+}
+
+#[test]
+fn a_repair_makes_good_what_is_listed() {
+    let mut world = World::new(4, MEMBER_BYTES);
+    let (array, content) = filled(&world, &new_array(Level::Raid5, 4));
+    let (data, _) = slots_of(&array);
+    let offset = world.data_offset();
+    world.disks[data[1]].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+    rebuild(&mut world, &array, data[0]);
+    heal(&world);
+    array.scrub(true).expect("whole");
+    world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+    let report = array.status().last_scrub.expect("just made").report;
+    assert_eq!(report.repaired_bytes, BLOCK as u64);
+    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("one may go");
+    assert!(world.read(&array, 0, BLOCK).expect("it was repaired") == content[..BLOCK]);
+}
+
+/// Two slots are rebuilt together, of which one has come further before: what it holds counts.
+#[test]
+fn a_rebuild_of_two_uses_what_one_of_them_has_already() {
+    let mut world = World::new(6, MEMBER_BYTES);
+    (world.host.bounds.checkpoint_bytes, world.host.bounds.unit_bytes) = (64 << 10, 128 << 10);
+    let (array, content) = filled(&world, &new_array(Level::Raid6, 6));
+    let (data, _) = slots_of(&array);
+    let offset = world.data_offset();
+    let [one, two] = [0, 1].map(|_| FaultyDisk::new(MEMBER_BYTES));
+    *one.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    world.disks.extend([Rc::clone(&one), Rc::clone(&two)]);
+    one.delay.set(Duration::from_millis(10));
+    world.run(&array, array.fail(MemberId(data[0] as u32))).expect("one may go");
+    world.run(&array, array.add(Rc::clone(&one) as _, "one")).expect("large enough");
+    world.until(&array, |status| done(status) >= 512 << 10);
+    assert!(array.status().slots[data[0]].state != SlotState::InSync);
+    world.disks[data[2]].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("two may go");
+    world.run(&array, array.add(Rc::clone(&two) as _, "two")).expect("large enough");
+    world.run(&array, array.stop()).expect("clean");
+    one.delay.set(Duration::ZERO);
+    let array = world.start();
+    let whole = |status: &Status| status.slots.iter().all(|slot| slot.state == SlotState::InSync);
+    world.until(&array, |status| whole(status) && status.job.is_none());
+    assert!(world.read(&array, 0, content.len()).expect("two were lost at most") == content);
+}
+
+/// A RAID 5 of which the first block of two data members is listed.
+fn two_listed(checksums: bool) -> (World, Array, Vec<usize>) {
+    let mut world = World::new(4, MEMBER_BYTES);
+    let checksums = Some(checksums);
+    let (array, _) = filled(&world, &NewArray { checksums, ..new_array(Level::Raid5, 4) });
+    let (data, _) = slots_of(&array);
+    let offset = world.data_offset();
+    world.disks[data[1]].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+    rebuild(&mut world, &array, data[0]);
+    rebuild(&mut world, &array, data[1]);
+    for block in [0, CHUNK] {
+        world.read(&array, block, BLOCK).expect_err("both are lost");
+    }
+    (world, array, data)
+}
+
+#[test]
+fn what_is_zeroed_is_not_listed_any_more() {
+    for checksums in [false, true] {
+        let (world, array, _) = two_listed(checksums);
+        let zero = Op::new(0, io::Work::Zero { len: 3 * CHUNK, unmap: false, fast: false });
+        world.run(&array, array.submit(zero)).result.expect("zeroed");
+        world.crash(array);
+        let array = world.start();
+        assert!(world.read(&array, 0, 3 * CHUNK as usize).is_ok_and(|b| b.iter().all(|b| *b == 0)));
+    }
+}
+
+#[test]
+fn what_is_written_anew_and_flushed_is_there_after_a_crash() {
+    for checksums in [false, true] {
+        let (world, array, _) = two_listed(checksums);
+        let new = pattern(0, BLOCK, 7);
+        world.write(&array, 0, &new).expect("it has a place");
+        world.run(&array, array.submit(Op::flush())).result.expect("durable");
+        world.crash(array);
+        let array = world.start();
+        assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new);
+    }
+}
+
+/// The list on a member counts at once, without a superblock that says so.
+#[test]
+fn a_list_gets_shorter_once_what_was_written_is_durable() {
+    let (world, array, data) = two_listed(false);
+    world.run(&array, array.stop()).expect("clean");
+    world.disks.iter().for_each(|disk| disk.volatile.set(true));
+    let array = world.start();
+    let new = pattern(0, BLOCK, 7);
+    let disk = &world.disks[data[0]];
+    *disk.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    let list = map_of(disk).bad_blocks.clone().expect("it has one");
+    let listed = || {
+        let mut bytes = vec![0; (list.end - list.start) as usize];
+        disk.disk.peek(list.start, &mut bytes);
+        bytes
+    };
+    let before = listed();
+    disk.delay.set(Duration::from_millis(10));
+    drop(world.begin(&array, 0, &new));
+    world.until(&array, |_| listed() != before);
+    // Of what is in its cache, the list alone has reached the medium.
+    disk.keep(list.clone());
+    disk.delay.set(Duration::ZERO);
+    world.cut(array);
+    let array = world.start();
+    assert!(world.read(&array, 0, BLOCK).is_ok_and(|read| read == new), "it is not there");
+}
+
+/// Whole stripes that are zeroed after a crash are right as those that are written.
+#[test]
+fn what_is_zeroed_before_a_resync_came_there_is_in_no_doubt() {
+    let world = World::new(4, MEMBER_BYTES);
+    let consistency = Some(Consistency::Bitmap);
+    let (array, _) = filled(&world, &NewArray { consistency, ..new_array(Level::Raid5, 4) });
+    world.crash(array);
+    let array = world.start();
+    array.set_speed(1, 1);
+    let (data, _) = slots_of(&array);
+    let (at, len) = (300 * CHUNK, 3 * CHUNK);
+    let zero = Op::new(at, io::Work::Zero { len, unmap: false, fast: false });
+    world.run(&array, array.submit(zero)).result.expect("zeroed");
+    world.run(&array, array.submit(Op::flush())).result.expect("durable");
+    assert!(array.status().unsynced_bytes > 0);
+    world.disks[data[0]].break_with(Fault::Gone);
+    let read = world.read(&array, at, len as usize).expect("durable");
+    assert!(read.iter().all(|byte| *byte == 0));
+}
+
+/// A RAID 0 whose first member is being copied.
+fn copied(delay: Duration) -> (World, Array, Vec<u8>, Rc<FaultyDisk>) {
+    let mut world = World::new(3, MEMBER_BYTES);
+    (world.host.bounds.checkpoint_bytes, world.host.bounds.unit_bytes) = (64 << 20, 128 << 10);
+    world.create(&NewArray { checksums: None, ..new_array(Level::Raid0, 3) });
+    let array = world.start();
+    let content = pattern(0, 4 << 20, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    let copy = FaultyDisk::new(MEMBER_BYTES);
+    *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    world.disks.push(Rc::clone(&copy));
+    let spare = world.run(&array, array.add(Rc::clone(&copy) as _, "copy")).expect("large enough");
+    copy.delay.set(delay);
+    world.run(&array, array.replace(Slot::new(0), spare)).expect("a spare, a whole slot");
+    (world, array, content, copy)
+}
+
+/// Without redundancy nobody makes good what a copy has lost.
+#[test]
+fn a_copy_that_has_failed_a_flush_does_not_take_the_slot() {
+    let (world, array, content, copy) = copied(Duration::from_millis(10));
+    copy.flush_fails_in.set(Some(0));
+    world.until(&array, |status| done(status) >= 2 << 20);
+    assert!(array.status().slots[0].twin.is_some(), "it is still being filled");
+    world.write(&array, 0, &content[..BLOCK]).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("the member has all");
+    assert!(copy.flush_fails_in.get().is_none(), "it has failed");
+    world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
+    let read = world.read(&array, 0, content.len()).expect("there");
+    assert!(read == content, "the copy has lost a part");
+}
+
+#[test]
+fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
+    let (world, array, _, copy) = copied(Duration::from_millis(100));
+    world.until(&array, |status| done(status) >= 1 << 20);
+    copy.break_with(Fault::WriteError);
+    let new = pattern(0, BLOCK, 9);
+    world.write(&array, 0, &new).expect("its member takes it");
+    copy.faults.borrow_mut().clear();
+    world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
+    assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
+}
