@@ -425,8 +425,9 @@ fn settle(
     let (ended, write) = match found {
         Some(candidate) => (candidate.ended, candidate.write),
         None => {
-            let unknown = candidates.iter_mut().find(|c| possible(c) && c.value.is_anything());
-            let Some(candidate) = unknown else {
+            // Of some that overlap, any may have left it: it is no older than the last one is.
+            let unknown = candidates.iter_mut().filter(|c| possible(c) && c.value.is_anything());
+            let Some(candidate) = unknown.max_by_key(|c| c.ended) else {
                 let describe = |candidate: &Candidate| match candidate.value {
                     Held::Known(value) => value.to_string(),
                     Held::Unknown | Held::Discarded => "anything".into(),

@@ -132,6 +132,23 @@ fn what_a_discard_left_may_be_in_a_cache_only() {
 }
 
 #[test]
+fn what_overlapping_discards_left_is_no_older_than_the_last_of_them() {
+    let mut oracle = Oracle::new(4096, true);
+    let first = oracle.write(0, 512, Put::Anything);
+    let a = oracle.write(0, 512, Put::Pattern);
+    let in_a = bytes(&oracle, a);
+    oracle.acknowledge(a, false);
+    let second = oracle.write(0, 512, Put::Anything);
+    oracle.acknowledge(first, false);
+    let before = oracle.read(0, 512);
+    oracle.acknowledge(second, false);
+    assert!(sees(&mut oracle, &[7; 512]));
+    assert!(oracle.check(before, [&in_a[..]]).is_ok(), "the second was under way as it began");
+    assert!(sees(&mut oracle, &[7; 512]), "it stays so");
+    assert!(!sees(&mut oracle, &[8; 512]) && !sees(&mut oracle, &in_a));
+}
+
+#[test]
 fn what_was_refused_has_not_happened() {
     let mut oracle = Oracle::new(4096, true);
     let a = oracle.write(0, 512, Put::Pattern);
