@@ -1,8 +1,8 @@
 //! `cargo xtask nightly`: what is too long for every change. Two lanes at once, a closing table.
 //!
 //! ```text
-//!   lane 1   simulator ───────────────────────────▶ full ────────▶ sums ──────▶
-//!   lane 2   sweep ▶ mutants ▶ torture ▶ fuzz ▶ exhaustive ▶
+//!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─────▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶
 //! ```
 //!
 //! Each part has its share of the time. Those that could go on for ever are told when to end; the
@@ -34,10 +34,21 @@ const LANES: [&[Part]; 2] = [
             "simulator",
             "seeds that nobody has run; every mark must be reached",
             "cargo sim --seconds {seconds} --require-marks",
-            60,
+            40,
         ),
         part("full", "lives as long as they come", "cargo sim --full --seconds {seconds}", 20),
-        part("sums", "arrays with checksums", "cargo sim --checksums --seconds {seconds}", 20),
+        part(
+            "sums",
+            "arrays with checksums",
+            "cargo sim --checksums --seconds {seconds} --require-marks",
+            20,
+        ),
+        part(
+            "journal",
+            "arrays with a journal device",
+            "cargo sim --journal --seconds {seconds} --require-marks",
+            20,
+        ),
     ],
     &[
         part("sweep", "every single operation fails", "cargo sim --sweep", 8),
@@ -46,7 +57,13 @@ const LANES: [&[Part]; 2] = [
             "torture",
             "the program is killed, the power of its members cut",
             "cargo xtask torture --seconds {seconds}",
-            20,
+            15,
+        ),
+        part(
+            "power",
+            "torture sees a flush that is left out",
+            "cargo xtask torture --rounds 30 --broken FlushMissesOne",
+            5,
         ),
         part("fuzz", "hostile bytes", "cargo xtask fuzz --seconds {seconds} --seed {seed}", 20),
         part(
@@ -153,7 +170,7 @@ mod tests {
             assert_eq!(lane.iter().map(|part| part.share).sum::<u64>(), 100);
         }
         let [_, lane] = LANES.map(|parts| commands(parts, 1000, 7));
-        assert_eq!(lane[3].line, "cargo xtask fuzz --seconds 200 --seed 7");
+        assert_eq!(lane[4].line, "cargo xtask fuzz --seconds 200 --seed 7");
         assert!(lane.iter().all(|command| !command.line.contains(['{', '"', '\''])));
     }
 

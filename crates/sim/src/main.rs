@@ -157,7 +157,8 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let mut tally = Tally::default();
     run(&request, &mut tally);
-    let missed: Vec<_> = mark::all().filter(|mark| !tally.marks.contains_key(mark)).collect();
+    let missed: Vec<_> =
+        mark::all(request.wish).filter(|mark| !tally.marks.contains_key(mark)).collect();
     if request.marks {
         for (mark, times) in &tally.marks {
             println!("{times:>10}  {mark}");

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a name that is marked anywhere is in the table, and the table has each name once.
 
+use crate::options::Wish;
+
 /// Declares marks: a constant for each, and the table of all.
 macro_rules! marks {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -152,8 +154,6 @@ marks! {
     F8_BITMAP = "F8: rot in a bitmap";
     /// F8 in the private area.
     F8_PRIVATE = "F8: rot in the private area";
-    /// F8 in the table of checksums.
-    F8_TABLE = "F8: rot in the table of checksums";
     /// F10, one member by itself.
     F10_ALONE = "F10: one member loses its power";
     /// F11.
@@ -242,8 +242,13 @@ pub const JOURNAL_LOST: &str = "journal device: lost, and the log on the members
 pub const JOURNAL_AWAY: &str = "journal device: left out at a start";
 /// An old copy of it was there.
 pub const JOURNAL_OLD: &str = "journal device: an old copy in its place";
-/// Only where arrays are asked to have such a device: no ensemble must reach these.
-const ON_REQUEST: [&str; 4] = [JOURNAL_HARMED, JOURNAL_LOST, JOURNAL_AWAY, JOURNAL_OLD];
+/// Where arrays are asked to have such a device.
+const JOURNALED: [&str; 4] = [JOURNAL_HARMED, JOURNAL_LOST, JOURNAL_AWAY, JOURNAL_OLD];
+
+/// F8 in the table of checksums.
+pub const F8_TABLE: &str = "F8: rot in the table of checksums";
+/// Where arrays are asked to have checksums.
+const SUMMED: [&str; 1] = [F8_TABLE];
 
 /// Marks of crashes with writes of a part in flight or not flushed, by health.
 const FLYING: [[&str; 3]; 5] = [
@@ -274,12 +279,14 @@ pub fn flying(part: Part, health: Health) -> Option<&'static str> {
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
     let all = SINGLE.iter().chain(FLYING.iter().flatten());
-    all.chain(&ON_REQUEST).any(|known| *known == name)
+    all.chain(&JOURNALED).chain(&SUMMED).any(|known| *known == name)
 }
 
-/// Every mark that an ensemble of runs must reach.
-pub fn all() -> impl Iterator<Item = &'static str> {
-    SINGLE.iter().chain(FLYING.iter().flatten()).copied()
+/// Every mark that an ensemble of runs with these wishes must reach.
+pub fn all(wish: Wish) -> impl Iterator<Item = &'static str> {
+    let journaled = JOURNALED.iter().filter(move |_| wish.journal);
+    let summed = SUMMED.iter().filter(move |_| wish.checksums);
+    SINGLE.iter().chain(FLYING.iter().flatten()).chain(journaled).chain(summed).copied()
 }
 
 #[cfg(test)]
@@ -288,10 +295,11 @@ mod tests {
 
     #[test]
     fn each_name_is_there_once() {
-        let mut names: Vec<_> = SINGLE.iter().chain(FLYING.iter().flatten()).collect();
+        let wish = Wish { checksums: true, journal: true, ..Wish::default() };
+        let mut names: Vec<_> = all(wish).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), SINGLE.len() + FLYING.iter().flatten().count());
-        assert!(all().count() >= 60);
+        assert_eq!(names.len(), all(wish).count());
+        assert!(all(Wish::default()).count() >= 60);
     }
 }

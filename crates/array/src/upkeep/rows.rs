@@ -109,8 +109,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of them
-    /// may have come further. All of a copy's.
+    /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of
+    /// them may have come further. All of a copy's.
     fn lacking(&self, view: &View, row: &RowWork, task: Task, targets: SlotSet) -> SlotSet {
         match task {
             Task::Rebuild(_) => targets.difference(self.state_of(view, row).readable),
