@@ -88,8 +88,10 @@ impl Plan {
         let hole = if self.bitmap == "off" { "resync" } else { "bitmap" };
         let policy = random.pick(&["journal", "journal", "ppl", hole]);
         match (policy, self.level) {
-            // md knows the one or the other.
-            ("ppl", "5") => (self.consistency, self.bitmap) = (Some("ppl"), "off"),
+            // md knows the one or the other, and its log has room for one thread.
+            ("ppl", "5") => {
+                (self.consistency, self.bitmap, self.threads) = (Some("ppl"), "off", 1);
+            }
             ("ppl", _) => {}
             _ => self.consistency = Some(policy),
         }
@@ -104,9 +106,11 @@ impl Plan {
         }
     }
 
-    /// True if what was being written may cost what was not, once a member is missing.
+    /// True if what was being written may cost what was not, once a member is missing: there is no
+    /// log, or parity was not in sync before.
     pub(super) fn has_hole(&self) -> bool {
-        self.has_parity() && matches!(self.consistency, Some("bitmap" | "resync"))
+        let unlogged = matches!(self.consistency, Some("bitmap" | "resync"));
+        self.has_parity() && (unlogged || !self.zeroed)
     }
 
     /// True if the level has parity.
