@@ -2,7 +2,8 @@
 //! `array/src/broken.rs` knows, one after the other, and lets the simulator look for it.
 //!
 //! Fails if one survives: then the simulator is blind there. The canary, an engine that does
-//! nothing at all, must be reported too: else it is this program that is blind.
+//! nothing at all, must be reported too: else it is this program that is blind. Seeds that fail
+//! because the engine is broken are what shrinking is tried on, too (`sim/tests/shrink.rs`).
 
 use crate::failure::Failure;
 use crate::shell;
@@ -19,6 +20,20 @@ const SIM: &[&str] =
 /// A test of the engine that can be broken; its file's name comes next.
 const TEST: &[&str] =
     &["cargo", "test", "--quiet", "--package", "parapet-array", "--features", "broken", "--test"];
+
+/// Shrinks seeds that fail for a broken engine, from end to end.
+const SHRINK: &[&str] = &[
+    "cargo",
+    "test",
+    "--quiet",
+    "--release",
+    "--package",
+    "parapet-sim",
+    "--features",
+    "broken",
+    "--test",
+    "shrink",
+];
 
 /// So many are looked for at once.
 const AT_ONCE: usize = 2;
@@ -105,8 +120,30 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         named && (!quick || QUICK.contains(&&*mutant.name))
     });
     let started = Instant::now();
+    if wanted.is_empty() {
+        shrink(&root)?;
+    }
     let outcomes = hunt(&sim, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
     close(&outcomes, started.elapsed())
+}
+
+/// A seed that fails must come down to a short story that fails alike.
+fn shrink(root: &Path) -> Result<(), Failure> {
+    let started = Instant::now();
+    let output = shell::command(root, SHRINK).stderr(Stdio::inherit()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let seconds = started.elapsed().as_secs_f64();
+            println!("{:<24} {:<12} {seconds:>6.1} s  a failing seed is shrunk", "shrink", "");
+            Ok(())
+        }
+        Ok(output) => {
+            print!("{}", String::from_utf8_lossy(&output.stdout));
+            let remedy = "`sim/tests/shrink.rs` says what a shrunk story must be";
+            Err(Failure::new("a failing seed is not shrunk as it should be", remedy))
+        }
+        Err(error) => Err(Failure::new(format!("cargo: {error}"), "see above")),
+    }
 }
 
 /// The simulator, built: a change of the code meanwhile changes nothing.

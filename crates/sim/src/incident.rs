@@ -13,12 +13,12 @@ use layout::{Family, Slot, SlotSet};
 use crate::crash::Crash;
 use crate::cut::{Cut, Mode};
 use crate::disk::{Build, SimDisk, WriteFault};
+use crate::keep::Choice;
 use crate::mark::{self, Part};
 use crate::node::Node;
 use crate::options::{Dangers, Options};
 use crate::parts::Parts;
 use crate::rng::Rng;
-use crate::shrink::Choice;
 use crate::silent;
 use crate::workload::{Stage, chain};
 
@@ -182,7 +182,7 @@ pub struct Director {
     pub doubts: bool,
     /// A power cut leaves garbage in a sector.
     pub garbage: bool,
-    /// While there were so many faults of members, as a share of the run, nothing happens.
+    /// While there were more faults than this, as a share of the run, nothing but crashes happens.
     pub faults_most: u64,
 }
 

@@ -28,6 +28,7 @@ pub mod foreign;
 pub mod garbage;
 pub mod incident;
 pub mod journal;
+pub mod keep;
 pub mod lie;
 pub mod logged;
 pub mod mark;

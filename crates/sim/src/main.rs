@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use array::CacheMode;
 use layout::Level;
+use sim::keep::Keep;
 use sim::mark;
+use sim::options::told::CACHES;
 use sim::options::{Options, Size, Wish};
+use sim::report;
 use sim::rng::mix;
 use sim::scenario;
-use sim::shrink::{Keep, shrink};
-use sim::trace::Telling;
+use sim::shrink::shrink;
+use sim::trace::{Telling, Trace};
 
 const USAGE: &str = "\
 cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level L] [--shards N]
@@ -27,8 +29,8 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --commit      as --fresh, from a number that the commit gives
   --seconds N   fresh seeds for so long (default: 10)
   --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
-  --standard    3 to 8 members, 200 to 2,000 requests, at least 5 crashes and 30 faults: what speed
-                is measured by
+  --standard    3 to 8 members, 200 to 2,000 requests, at least 5 crashes, and with these at least
+                30 faults (in all but some of a thousand seeds): what speed is measured by
   --checksums   arrays keep checksums, where they can
   --journal     arrays with parity have a journal device
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
@@ -38,17 +40,10 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --marks       print how often each rare place was reached, and which were not
   --require-marks  fail if one was not
   --whole       tell failures as they are: the first one is not shrunk
-  --keep PARTS  of one seed, only these requests and incidents: as a shrunk failure names them
+  --keep PARTS  of one seed, only these requests (r3.14: number 14 of client 3) and incidents (i9),
+                so many members (m4; n3 each, where they are arrays), disks halved so often (h2);
+                none is nothing but the array: as a shrunk failure names them
 ";
-
-const CACHES: [(CacheMode, &str); 3] =
-    [(CacheMode::None, "none"), (CacheMode::Sync, "sync"), (CacheMode::Writeback, "writeback")];
-
-/// The commit that this was built from.
-const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
 
 /// What was asked for.
 #[derive(Default)]
@@ -65,6 +60,30 @@ struct Request {
     require_marks: bool,
     keep: Keep,
     whole: bool,
+}
+
+impl Request {
+    /// The options of a seed, as they were asked for.
+    fn options(&self, seed: u64) -> Result<Options, String> {
+        Options::draw(seed, self.wish).kept(self.keep.clone())
+    }
+
+    /// Itself, if there is such a run.
+    fn possible(self) -> Result<Request, String> {
+        match self.seed {
+            Some(seed) => self.options(seed).map(drop)?,
+            None if self.keep.is_all() => {}
+            None => return Err("--keep is for one seed".into()),
+        }
+        Ok(self)
+    }
+
+    /// The line above the runs of many seeds.
+    fn head(&self, seeds: &str) {
+        let wish = self.wish.to_string();
+        let wish = if wish.is_empty() { "no wishes" } else { &wish };
+        println!("{seeds}, {}, {wish}", report::head());
+    }
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
@@ -147,13 +166,16 @@ fn main() -> ExitCode {
     if words.next_if(|word| word == "--sweep").is_some() {
         return sim::sweep::command(words);
     }
-    let request = match parse(words) {
+    let request = match parse(words).and_then(|request| request.possible()) {
         Ok(request) => request,
         Err(fault) => {
             eprintln!("{fault}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
+    if let Some(way) = sim::mutant::from_environment() {
+        println!("the engine is broken: {way}");
+    }
     let start = Instant::now();
     let mut tally = Tally::default();
     run(&request, &mut tally);
@@ -183,9 +205,8 @@ fn run(request: &Request, tally: &mut Tally) {
     if let Some(seed) = request.seed {
         return one(seed, request, tally);
     }
-    let version = env!("CARGO_PKG_VERSION");
     if request.regressions {
-        println!("every seed that ever failed, parapet {version}");
+        println!("every seed that ever failed, {}, each as the list has it", report::head());
         for words in sim::regressions::all() {
             let line = parse(words.into_iter()).expect("a test reads the list");
             let seed = line.seed.expect("a test reads the list");
@@ -193,13 +214,13 @@ fn run(request: &Request, tally: &mut Tally) {
         }
     }
     if let Some((from, to)) = request.seeds {
-        println!("seeds {from}..{to}, parapet {version}");
+        request.head(&format!("seeds {from}..{to}"));
         (from..to).for_each(|seed| try_seed(seed, request, tally));
     }
     if request.fresh || !request.regressions && request.seeds.is_none() {
         let first = if request.of_commit { of_commit() } else { fresh() };
         let start = Instant::now();
-        println!("seeds from {first} on, parapet {version}");
+        request.head(&format!("seeds from {first} on"));
         let time = Duration::from_secs(request.seconds.unwrap_or(10));
         let seeds = (first..).take_while(|_| start.elapsed() < time);
         seeds.for_each(|seed| try_seed(seed, request, tally));
@@ -224,13 +245,15 @@ fn fresh() -> u64 {
 
 /// A seed that nobody has run before this commit was made: whoever runs it again finds the same.
 fn of_commit() -> u64 {
-    let commit = COMMIT.bytes().fold(0, |sum, byte| mix(sum ^ u64::from(byte)));
+    // What is not committed yet does not count: every run before a commit is the same.
+    let commit = report::COMMIT.trim_end_matches(report::DIRTY);
+    let commit = commit.bytes().fold(0, |sum, byte| mix(sum ^ u64::from(byte)));
     mix(commit) % 1_000_000_000
 }
 
 fn one(seed: u64, request: &Request, tally: &mut Tally) {
-    println!("seed {seed}, parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"));
-    let options = Options { keep: request.keep.clone(), ..Options::draw(seed, request.wish) };
+    println!("seed {seed}, {}", report::head());
+    let options = request.options(seed).expect("it was looked at before");
     println!("{options}");
     let telling = if request.verbose { Telling::Everything } else { Telling::Nothing };
     let ending = scenario::run_with(options, telling);
@@ -255,44 +278,44 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     let crashes = [mark::KILLED, mark::CUT].map(|m| ending.trace.marks().get(m).copied());
     tally.crashes.push(crashes.into_iter().flatten().sum());
     tally.faults.push(ending.trace.faults());
-    let Some(failure) = ending.failure else {
+    let Some(failure) = &ending.failure else {
         tally.passed += 1;
         return;
     };
     tally.failed += 1;
-    println!("\nFAILED: seed {seed}");
-    println!("parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"));
-    let short = !request.whole && request.keep == Keep::default() && tally.failed == 1;
+    fail(seed, &ending.trace, failure, request, tally.failed == 1);
+}
+
+/// Tells a failure: the first one as short as it can be made.
+fn fail(seed: u64, trace: &Trace, failure: &str, request: &Request, first: bool) {
+    println!("\nFAILED: seed {seed}, {}", report::head());
+    let short = !request.whole && request.keep.is_all() && first;
     let keep = match short {
         true => shrink(seed, request.wish).unwrap_or_default(),
         false => request.keep.clone(),
     };
-    let options = Options { keep: keep.clone(), ..Options::draw(seed, request.wish) };
+    let same = keep == request.keep;
+    let whole = Options::draw(seed, request.wish);
+    let options = whole.clone().kept(keep.clone()).expect("it was run");
     println!("{options}");
-    if !request.verbose {
-        if request.keep != keep {
-            println!("shrunk to: {keep}");
-        }
+    let mut failure = failure.to_string();
+    if !same {
+        println!("shrunk to: {}", sim::shrink::sizes(&whole, &options));
+    }
+    if !request.verbose || !same {
         let again = scenario::run_with(options, Telling::Steps);
         for line in again.trace.story() {
             println!("{line}");
         }
-        if request.keep == keep && again.trace.hash() != ending.trace.hash() {
+        if same && again.trace.hash() != trace.hash() {
             println!("NOT DETERMINISTIC: the second run of this seed went another way");
         }
+        // The short story's own numbers.
+        failure = again.failure.unwrap_or(failure);
     }
-    println!("{failure}");
-    let level = request.wish.level.map(|l| format!(" --level {}", l.name())).unwrap_or_default();
-    let shards = request.wish.shards.map(|n| format!(" --shards {n}")).unwrap_or_default();
-    let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == request.wish.cache);
-    let cache = cache.map(|(_, name)| format!(" --cache {name}")).unwrap_or_default();
-    let kept = if keep == Keep::default() { String::new() } else { format!(" --keep {keep}") };
-    let size = match request.wish.size {
-        Size::Drawn => "",
-        Size::Standard => " --standard",
-        Size::Full => " --full",
-    };
-    let sums = if request.wish.checksums { " --checksums" } else { "" };
-    let journal = if request.wish.journal { " --journal" } else { "" };
-    println!("replay: cargo sim {seed}{level}{shards}{cache}{size}{sums}{journal}{kept} --verbose");
+    println!("failure: {failure}");
+    let wish = request.wish.to_string();
+    let blank = if wish.is_empty() { "" } else { " " };
+    let kept = if keep.is_all() { String::new() } else { format!(" --keep {keep}") };
+    println!("replay: cargo sim {seed}{blank}{wish}{kept} --verbose");
 }

@@ -23,6 +23,7 @@ use layout::Level;
 
 use crate::exhaust::{self, Extent};
 use crate::options::Wish;
+use crate::report;
 use crate::scenario;
 use crate::sweep;
 use crate::trace::Telling;
@@ -148,6 +149,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Option<Request> {
     Some(request)
 }
 
+/// Breaks the engine in the way that `PARAPET_BROKEN` names, if it can be broken; gives the name.
+/// Then single seeds fail that would not, and are shrunk.
+pub fn from_environment() -> Option<String> {
+    let name = std::env::var("PARAPET_BROKEN").ok().filter(|_| broken::POSSIBLE)?;
+    let way = Broken::named(&name)?;
+    broken::choose(Some(way));
+    Some(name)
+}
+
 /// The command: `--broken` with what stands behind it.
 pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = words.collect();
@@ -168,6 +178,7 @@ pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    println!("{name}, {}", report::head());
     match hunt(way, request) {
         Some((catch, story)) => {
             println!("{name}: caught by {catch}: {}", headline(&story));

@@ -1,9 +1,23 @@
-//! What people see: a failure with its place, and the story that led to it.
+//! What people see: what was run, and a failure with its place.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
+
+/// At the end of a commit that is not what this was built from: something was changed since.
+pub const DIRTY: &str = "-dirty";
+
+/// The commit that this was built from.
+pub const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+/// What stands above everything that is run: a seed means nothing without it.
+pub fn head() -> String {
+    format!("parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"))
+}
 
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };

@@ -51,10 +51,7 @@ pub fn run(seed: u64, wish: Wish, telling: Telling) -> Ending {
 }
 
 /// Runs these options.
-pub fn run_with(mut options: Options, telling: Telling) -> Ending {
-    for bytes in &mut options.data_bytes {
-        *bytes = options.keep.bytes(*bytes);
-    }
+pub fn run_with(options: Options, telling: Telling) -> Ending {
     let world = World::new(options.seed, Trace::new(telling));
     let run = || {
         let main = live(world.clone(), options.clone());

@@ -1,127 +1,139 @@
 //! From a run that fails to a short one that fails alike.
 //!
-//! Every request and every incident is drawn from a stream of its own, so each can be left out and
-//! the others stay what they were. Leaving out is tried by halves, quarters and so on until no
-//! single one can go (delta debugging, *ddmin*: Zeller, Hildebrandt 2002); then disks are halved.
+//! ```text
+//!   fewer members, the fewest first ──▶ fewer requests and incidents ──▶ smaller disks
+//!        ▲                                                                  │
+//!        └────────────────── again, until nothing can go ◀──────────────────┘
+//! ```
 //!
-//! Invariant: the seed, the wishes and the [`Keep`] give the run; nothing else is needed to replay.
+//! Of requests and incidents halves are left out, then quarters and so on until no single one can
+//! go (delta debugging, *ddmin*: Zeller, Hildebrandt 2002). Members come first: while much still
+//! happens, some of it hits the one that matters, whatever its number.
 
-use std::collections::BTreeSet;
-use std::fmt;
-
-use crate::options::{Options, Wish};
+use crate::keep::{Choice, Keep};
+use crate::options::{Options, Shape, Wish};
 use crate::scenario;
 use crate::trace::Telling;
 
+/// How the oracle says that a read is wrong.
+const WRONG_BYTES: &str = " reads as ";
 /// Runs that a shrinking may take.
 const RUNS_MAX: usize = 2000;
-/// Disks are never smaller than this.
-const LEAST_BYTES: u64 = 64 << 10;
-
-/// Something that can be left out of a run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Choice {
-    /// A client's request, by its number.
-    Request(usize, usize),
-    /// An incident, as numbered when it was drawn.
-    Incident(usize),
-}
-
-/// What is left of a run. The default is all of it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Keep {
-    /// The parts that are kept; `None`: all.
-    pub choices: Option<BTreeSet<Choice>>,
-    /// How often the size of every disk is halved.
-    pub halvings: u32,
-}
-
-impl Keep {
-    /// Is this part of the run?
-    pub fn keeps(&self, choice: Choice) -> bool {
-        self.choices.as_ref().is_none_or(|kept| kept.contains(&choice))
-    }
-
-    /// A disk's size in this run.
-    pub fn bytes(&self, bytes: u64) -> u64 {
-        let halved = (bytes >> self.halvings.min(63)) / LEAST_BYTES * LEAST_BYTES;
-        if self.halvings == 0 { bytes } else { halved.max(LEAST_BYTES) }
-    }
-
-    /// Back from what [`Keep`] prints: `r0.3,r2.1,i4,h1`.
-    ///
-    /// # Errors
-    /// The word that means nothing.
-    pub fn parse(text: &str) -> Result<Keep, String> {
-        let mut keep = Keep { choices: Some(BTreeSet::new()), halvings: 0 };
-        for word in text.split(',').filter(|word| !word.is_empty()) {
-            let wrong = || format!("--keep: {word:?} is no part of a run");
-            let (kind, rest) = word.split_at_checked(1).ok_or_else(wrong)?;
-            let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
-            let choice = match kind {
-                "r" => {
-                    let (client, index) = rest.split_once('.').ok_or_else(wrong)?;
-                    Choice::Request(number(client)?, number(index)?)
-                }
-                "i" => Choice::Incident(number(rest)?),
-                "h" => {
-                    keep.halvings = number(rest)? as u32;
-                    continue;
-                }
-                _ => return Err(wrong()),
-            };
-            keep.choices.get_or_insert_default().insert(choice);
-        }
-        Ok(keep)
-    }
-}
-
-impl fmt::Display for Keep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.choices.iter().flatten().map(|part| match part {
-            Choice::Request(client, index) => format!("r{client}.{index}"),
-            Choice::Incident(number) => format!("i{number}"),
-        });
-        let halved = (self.halvings > 0).then(|| format!("h{}", self.halvings));
-        f.write_str(&parts.chain(halved).collect::<Vec<_>>().join(","))
-    }
-}
+/// Disks are halved no more often.
+const HALVINGS_MAX: u32 = 4;
 
 /// The shortest run found that fails as this seed does; `None` if it does not fail.
 pub fn shrink(seed: u64, wish: Wish) -> Option<Keep> {
-    let options = Options::draw(seed, wish);
-    let failure = |keep: &Keep| {
-        let options = Options { keep: keep.clone(), ..options.clone() };
-        scenario::run_with(options, Telling::Nothing).failure.map(|failure| kind(&failure))
-    };
-    let wanted = failure(&Keep::default())?;
-    let clients = 0..options.clients;
-    let requests =
-        clients.flat_map(|client| (0..options.requests).map(move |at| Choice::Request(client, at)));
-    let incidents = (0..options.happenings()).map(Choice::Incident);
-    let all: Vec<Choice> = requests.chain(incidents).collect();
-    let mut runs = 0;
-    let mut fails = |keep: &Keep| {
-        runs += 1;
-        runs <= RUNS_MAX && failure(keep).as_ref() == Some(&wanted)
-    };
-    let kept = ddmin(all, |parts| {
-        fails(&Keep { choices: Some(parts.iter().copied().collect()), halvings: 0 })
-    });
-    let mut keep = Keep { choices: Some(kept.into_iter().collect()), halvings: 0 };
-    while keep.halvings < 4 {
-        let smaller = Keep { halvings: keep.halvings + 1, ..keep.clone() };
-        if !fails(&smaller) {
-            break;
+    let whole = Options::draw(seed, wish);
+    let wanted = failure(&whole, &Keep::default())?;
+    let mut search = Search { whole, wanted, runs: 0 };
+    let mut keep = Keep::default();
+    loop {
+        let before = keep.clone();
+        keep = search.fewer_members(keep);
+        keep = search.fewer_parts(keep);
+        keep = search.smaller_disks(keep);
+        if keep == before {
+            return Some(keep);
         }
-        keep = smaller;
     }
-    Some(keep)
 }
 
-/// What kind of failure it is: its first line without its numbers.
+/// What a run has come down to, for people.
+pub fn sizes(whole: &Options, short: &Options) -> String {
+    let (all, left) = (whole.keep.counts(whole), short.keep.counts(short));
+    let disks = |options: &Options| (options.data_bytes.len(), options.data_bytes.iter().sum());
+    let ((had, size), (has, rest)): ((usize, u64), (usize, u64)) = (disks(whole), disks(short));
+    format!(
+        "{} of {} requests, {} of {} incidents, {has} of {had} disks, {} of {} KiB",
+        left.0,
+        all.0,
+        left.1,
+        all.1,
+        rest >> 10,
+        size >> 10
+    )
+}
+
+/// How so much of a run fails.
+fn failure(whole: &Options, keep: &Keep) -> Option<String> {
+    let options = whole.clone().kept(keep.clone()).ok()?;
+    scenario::run_with(options, Telling::Nothing).failure.map(|failure| kind(&failure))
+}
+
+/// The search for a short run.
+struct Search {
+    whole: Options,
+    /// How it must fail.
+    wanted: String,
+    runs: usize,
+}
+
+impl Search {
+    fn fails(&mut self, keep: &Keep) -> bool {
+        self.runs += 1;
+        self.runs <= RUNS_MAX && failure(&self.whole, keep).as_ref() == Some(&self.wanted)
+    }
+
+    /// As few members as will do: of the clients' array, then of those that it is made of.
+    fn fewer_members(&mut self, mut keep: Keep) -> Keep {
+        let smaller = |count: &usize, now: Option<usize>| now.is_none_or(|now| *count < now);
+        let mut counts = self.whole.outer.fewer();
+        counts.retain(|count| smaller(count, keep.members));
+        let mut each = self.whole.inner.as_ref().map(Shape::fewer).unwrap_or_default();
+        each.retain(|count| smaller(count, keep.inner));
+        for members in counts {
+            let few = Keep { members: Some(members), ..keep.clone() };
+            if self.fails(&few) {
+                keep = few;
+                break;
+            }
+        }
+        for members in each {
+            let few = Keep { inner: Some(members), ..keep.clone() };
+            if self.fails(&few) {
+                return few;
+            }
+        }
+        keep
+    }
+
+    /// Requests and incidents none of which can be left out.
+    fn fewer_parts(&mut self, keep: Keep) -> Keep {
+        let (clients, requests) = (self.whole.clients, self.whole.requests);
+        let requests = (0..clients).flat_map(|client| (0..requests).map(move |at| (client, at)));
+        let requests = requests.map(|(client, at)| Choice::Request(client, at));
+        let incidents = (0..self.whole.happenings()).map(Choice::Incident);
+        let left = requests.chain(incidents).filter(|&choice| keep.keeps(choice)).collect();
+        let only = |parts: &[Choice]| Keep {
+            choices: Some(parts.iter().copied().collect()),
+            ..keep.clone()
+        };
+        let parts = ddmin(left, |parts| self.fails(&only(parts)));
+        only(&parts)
+    }
+
+    /// Disks halved as often as will do.
+    fn smaller_disks(&mut self, mut keep: Keep) -> Keep {
+        while keep.halvings < HALVINGS_MAX {
+            let smaller = Keep { halvings: keep.halvings + 1, ..keep.clone() };
+            if !self.fails(&smaller) {
+                break;
+            }
+            keep = smaller;
+        }
+        keep
+    }
+}
+
+/// What kind of failure it is: wrong bytes, whoever reads them and whatever they are instead; else
+/// its first line, as far as no list begins, without its numbers.
 fn kind(failure: &str) -> String {
     let line = failure.lines().next().unwrap_or_default();
+    if line.contains(WRONG_BYTES) {
+        return WRONG_BYTES.into();
+    }
+    let line = line.split([';', '{', '[']).next().unwrap_or_default();
     line.chars().filter(|char| !char.is_ascii_hexdigit()).collect()
 }
 
@@ -168,30 +180,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_back() {
-        let text = "r0.3,r12.1,i4,h2";
-        let keep = Keep::parse(text).expect("as printed");
-        assert_eq!(keep.to_string(), text);
-        assert!(keep.keeps(Choice::Incident(4)) && !keep.keeps(Choice::Request(0, 4)));
-        assert_eq!((keep.bytes(512 << 10), Keep::default().bytes(1000)), (128 << 10, 1000));
-        assert!(Keep::parse("x1").is_err() && Keep::parse("r1").is_err());
-        assert!(Keep::default().keeps(Choice::Request(9, 9)));
-    }
-
-    /// Leaving out leaves the rest as it was.
-    #[test]
-    fn the_other_requests_stay() {
-        let mut options = Options::draw(3, Wish::default());
-        let whole = crate::workload::draw(&options, 0, 1 << 20, 4096);
-        options.keep.choices = Some([Choice::Request(0, 2), Choice::Request(1, 0)].into());
-        let keep = crate::workload::draw(&options, 0, 1 << 20, 4096);
-        assert_eq!(keep.len(), 1);
-        assert_eq!(keep[0].to_string(), whole[2].to_string());
-    }
-
-    #[test]
     fn failures_are_told_apart_by_their_words() {
         assert_eq!(kind("sector 12 reads as write 7\n at x"), kind("sector 99 reads as write 21"));
         assert_ne!(kind("sector 12 reads as zeros"), kind("hang: nothing is due"));
+        let (one, other) =
+            ("client 3.4: sector 1 reads as noise; it", "reading all: sector 2 reads as");
+        assert_eq!(kind(one), kind(&format!("{other} zeros; it should be write 7, or write 9")));
+        assert_eq!(
+            kind("disk1: disagrees: Q { stripe: 0 }"),
+            kind("disk2: disagrees: Q { len: 1 }")
+        );
+        assert_ne!(
+            kind("disk1: disagrees: Q { stripe: 0 }"),
+            kind("disk2: is stale: Q { len: 1 }")
+        );
     }
 }

@@ -57,17 +57,25 @@ impl Director {
         if self.calm(node).await
             && let Some(disk) = node.disk_in(slot)
         {
-            self.tell(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
-            self.stage.world.trace.fault();
+            let redundant = node.geometry().redundancy() > 0;
+            let can_tell = match rot {
+                Rot::Data => locates(node),
+                Rot::Superblock => redundant && node.can_lose(slot),
+                Rot::Private => redundant,
+                Rot::Table => redundant && node.shape.checksums,
+                Rot::Bitmap => {
+                    node.shape.bitmap_chunk.is_some() && node.geometry().family() != Family::Plain
+                }
+            };
+            if can_tell {
+                self.tell(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
+                self.stage.world.trace.fault();
+            }
             match rot {
-                Rot::Data if locates(node) => self.rot_data(node, slot, &disk, &mut rng).await,
-                Rot::Data => {}
-                Rot::Table if !node.shape.checksums => {}
+                _ if !can_tell => {}
+                Rot::Data => self.rot_data(node, slot, &disk, &mut rng).await,
                 Rot::Superblock | Rot::Private | Rot::Table => {
-                    let redundant = node.geometry().redundancy() > 0;
-                    if redundant && (rot != Rot::Superblock || node.can_lose(slot)) {
-                        self.rot_at_rest(node, (slot, &disk), rot, &mut rng).await;
-                    }
+                    self.rot_at_rest(node, (slot, &disk), rot, &mut rng).await;
                 }
                 Rot::Bitmap => self.rot_bitmap(node, &disk, &mut rng).await,
             }
@@ -252,9 +260,6 @@ impl Director {
     async fn rot_bitmap(self: &Rc<Self>, node: &Rc<Node>, disk: &Rc<SimDisk>, rng: &mut Rng) {
         let geometry = node.geometry();
         let Some(range) = Parts::of(disk, None).range(Part::Bitmap) else { return };
-        if node.shape.bitmap_chunk.is_none() || geometry.family() == Family::Plain {
-            return;
-        }
         // Something is under way.
         let sectors = geometry.capacity() / SECTOR;
         let write =

@@ -146,6 +146,8 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
         }
     }
     let start = Instant::now();
+    let which = level.map_or("all levels", Level::name);
+    println!("sweep of {which}, one operation of {stride}, {}", report::head());
     println!("{:<40} {:>7} {:>8} {:>8} {:>6}", "phase", "sites", "cases", "failed", "wrong");
     let (mut sites, mut cases, mut violations) = (0, 0, 0);
     let chosen =

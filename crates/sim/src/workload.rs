@@ -14,13 +14,13 @@ use std::task::Poll;
 use array::{CacheMode, RangeSet};
 use io::{Clock, Completion, Disk, Done, ErrorKind, ExtentKind, Op, Signal, Work};
 
+use crate::keep::Choice;
 use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::options::Options;
 use crate::oracle::{Oracle, Put};
 use crate::rng::Rng;
-use crate::shrink::Choice;
 use crate::world::World;
 
 /// What a client asks for.

@@ -8,6 +8,7 @@ use layout::Level;
 use layout::private::Consistency;
 
 use super::{Case, Extent, Promise, Tally, all, run};
+use crate::report;
 
 const USAGE: &str = "\
 cargo sim --exhaustive [--level L] [--case WORDS] [--stride N] [--states N] [--triples N]
@@ -62,6 +63,8 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
     chosen.retain(|case| {
         level.is_none_or(|l| case.layout.level() == l) && case.to_string().contains(&name)
     });
+    let cases = chosen.len();
+    println!("exhaustive mode, {cases} cases, {}, {extent:?}", report::head());
     let share = (jobs.min(chosen.len()) as u32, chosen.len().max(1) as u32);
     let time = |seconds| Duration::from_secs(seconds) * share.0 / share.1;
     extent.limit = seconds.map(|seconds| (time(seconds), order));
