@@ -282,6 +282,8 @@ ways! {
     ListBeforeData: "ours" by "test listed",
     /// What takes a block off the list is acknowledged before the list on the member says so.
     HealedUnrecorded: "ours" by "test listed",
+    /// A record is held to be torn if a member that came later does not have it.
+    JoinedMustHave: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
 

@@ -307,6 +307,7 @@ fn draw_up(
             behind: Pages::NONE,
             session: 0,
             next_session: 0,
+            since: None,
             stale_ppl: false,
             flush_failed: Rc::default(),
         }

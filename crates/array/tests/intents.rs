@@ -6,13 +6,14 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::Array;
 use array::assemble::{Note, Options};
 use array::create::NewArray;
+use array::status::SlotState;
+use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
-use layout::{Layout, Level};
+use layout::{Layout, Level, Stripe};
 use world::{Fault, FaultyDisk, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -494,6 +495,33 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
         for (at, salt) in [(first, 2), (second, 2), (3 * LARGE, 3), (beside, 4)] {
             let found = world.read(&array, at, LEN).expect("one may be missing");
             assert!(found == pattern(at, LEN, salt), "after {between} batches: at {at}");
+        }
+    }
+}
+
+/// The log says of a stripe that it was written, and then that it became zeros; a member that has
+/// come since knows nothing of either. That is no sign of a record that a crash has torn.
+#[test]
+fn a_member_that_came_later_need_not_have_what_was_logged_before() {
+    for policy in [Consistency::Intent, Consistency::Journal] {
+        for level in [Level::Raid5, Level::Raid6] {
+            let (mut world, array) = filled(level, Some(policy));
+            let geometry = array.geometry().clone();
+            let map = geometry.stripe(Stripe(0));
+            let stripe = geometry.stripe_bytes();
+            world.write(&array, 0, &pattern(0, 4096, 9)).expect("healthy");
+            let zero = Op::new(0, io::Work::Zero { len: stripe, unmap: false, fast: false });
+            world.run(&array, array.submit(zero)).result.expect("zeroed");
+            let gone = map.data(1).index();
+            let spare = FaultyDisk::new(8 << 20);
+            world.run(&array, array.fail(MemberId(gone as u32))).expect("one may go");
+            world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+            world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
+            world.disks[gone] = spare;
+            world.crash(array);
+            let array = world.start_without(&[map.data(0).index()]);
+            let read = world.read(&array, 0, stripe as usize).expect("one is missing");
+            assert!(read.iter().all(|byte| *byte == 0), "{level} {policy:?}: it was zeroed last");
         }
     }
 }

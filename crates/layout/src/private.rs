@@ -75,7 +75,7 @@ fields! { 384;
     BAD_COUNT        "bad_count"        196 4
     BAD_CRC          "bad_crc"          200 4
     LOG_RUN          "log_run"          204 8
-    PAD1             "pad1"             212 4
+    LOG_SINCE        "log_since"        212 4
     SUMS_FROM        "sums_from"        216 8
     JOURNAL_UUID     "journal_uuid"     224 16
     JOURNAL_NAME     "journal_name"     240 128
@@ -273,6 +273,9 @@ pub struct LogShape {
     /// A random number that all members have in common since the array was started. Of a log on a
     /// journal device it is the session.
     pub run: u64,
+    /// So many changes of membership had been made when this member got a slot: no record of
+    /// before is in its log. Smaller than any record's if it had one from the start.
+    pub since: u32,
 }
 
 /// The header of a private area.
@@ -359,6 +362,7 @@ impl PrivateHeader {
                 zones: at::LOG_ZONES.get_u32(bytes),
                 zone_bytes: at::LOG_ZONE_BYTES.get(bytes),
                 run: at::LOG_RUN.get(bytes),
+                since: at::LOG_SINCE.get_u32(bytes),
             },
             consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
             doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
@@ -440,6 +444,7 @@ impl PrivateHeader {
         at::LOG_ZONES.put(&mut bytes, self.log.zones.into());
         at::LOG_ZONE_BYTES.put(&mut bytes, self.log.zone_bytes);
         at::LOG_RUN.put(&mut bytes, self.log.run);
+        at::LOG_SINCE.put(&mut bytes, self.log.since.into());
         at::CONSISTENCY.put(&mut bytes, self.consistency.number());
         at::FLAGS.put(&mut bytes, self.flags());
         if let Some(journal) = &self.journal {

@@ -134,7 +134,7 @@ fn private_headers() -> Vec<Vec<u8>> {
                 slot,
                 bounds: bounds.clone(),
                 parts: Parts::of(bounds.clone(), 32 << 20).expect("64 MiB have room"),
-                log: LogShape { session: 5, zones: 2, zone_bytes: 64 << 10, run: 6 },
+                log: LogShape { session: 5, zones: 2, zone_bytes: 64 << 10, run: 6, since: 7 },
                 consistency: Consistency::Intent,
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
@@ -242,6 +242,7 @@ fn batches() -> Vec<Vec<u8>> {
         summed: false,
         logged: 0,
         zeros: false,
+        epoch: 8,
     };
     let pair = Record { syndrome: Syndrome::Q, paired: true, summed: true, ..record };
     let logged = Record { logged: 0b10, first: 1, count: 1, start: 0, len: 512, ..record };

@@ -13,7 +13,7 @@ use io::Disk;
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{LogShape, PrivateHeader};
-use layout::{Geometry, Slot, Stripe};
+use layout::{Geometry, Slot, SlotSet, Stripe};
 
 use super::sighting::Sighting;
 use super::told::Told;
@@ -206,8 +206,8 @@ fn believed(bytes: &[u8], used: Option<u64>) -> Cow<'_, [u8]> {
 struct Both<'a> {
     p: Option<(&'a Zone<'a>, usize, &'a Entry)>,
     q: Option<(&'a Zone<'a>, usize, &'a Entry)>,
-    /// How many members have it.
-    members: usize,
+    /// Whose members have it.
+    slots: SlotSet,
 }
 
 /// The newest word on every row that a zone tells of.
@@ -233,7 +233,7 @@ fn zone_cuts(
                 check(&entry.record, geometry)?;
                 told.add(entry, geometry);
                 let both = rows.entry((entry.record.stripe, entry.record.start)).or_default();
-                both.members += 1;
+                both.slots = log.log.of.map_or(both.slots, |(_, slot)| both.slots.with(slot));
                 match entry.record.syndrome {
                     Syndrome::P => both.p = Some((log, *at, entry)),
                     Syndrome::Q => both.q = Some((log, *at, entry)),
@@ -274,7 +274,7 @@ enum Says {
 /// What a record says, by who else has it.
 ///
 /// A member that must have it too and does not: the batch never was durable. A member that need not
-/// have had it, since its slot was empty, and holds the row now: it was filled after the row was
+/// have had it, since it got its slot later, and holds the row now: it was filled after the row was
 /// written, and the commit that says so has flushed everybody. Such a record could not make the row
 /// right: it has one syndrome, and two members may be lost again.
 fn says(
@@ -289,10 +289,15 @@ fn says(
     let record = &entry.record;
     if record.zeros {
         let in_sync = configuration.in_sync();
-        let must =
-            logs.iter().filter(|zone| zone.log.of.is_some_and(|(_, slot)| in_sync.contains(slot)));
-        let whole = device || both.members >= must.count();
-        return if whole { Says::Cut } else { Says::Nothing };
+        let lacks = |log: &Log<'_>| {
+            log.of.is_some_and(|(_, slot)| in_sync.contains(slot) && !both.slots.contains(slot))
+        };
+        let lacking = || logs.iter().map(|zone| zone.log).filter(|log| lacks(log));
+        return match () {
+            () if device || lacking().next().is_none() => Says::Cut,
+            () if lacking().all(|log| came_after(log, record)) => Says::Done,
+            () => Says::Nothing,
+        };
     }
     if both.p.is_some() && both.q.is_some() {
         return Says::Cut;
@@ -303,11 +308,19 @@ fn says(
     // Data that was written past bad parity has a record as well: that parity is not new.
     let with_parity = record.partial || usize::from(record.count) == geometry.data_count();
     let alone = !record.paired && with_parity && !broken(Broken::FilledTakenForCut);
+    let its_log = |slot| logs.iter().find(|zone| zone.log.of.is_some_and(|of| of.1 == slot));
+    let later = || other.and_then(its_log).is_some_and(|zone| came_after(zone.log, record));
     match other.is_some_and(|slot| is_readable(configuration, slot, end)) {
         true if alone => Says::Done,
+        true if record.paired && !device && later() => Says::Done,
         true if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
         _ => Says::Cut,
     }
+}
+
+/// True if the member got its slot after this record was written, and so has no part in it.
+fn came_after(log: &Log<'_>, record: &Record) -> bool {
+    log.shape.since > record.epoch && !broken(Broken::JoinedMustHave)
 }
 
 /// True if the member of a slot holds all below this array offset.

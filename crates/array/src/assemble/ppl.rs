@@ -96,6 +96,7 @@ fn cut(entry: &PplEntry, partial: &[u8], slot: Slot, geometry: &Geometry) -> Res
         summed: false,
         logged: 0,
         zeros: false,
+        epoch: 0,
     };
     let partial = match record.partial {
         true => Partial::Bytes(partial.to_vec()),

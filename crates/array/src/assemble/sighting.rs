@@ -49,6 +49,7 @@ impl Sighting {
             behind: Pages::ALL,
             session: 0,
             next_session: 0,
+            since: None,
             stale_ppl: false,
             flush_failed: Rc::default(),
         }

@@ -85,7 +85,7 @@ pub(super) async fn look_at_journal(
         let mut log = None;
         if header.session != 0 {
             let (zones, zone_bytes) = (header.zones, header.zone_bytes);
-            let shape = LogShape { session: header.session, zones, zone_bytes, run: 0 };
+            let shape = LogShape { session: header.session, zones, zone_bytes, run: 0, since: 0 };
             log = Some(read_log(reach, disk, (header.log.start, shape), false).await?);
         }
         let batches = |log: &Option<FoundLog>| log.map_or(0, |log| log.batches + 1);

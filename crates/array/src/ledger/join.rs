@@ -107,6 +107,7 @@ impl Ledger {
             behind: Pages::ALL,
             session,
             next_session: session,
+            since: None,
             stale_ppl: true,
             flush_failed: Rc::default(),
         };

@@ -102,6 +102,7 @@ impl Ledger {
         let mut state = self.state.borrow_mut();
         for record in state.records.values_mut() {
             record.session = record.next_session;
+            record.since = None;
             if consistency == Consistency::Ppl {
                 record.begin_ppl();
             }
@@ -234,7 +235,16 @@ impl Ledger {
         let bad = self.state.borrow().bad.clone();
         let printed = bad::print(bad.iter(), parity::crc32c);
         let (list, found) = &printed.unwrap_or_default();
-        let writes = members.into_iter().map(|(id, record)| async move {
+        let seated = |mut member: (MemberId, Record)| {
+            let epoch = configuration.epoch.0 as u32;
+            if configuration.seat_of(member.0).is_some() && member.1.since.is_none() {
+                member.1.since = Some(epoch);
+                let mut state = self.state.borrow_mut();
+                state.records.get_mut(&member.0).into_iter().for_each(|r| r.since = Some(epoch));
+            }
+            member
+        };
+        let writes = members.into_iter().map(seated).map(|(id, record)| async move {
             let slot = configuration.seat_of(id).map(|(slot, _)| slot.0.into());
             let superblock = Superblock { events, utime, ..record.superblock.clone() };
             let written = record.write_header(&self.reach, &private, &superblock, slot, *found);
@@ -270,6 +280,7 @@ impl Record {
             zones: private.log.count,
             zone_bytes: private.log.bytes,
             run: private.log.run,
+            since: self.since.unwrap_or(u32::MAX),
         };
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
         let header = PrivateHeader {

@@ -33,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) session: u64,
     /// The number that it carries from the beginning of the session on.
     pub(crate) next_session: u64,
+    /// The epoch in which it got its slot; `None`: it has had none in this session.
+    pub(crate) since: Option<u32>,
     /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
     /// superblock that seats it.
     pub(crate) stale_ppl: bool,

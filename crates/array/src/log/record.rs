@@ -81,7 +81,8 @@ impl Shard {
         let geometry = &self.setup.geometry;
         let chunk = geometry.chunk_bytes();
         let data = geometry.data_count() as u16;
-        let record = Record::of_zeros(first, count as u32, chunk, data);
+        let zeros = Record::of_zeros(first, count as u32, chunk, data);
+        let record = Record { epoch: view.epoch.0 as u32, ..zeros };
         if entry.is_late() {
             return false;
         }
@@ -158,6 +159,7 @@ impl Shard {
                 summed: summed && !again,
                 logged: if again { 0 } else { logged },
                 zeros: false,
+                epoch: view.epoch.0 as u32,
             };
             next.lanes[slot.index()].records.push(record);
             if record.summed && next.checks.is_empty() {

@@ -69,7 +69,7 @@ pub(crate) mod record {
         FIRST   "first"   20 2
         COUNT   "count"   22 2
         FLAGS   "flags"   24 4
-        PAD     "pad"     28 4
+        EPOCH   "epoch"   28 4
         LOGGED  "logged"  32 8
     }
     pub(crate) use at::*;
@@ -143,6 +143,9 @@ pub struct Record {
     pub logged: u64,
     /// The new data is zeros.
     pub zeros: bool,
+    /// Changes of membership since the array was started. A member whose log began after so many
+    /// of them ([`super::LogShape::since`]) was not there to get this record.
+    pub epoch: u32,
 }
 
 const FLAG_Q: u32 = 1;
@@ -170,6 +173,7 @@ impl Record {
             summed: false,
             logged: 0,
             zeros: true,
+            epoch: 0,
         }
     }
 
@@ -223,7 +227,7 @@ impl Record {
         record::FIRST.put(bytes, self.first.into());
         record::COUNT.put(bytes, self.count.into());
         record::FLAGS.put(bytes, self.flags().into());
-        record::PAD.put(bytes, 0);
+        record::EPOCH.put(bytes, self.epoch.into());
         record::LOGGED.put(bytes, self.logged);
     }
 
@@ -244,15 +248,13 @@ impl Record {
             summed: has(FLAG_SUMMED),
             logged: record::LOGGED.get(bytes),
             zeros: has(FLAG_ZEROS),
+            epoch: record::EPOCH.get_u32(bytes),
         };
         let wrong = |field: crate::md::Field, value, why| {
             Err(field.wrong(STRUCTURE, value, Fault::Refused(why)))
         };
         if flags & !FLAGS != 0 {
             return wrong(record::FLAGS, flags.into(), "has unknown bits");
-        }
-        if record::PAD.get(bytes) != 0 {
-            return Err(record::PAD.wrong(STRUCTURE, record::PAD.get(bytes), Fault::Reserved));
         }
         for field in [record::STRIPES, record::SECTORS, record::COUNT] {
             if field.get(bytes) == 0 {

@@ -41,7 +41,7 @@ fn header() -> PrivateHeader {
         slot: Some(0),
         bounds: map.private.clone().unwrap(),
         parts: map.private_parts().unwrap(),
-        log: LogShape { session: 99, zones: 3, zone_bytes: 65536, run: 4 },
+        log: LogShape { session: 99, zones: 3, zone_bytes: 65536, run: 4, since: 7 },
         consistency: Consistency::Intent,
         doubt: true,
         bad: BadList { count: 3, crc: 7 },

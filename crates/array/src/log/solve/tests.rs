@@ -61,6 +61,7 @@ impl Story {
             summed: false,
             logged: 0,
             zeros: false,
+            epoch: 0,
         };
         let partial = |bytes| if count < data { Partial::Bytes(bytes) } else { Partial::Zero };
         let checks = (first..first + count).map(|index| parity::crc32c(0, &new[index]));

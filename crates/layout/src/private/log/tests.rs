@@ -23,6 +23,7 @@ fn record(start: u64, len: u64) -> Record {
         summed: false,
         logged: 0,
         zeros: false,
+        epoch: 0,
     }
 }
 
