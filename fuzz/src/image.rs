@@ -31,7 +31,8 @@ pub const IMAGE: Target = Target {
     most_bytes: 512,
 };
 
-/// For each shape: a quiet life, a life with a missing member, one that splits, and one with lies.
+/// For each shape: a quiet life, a life with a missing member, one that splits, and one with lies;
+/// then some with changed checksum tables.
 fn seeds() -> Vec<Vec<u8>> {
     let writes = [3, 1, 0, 4, 1, 9, 7, 1, 30, 2];
     let mut seeds = Vec::new();
@@ -47,6 +48,11 @@ fn seeds() -> Vec<Vec<u8>> {
     }
     for lie in 0..8 {
         seeds.push(vec![4, 1, 2, 0, 0, 1, 0, 2, 1, 0, 4, 1, 9, 7, 3, lie, 1, lie * 5, 1, 9]);
+    }
+    for kind in 0..5 {
+        let session = [0, 0, 2, 1, 0, 4, 1, 2, 0, 16, 4, 0];
+        let edit = [1, 0, 255, kind, 1, 2, 9, 0, 0, 0, 1, 0, 0, 0, 0, 5];
+        seeds.push([&[4, 1, 0][..], &session, &edit].concat());
     }
     seeds
 }

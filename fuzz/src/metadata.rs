@@ -19,9 +19,11 @@ use crate::{Target, Trail, as_it_is};
 pub(crate) mod mend;
 mod private;
 mod signs;
+mod sums;
 
 pub use private::{JOURNAL_HEADER, PRIVATE_BAD, PRIVATE_HEADER, PRIVATE_LOG};
 pub use signs::FOREIGN;
+pub use sums::PRIVATE_SUMS;
 
 /// Far more than any structure here, far less than a length field can ask for.
 const MEMORY_BYTES: usize = 1 << 20;

@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use layout::md::{RawSuperblock, Version, position, super090};
+use layout::md::{ByteMap, RawSuperblock, SECTOR, Superblock, Version, position, super090};
+use layout::private::sums::Sum;
 
 use super::disk::Image;
 use crate::Trail;
@@ -43,7 +44,10 @@ pub(super) fn edit(
     choices: &mut Choices<'_>,
     trail: &mut Trail,
 ) -> Nature {
-    let kind = choices.below(10);
+    let kind = match choices.byte() {
+        240.. => 10,
+        byte => byte % 10,
+    };
     trail.note(("edit", kind));
     let Some((at, mut bytes)) = superblock_of(image) else { return Nature::Harmless };
     match kind {
@@ -92,11 +96,53 @@ pub(super) fn edit(
             }
             Nature::Lie
         }
-        _ => {
+        9 => {
             place_older(image, at, choices);
             Nature::Lie
         }
+        _ => change_sums(image, old, (at, &bytes), choices, trail),
     }
+}
+
+/// Entries of the checksum table: bits of a sum, or what no disk does. `superblock` is where it
+/// lies, and what it says.
+fn change_sums(
+    image: &Image,
+    old: &Image,
+    superblock: (u64, &[u8]),
+    choices: &mut Choices<'_>,
+    trail: &mut Trail,
+) -> Nature {
+    let (at, bytes) = superblock;
+    let found = Superblock::parse(bytes, at / SECTOR).ok();
+    let map = found.and_then(|found| ByteMap::of(&found, image.bytes()).ok());
+    let Some(parts) = map.and_then(|map| map.private_parts()) else { return Nature::Harmless };
+    let kind = choices.below(5);
+    trail.note(("sums", kind));
+    let mut page = [0; 4096];
+    if kind == 0 {
+        old.peek(parts.checksums.start, &mut page);
+        image.poke(parts.checksums.start, &page);
+        return Nature::Lie;
+    }
+    image.peek(parts.checksums.start, &mut page);
+    for _ in 0..=choices.below(4) {
+        // Few are in use.
+        let (index, any) = (choices.below(24), choices.word());
+        let was = Sum::get(&page, index);
+        let becomes = match kind {
+            1 => Sum { sum: any as u32, generation: (any >> 32) as u32 },
+            2 => Sum { generation: was.generation.wrapping_add(any as u32), ..was },
+            3 => Sum::get(&page, any as usize % 24),
+            // A sum of zeros alone means something else.
+            _ if was.generation != 0 => Sum { sum: was.sum ^ 1 << (any % 32), ..was },
+            _ => Sum::UNKNOWN,
+        };
+        tell(|| format!("entry {index}: {was:?} becomes {becomes:?}"));
+        becomes.put(&mut page, index);
+    }
+    image.poke(parts.checksums.start, &page);
+    if kind < 4 { Nature::Lie } else { Nature::Damage }
 }
 
 /// A superblock of version 0.90 with a few words changed, beside the one at `at` or in its place.
