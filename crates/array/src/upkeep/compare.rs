@@ -500,10 +500,9 @@ impl Shard {
 /// A row taken apart, the last grain first: as a stack wants them.
 pub(crate) fn grains(work: RowWork) -> impl Iterator<Item = RowWork> {
     let Row { start, end, .. } = work.row;
-    let count = (end - start).div_ceil(GRAIN);
-    (0..count).rev().map(move |index| {
-        let at = start + index * GRAIN;
-        let part = Row { start: at, end: (at + GRAIN).min(end), ..work.row };
+    (start / GRAIN..end.div_ceil(GRAIN)).rev().map(move |grain| {
+        let (first, last) = (grain * GRAIN, (grain + 1) * GRAIN);
+        let part = Row { start: first.max(start), end: last.min(end), ..work.row };
         let (bad, wrong) = (SlotSet::EMPTY, SlotSet::EMPTY);
         RowWork { row: part, bad, wrong, contradicted: wrong, plan: None, ..work }
     })

@@ -430,6 +430,9 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
+/// No array lives to see so many events: whoever counts on from more would begin anew at 0.
+pub const EVENTS_MOST: u64 = u64::MAX >> 1;
+
 /// Bytes that begin like a superblock and are long enough to be one. What they say is not yet to be
 /// trusted: the checksum may be wrong, and a right checksum is no proof of sane numbers.
 #[derive(Clone, Copy, Debug)]
@@ -491,6 +494,9 @@ impl<'a> RawSuperblock<'a> {
         }
         self.check_pads()?;
         let superblock = self.read()?;
+        if superblock.events > EVENTS_MOST {
+            return Err(wrong(at::EVENTS, superblock.events, Fault::Above { most: EVENTS_MOST }));
+        }
         if superblock.super_offset != found_at_sector {
             let fault = Fault::Unequal { expected: found_at_sector };
             return Err(at::SUPER_OFFSET.wrong(STRUCTURE, superblock.super_offset, fault));
