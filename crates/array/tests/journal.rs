@@ -3,10 +3,12 @@
 
 mod world;
 
-use array::Array;
+use std::rc::Rc;
+
 use array::assemble::{Note, Options};
 use array::create::NewArray;
-use array::status::EventKind;
+use array::status::{EventKind, SlotState};
+use array::{Array, MemberId};
 use io::{Disk, Op};
 use layout::private::Consistency;
 use layout::private::journal::JournalUse;
@@ -296,4 +298,23 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
     world.crash(array);
     let array = world.start_without(&[parity]);
     assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
+}
+
+/// What is written while its parity's member is missing is on the device too; parity is made of it
+/// when a spare has come, and then counts.
+#[test]
+fn parity_that_was_made_since_counts_though_a_record_tells_of_none() {
+    let (mut world, array) = filled(Level::Raid5);
+    let (lost, parity) = (holder(&array, 0), holder(&array, 3));
+    world.run(&array, array.fail(MemberId(parity as u32))).expect("one may go");
+    let at = CHUNK + 4096;
+    world.write(&array, at, &pattern(at, 4096, 2)).expect("its member is there");
+    let spare = FaultyDisk::new(8 << 20);
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.until(&array, |status| status.slots[parity].state == SlotState::InSync);
+    world.disks[parity] = spare;
+    world.crash(array);
+    let array = world.start_without(&[lost]);
+    assert!(world.read(&array, 4096, 4096).expect("one is lost") == pattern(4096, 4096, 1));
+    assert!(world.read(&array, at, 4096).expect("it is there") == pattern(at, 4096, 2));
 }

@@ -16,7 +16,7 @@ use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader}
 use layout::{Family, Geometry, Slot};
 
 use super::journal::Journals;
-use super::logs::{self, Disbelief, Log};
+use super::logs::{self, Disbelief, Holders, Log};
 use super::ppl;
 use super::seats::Seated;
 use super::sighting::Sighting;
@@ -128,8 +128,10 @@ pub(super) async fn load(
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
     intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
+    let since = logs.iter().map(|(_, slot, header)| (*slot, header.log.since)).collect();
+    let holders = Holders { configuration, since };
     let read = match logs_to_read(logs, journals) {
-        Ok(logs) => logs::read(reach, &logs, configuration, geometry).await,
+        Ok(logs) => logs::read(reach, &logs, &holders, geometry).await,
         Err(why) => Err(why.into()),
     };
     match read {

@@ -89,11 +89,26 @@ struct Zone<'a> {
     bytes: Loaded,
 }
 
+/// Who holds which slot now.
+pub(super) struct Holders<'a> {
+    pub(super) configuration: &'a Configuration,
+    /// The epoch in which each got it ([`LogShape::since`]).
+    pub(super) since: BTreeMap<Slot, u32>,
+}
+
+impl Holders<'_> {
+    /// The member of this slot got it after this record was written, and so has no part in it.
+    fn came_after(&self, slot: Slot, record: &Record) -> bool {
+        let since = self.since.get(&slot).is_some_and(|&since| since > record.epoch);
+        since && !broken(Broken::JoinedMustHave)
+    }
+}
+
 /// Reads every log and puts together what they say.
 pub(super) async fn read(
     reach: &Reach,
     logs: &[Log<'_>],
-    configuration: &Configuration,
+    holders: &Holders<'_>,
     geometry: &Geometry,
 ) -> Result<(Vec<Cut>, Told), Disbelief> {
     let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
@@ -110,7 +125,7 @@ pub(super) async fn read(
             Ok::<_, Disbelief>(Zone { log, bytes })
         });
         let logs = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let (found, says) = zone_cuts(&logs, zone, configuration, geometry)?;
+        let (found, says) = zone_cuts(&logs, zone, holders, geometry)?;
         cuts.extend(found);
         told.absorb(says);
     }
@@ -214,7 +229,7 @@ struct Both<'a> {
 fn zone_cuts(
     logs: &[Zone<'_>],
     zone: u32,
-    configuration: &Configuration,
+    holders: &Holders<'_>,
     geometry: &Geometry,
 ) -> Result<(Vec<Cut>, Told), Disbelief> {
     let (tail, each) = each_batches(logs, zone)?;
@@ -241,7 +256,7 @@ fn zone_cuts(
             }
         }
         for both in rows.values() {
-            let says = says(both, logs, configuration, geometry);
+            let says = says(both, logs, holders, geometry);
             if says != Says::Nothing {
                 add_cuts(both, &mut covered, (says == Says::Cut).then_some(&mut cuts));
             }
@@ -277,50 +292,51 @@ enum Says {
 /// have had it, since it got its slot later, and holds the row now: it was filled after the row was
 /// written, and the commit that says so has flushed everybody. Such a record could not make the row
 /// right: it has one syndrome, and two members may be lost again.
-fn says(
-    both: &Both<'_>,
-    logs: &[Zone<'_>],
-    configuration: &Configuration,
-    geometry: &Geometry,
-) -> Says {
+fn says(both: &Both<'_>, logs: &[Zone<'_>], holders: &Holders<'_>, geometry: &Geometry) -> Says {
     // A batch on a journal device is one write.
     let device = logs.iter().any(|zone| zone.log.of.is_none());
     let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = &entry.record;
     if record.zeros {
-        let in_sync = configuration.in_sync();
-        let lacks = |log: &Log<'_>| {
-            log.of.is_some_and(|(_, slot)| in_sync.contains(slot) && !both.slots.contains(slot))
-        };
-        let lacking = || logs.iter().map(|zone| zone.log).filter(|log| lacks(log));
+        let must: SlotSet = holders.since.keys().copied().collect();
+        let must = must.intersection(holders.configuration.in_sync());
+        let lacking = must.difference(both.slots);
         return match () {
-            () if device || lacking().next().is_none() => Says::Cut,
-            () if lacking().all(|log| came_after(log, record)) => Says::Done,
+            () if device || lacking.is_empty() => Says::Cut,
+            () if lacking.iter().all(|slot| holders.came_after(slot, record)) => Says::Done,
             () => Says::Nothing,
         };
+    }
+    let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
+    let end = (record.stripe + 1) * geometry.stripe_bytes();
+    let readable = |slot: &Slot| is_readable(holders.configuration, *slot, end);
+    // Data that was written past bad parity has a record as well: that parity is not new.
+    let with_parity = record.partial || usize::from(record.count) == geometry.data_count();
+    if !with_parity && parity_came_after(&roles, holders, record, readable) {
+        return Says::Done;
     }
     if both.p.is_some() && both.q.is_some() {
         return Says::Cut;
     }
-    let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
     let other = if both.p.is_some() { roles.q } else { Some(roles.p) };
-    let end = (record.stripe + 1) * geometry.stripe_bytes();
-    // Data that was written past bad parity has a record as well: that parity is not new.
-    let with_parity = record.partial || usize::from(record.count) == geometry.data_count();
     let alone = !record.paired && with_parity && !broken(Broken::FilledTakenForCut);
-    let its_log = |slot| logs.iter().find(|zone| zone.log.of.is_some_and(|of| of.1 == slot));
-    let later = || other.and_then(its_log).is_some_and(|zone| came_after(zone.log, record));
-    match other.is_some_and(|slot| is_readable(configuration, slot, end)) {
-        true if alone => Says::Done,
-        true if record.paired && !device && later() => Says::Done,
-        true if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
+    match other.filter(readable) {
+        Some(_) if alone => Says::Done,
+        Some(slot) if record.paired && !device && holders.came_after(slot, record) => Says::Done,
+        Some(_) if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
         _ => Says::Cut,
     }
 }
 
-/// True if the member got its slot after this record was written, and so has no part in it.
-fn came_after(log: &Log<'_>, record: &Record) -> bool {
-    log.shape.since > record.epoch && !broken(Broken::JoinedMustHave)
+/// Where data was written without parity: all parity that is there now was made of it since.
+fn parity_came_after(
+    roles: &Roles,
+    holders: &Holders<'_>,
+    record: &Record,
+    readable: impl Fn(&Slot) -> bool,
+) -> bool {
+    let parity: Vec<Slot> = roles.parity().iter().filter(readable).collect();
+    !parity.is_empty() && parity.iter().all(|&slot| holders.came_after(slot, record))
 }
 
 /// True if the member of a slot holds all below this array offset.
