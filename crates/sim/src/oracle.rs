@@ -438,10 +438,13 @@ fn settle(
             if ended >= begun {
                 (ended, write)
             } else {
+                // What a write has superseded since the read began is so under any name.
+                let Candidate { superseded, buried, .. } = *candidate;
                 // Reads that began before may still have seen something else.
                 candidate.superseded = candidate.superseded.min(now);
                 candidate.buried |= candidate.value == Held::Unknown || ended <= kept;
-                candidates.push(Candidate::read(seen, (ended, now)));
+                let found = Candidate::read(seen, (ended, now));
+                candidates.push(Candidate { superseded, buried, ..found });
                 (ended, now)
             }
         }

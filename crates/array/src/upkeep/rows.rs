@@ -257,6 +257,9 @@ impl Shard {
         work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
         if work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
             work.failures.clear();
+            for out in &work.outgoing {
+                self.heal(twin, out.at, out.bytes.len() as u64);
+            }
             return Ok(());
         }
         self.lose(inside, view, &mut work.failures).await

@@ -111,6 +111,18 @@ fn the_unknown_becomes_known_when_it_is_read() {
 }
 
 #[test]
+fn what_a_slow_read_finds_of_the_unknown_is_gone_if_it_was_written_meanwhile() {
+    let mut oracle = Oracle::new(4096, false);
+    let slow = oracle.read(0, 512);
+    let new = oracle.write(0, 512, Put::Pattern);
+    let in_new = bytes(&oracle, new);
+    oracle.acknowledge(new, true);
+    assert!(oracle.check(slow, [&[7; 512][..]]).is_ok());
+    assert!(!sees(&mut oracle, &[7; 512]));
+    assert!(sees(&mut oracle, &in_new));
+}
+
+#[test]
 fn what_a_discard_left_may_be_in_a_cache_only() {
     for flushed in [false, true] {
         let mut oracle = Oracle::new(4096, true);
