@@ -119,6 +119,8 @@ ways! {
     LogRecycledUnflushed: "12",
     /// The log's space is used again before a durable batch says that it may be.
     LogRecycledUnrecorded: "ours" by "test intents",
+    /// The log's space is used again though a member that lacks its sums is not on record as lost.
+    SumsLossUnrecorded: "ours" by "test sums",
     /// Of a member's log only its own newest batch says what does not matter any more.
     OwnTailOnly: "ours" by "test intents",
     /// A log is replayed on superblocks that somebody else wrote.

@@ -105,6 +105,8 @@ pub(crate) struct Keeper {
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     /// What arrived and was not acted upon.
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
+    /// Members that are being taken out, and still have a seat.
+    losing: RefCell<Vec<MemberId>>,
     marking: RefCell<VecDeque<marks::Asked>>,
     /// Shards that wait for the next flush.
     flushing: RefCell<Vec<flush::Asked>>,
@@ -207,6 +209,7 @@ impl Keeper {
             told: RefCell::new(start.told),
             read_errors: RefCell::default(),
             lost: RefCell::default(),
+            losing: RefCell::default(),
             marking: RefCell::default(),
             flushing: RefCell::default(),
             clearing: RefCell::default(),
@@ -500,7 +503,9 @@ impl Keeper {
     /// it failed to take a superblock: with the header of one more commit it would have none that
     /// goes with the superblock it has, and after a crash its log would not be believed.
     fn loses_one(&self, configuration: &Configuration) -> bool {
-        self.lost.borrow().iter().any(|(id, _)| configuration.seat_of(*id).is_some())
+        let (lost, losing) = (self.lost.borrow(), self.losing.borrow());
+        let mut each = lost.iter().map(|(id, _)| id).chain(&*losing);
+        each.any(|id| configuration.seat_of(*id).is_some())
     }
 
     /// Reports losses that the keeper itself has noticed.

@@ -40,6 +40,7 @@ use crate::log::Log;
 use crate::member::{Member, MemberId};
 use crate::ranges::RangeSet;
 use crate::shard::{Scratch, Shard};
+use crate::view::Mode;
 
 mod behind;
 mod change;
@@ -389,7 +390,8 @@ impl Shard {
     }
 
     /// Completes when every entry that was changed before this call is with its member, though not
-    /// durably: a flush makes it so. Members that fail are reported as lost.
+    /// durably: a flush makes it so. Members that fail are lost, on record: until then the log
+    /// keeps what their tables lack. Not to be waited for inside the gate.
     ///
     /// # Errors
     /// If one did: what was changed on the others may not be with them yet.
@@ -408,10 +410,15 @@ impl Shard {
             sums.begun.set(sums.begun.get() + 1);
             let number = self.log.as_ref().map(Log::sums_begin);
             let whole = self.write_pages(work, sums).await;
+            if !whole && !broken(Broken::SumsLossUnrecorded) {
+                self.on_record().await;
+            }
             sums.running.set(false);
             if whole {
                 sums.ended.set(sums.begun.get());
-                self.log.as_ref().zip(number).inspect(|(log, number)| log.sums_written(*number));
+                // A broken array has losses that are on no record.
+                let log = self.log.as_ref().filter(|_| self.view().mode != Mode::Broken);
+                log.zip(number).inspect(|(log, number)| log.sums_written(*number));
             }
             sums.changed.raise();
             if !whole {

@@ -39,6 +39,8 @@ impl Director {
             && node.promise() == Promise::Closed
             && node.shape.consistency != Consistency::Ppl
             && node.is_whole()
+            // It knows no lists of bad blocks either, but a kernel does.
+            && !node.lists_bad()
             && node.endangered().is_empty();
         if !fit {
             return;

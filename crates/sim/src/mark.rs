@@ -176,6 +176,8 @@ marks! {
     STUCK = "a flush fails: what is held cannot be written out";
     /// More than the level bears, and what is left is right.
     RUINED = "ruin: more is lost than the level bears";
+    /// A rebuild could not recover all, and its sources can be read again.
+    LISTED = "ruin: a rebuild met it, and what it could not recover is listed";
     /// A member is gone.
     GONE = "a member is gone";
     /// What was spoiled was found and put right.

@@ -520,6 +520,11 @@ impl Node {
         status.slots.iter().all(whole) && status.job.is_none() && status.unsynced_bytes == 0
     }
 
+    /// Does a list of bad blocks name any?
+    pub fn lists_bad(&self) -> bool {
+        all_members(&self.status()).any(|member| member.bad_bytes > 0)
+    }
+
     /// Members that hold a slot, are a twin, or wait.
     pub fn seated(&self) -> Vec<String> {
         all_members(&self.status()).map(|member| member.name.clone()).collect()

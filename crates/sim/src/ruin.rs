@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   quiet, whole ──▶ spoil ──▶ read block by block ──▶ lift the damage ──▶ all is there again
-//!                               │
-//!                   atlas: must this block be readable?   yes: right bytes
-//!                                                         no:  right bytes, or an error
+//!                      │        │
+//!                      │       atlas: must this block be readable?   yes: right bytes
+//!                      │                                             no:  right bytes, or an error
+//!                      └──▶ a member is lost, and rebuilt ──▶ lift the damage ──▶ go on:
+//!                           what the rebuild could not recover stays an error until it is written
 //! ```
 //!
 //! Owns the atlas: which sectors of which slots cannot be read now, kept apart from the truth,
 //! which the damage lies over and never changes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use layout::{Family, Geometry, Slot, SlotSet};
@@ -89,8 +92,12 @@ impl Director {
             self.mark(mark::RUINED);
             self.stage.world.trace.fault();
             self.stage.overloaded.set(true);
+            let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(50);
             match gone {
                 true => self.ruin_members(node, &mut rng).await,
+                false if rebuild && node.geometry().family() == Family::Parity => {
+                    self.ruin_rebuild(node, &mut rng).await;
+                }
                 false => self.ruin_sectors(node, &mut rng).await,
             }
             self.stage.overloaded.set(false);
@@ -100,22 +107,42 @@ impl Director {
 
     /// Sectors of all members cannot be read, here and there more than can be recovered.
     async fn ruin_sectors(&self, node: &Rc<Node>, rng: &mut Rng) {
+        spoil(node, rng);
+        self.look_at_ruins(node).await;
+        node.sim_disks().iter().for_each(|disk| disk.heal());
+    }
+
+    /// A rebuild meets such sectors, and then they can be read again: what it could not recover is
+    /// on the list of bad blocks of the new member, beside rows of which nothing else is missing.
+    async fn ruin_rebuild(&self, node: &Rc<Node>, rng: &mut Rng) {
         let geometry = node.geometry();
-        let usable = (0..geometry.slots()).map(|slot| geometry.member_bytes(Slot::new(slot)));
-        let least = usable.min().unwrap_or(0) / SECTOR;
-        // The same few places on several members.
-        let places: Vec<u64> = (0..6).map(|_| rng.below(least)).collect();
-        for slot in (0..geometry.slots()).map(Slot::new) {
-            let Some(disk) = node.disk_in(slot) else { continue };
-            let Some(data) = Parts::of(&disk, None).range(Part::Data) else { continue };
-            for &place in &places {
-                if rng.percent(60) {
-                    let len = rng.skewed(12).min(least - place) * SECTOR;
-                    disk.set_unreadable(data.start + place * SECTOR, len, false);
-                }
+        let slot = Slot::new(rng.below(geometry.slots() as u64) as usize);
+        let Some(id) = node.status().slots[slot.index()].member.as_ref().map(|member| member.id)
+        else {
+            return;
+        };
+        let places = spoil(node, rng);
+        for Range { start, end } in places {
+            let stripe = |at: u64| at / geometry.chunk_bytes() * geometry.stripe_bytes();
+            let end = stripe(end - 1) + geometry.stripe_bytes();
+            self.stage.doubted.borrow_mut().insert(stripe(start)..end.min(geometry.capacity()));
+        }
+        let failed = node.array().fail(id).await;
+        self.tell(|| format!("    slot {slot} is failed: {failed:?}"));
+        if failed.is_ok() {
+            let disk = self.stage.world.disk(self.build);
+            let name = disk.name.clone();
+            let added = node.add(disk, &name).await;
+            self.tell(|| format!("    {name} is added: {added:?}"));
+            let mut patience = 400;
+            while !node.is_whole() && patience > 0 {
+                self.stage.world.pause(2000).await;
+                patience -= 1;
+            }
+            if node.lists_bad() {
+                self.mark(mark::LISTED);
             }
         }
-        self.look_at_ruins(node).await;
         node.sim_disks().iter().for_each(|disk| disk.heal());
     }
 
@@ -160,4 +187,25 @@ impl Director {
         }
         self.stage.overloaded.set(true);
     }
+}
+
+/// The same few places cannot be read on several members each: ranges of their data.
+fn spoil(node: &Node, rng: &mut Rng) -> Vec<Range<u64>> {
+    let geometry = node.geometry();
+    let usable = (0..geometry.slots()).map(|slot| geometry.member_bytes(Slot::new(slot)));
+    let least = usable.min().unwrap_or(0) / SECTOR;
+    let places: Vec<u64> = (0..6).map(|_| rng.below(least)).collect();
+    let mut spoiled = Vec::new();
+    for slot in (0..geometry.slots()).map(Slot::new) {
+        let Some(disk) = node.disk_in(slot) else { continue };
+        let Some(data) = Parts::of(&disk, None).range(Part::Data) else { continue };
+        for &place in &places {
+            if rng.percent(60) {
+                let len = rng.skewed(12).min(least - place) * SECTOR;
+                disk.set_unreadable(data.start + place * SECTOR, len, false);
+                spoiled.push(place * SECTOR..place * SECTOR + len);
+            }
+        }
+    }
+    spoiled
 }

@@ -39,6 +39,7 @@ impl Keeper {
     /// Takes lost members out.
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
         self.note_losses(&self.configuration(), &losses);
+        self.losing.borrow_mut().extend(losses.iter().map(|(id, _)| *id));
         self.change(|next| losses.iter().for_each(|(id, _)| self.take_out(next, *id))).await;
     }
 
@@ -110,6 +111,7 @@ impl Keeper {
         edit(&mut next);
         // Losses that came in while the shards came to a stand belong to the same change.
         let more: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        self.losing.borrow_mut().extend(more.iter().map(|(id, _)| *id));
         for (id, why) in more {
             self.note_loss(&next, id, &why);
             self.take_out(&mut next, id);
@@ -123,6 +125,7 @@ impl Keeper {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
+        self.losing.borrow_mut().retain(|id| next.seat_of(*id).is_some());
         self.publish(next);
         self.end_turn();
     }

@@ -68,6 +68,8 @@ pub enum Fault {
     HungAbove(u64),
     /// Writes fail.
     WriteError,
+    /// Writes that begin at this offset fail.
+    WriteErrorAt(u64),
     /// Flushes fail, and nothing else.
     FlushError,
 }
@@ -255,6 +257,9 @@ impl Disk for FaultyDisk {
             let kind = match *fault {
                 Fault::Gone => ErrorKind::Gone,
                 Fault::WriteError if op.work.is_write() => {
+                    ErrorKind::Medium { offset: start, len: end - start }
+                }
+                Fault::WriteErrorAt(at) if op.work.is_write() && start == at => {
                     ErrorKind::Medium { offset: start, len: end - start }
                 }
                 Fault::FlushError if matches!(op.work, Work::Flush) => {
