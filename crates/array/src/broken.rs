@@ -290,6 +290,8 @@ ways! {
     CopyOfParityBelieved: "ours" by "test luck",
 
     // ---- checksums
+    /// A stop writes no sums if there is something in the cache that could not be written out.
+    StuckStopUnsummed: "ours" by "test sums",
     /// Nothing that is read is compared with its checksum.
     SumsUnchecked: "22" by "test sums",
     /// Checksums do not depend on where a block lies.

@@ -379,17 +379,16 @@ impl Shard {
         while !forgets && cache.held.borrow().is_leaving_before(before) {
             cache.changed.wait().await;
         }
-        match cache.failure() {
+        let failure = cache.failure();
+        if self.is_quiescing() && (failure.is_none() || !broken(Broken::StuckStopUnsummed)) {
+            // What was held is on the members now, but for what could not be written out: the last
+            // that is written. Not before, since requests come in at other shards too.
+            // Who does not take them is lost before the others are said to be clean.
+            while self.write_sums(work).await.is_err() {}
+        }
+        match failure {
             Some(error) => Err(error),
-            None => {
-                if self.is_quiescing() {
-                    // What was held is on the members now: the last that is written. Not before,
-                    // since requests come in at other shards too.
-                    // Who does not take them is lost before the others are said to be clean.
-                    while self.write_sums(work).await.is_err() {}
-                }
-                self.make_durable().await
-            }
+            None => self.make_durable().await,
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use array::Array;
 use array::assemble::Options;
 use array::status::SlotState;
+use array::{Array, CacheMode, MemberId};
+use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::{Level, Slot, Stripe};
 
@@ -146,5 +147,33 @@ fn writes_of_parts_of_blocks_keep_the_rest() {
         }
         assert!(world.read(&array, 0, LEN).expect("healthy") == right, "{level}");
         assert!(is_sound(&world, &array), "{level}");
+    }
+}
+
+/// Something in the write-back cache cannot be written out: its row has lost too much. What else
+/// was written, and flushed before that, has its sums when the array has been stopped.
+#[test]
+fn a_stop_with_something_stuck_in_the_cache_writes_the_sums_of_the_rest() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
+        let mut world = world(level, members, true);
+        world.host.cache = CacheMode::Writeback;
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        let map = array.geometry().stripe(Stripe(0));
+        let [missing, unreadable] = [0, 1].map(|index| map.data(index).index());
+        world.run(&array, array.fail(MemberId(missing as u32))).expect("one may go");
+        let len = 4 * BLOCK as usize;
+        let at = 6 * CHUNK;
+        world.write(&array, at, &pattern(at, len, 2)).expect("degraded");
+        world.run(&array, array.submit(Op::flush())).result.expect("degraded");
+        let offset = map_of(&world.disks[unreadable]).data.start;
+        world.disks[unreadable].break_with(Fault::Unreadable { offset, len: BLOCK });
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("it is in the cache");
+        world.run(&array, array.stop()).expect_err("it cannot be written out");
+        let array = world.start_without(&[missing]);
+        for at in (at..at + len as u64).step_by(BLOCK as usize) {
+            let found = world.read(&array, at, BLOCK as usize).expect("it was flushed");
+            assert!(found == pattern(at, BLOCK as usize, 2), "{level}");
+        }
     }
 }
