@@ -40,7 +40,8 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "lie", 0);
         self.stage.hold().await;
-        if self.calm(node).await {
+        // What is listed is made good from all others: that none of them lies is the least.
+        if self.calm(node).await && !node.lists_bad() {
             self.lie_in(node, slot, &mut rng).await;
         }
         self.stage.go_on();
