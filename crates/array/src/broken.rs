@@ -159,7 +159,7 @@ ways! {
     ForeignJournalTaken: "ours" by "test journal",
     /// The members name a session before the journal device knows it.
     JournalHeaderLate: "ours" by "test journal",
-    /// What is written while all parity of a row is lost is not logged, though older data is.
+    /// What is written while all parity of a row is lost is not logged, though older records are.
     DataAloneUnlogged: "ours" by "test journal",
     /// That the journal device is lost is on record nowhere.
     JournalLossUnrecorded: "B3" by "test journal",
@@ -288,6 +288,12 @@ ways! {
     JoinedMustHave: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
+    /// What md's log says of a row is believed though data was written past its parity since.
+    OlderEntryBelieved: "ours" by "test ppl",
+    /// A write that has begun is left cut when the array takes no more.
+    BegunWriteRefused: "ours" by "test intents",
+    /// A member with a cache that joins an array without is not flushed before an answer.
+    JoinedCacheUnflushed: "ours" by "test flush",
 
     // ---- checksums
     /// A stop writes no sums if there is something in the cache that could not be written out.
@@ -314,6 +320,8 @@ ways! {
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.
     CleanUnsummed: "ours" by "checksums",
+    /// Pages of a member's table are written after it was removed.
+    ForgottenPageWritten: "ours" by "test sums",
     /// Checksums are believed though somebody else has run the array.
     ForeignSums: "13" by "test sums",
 }

@@ -77,6 +77,7 @@ impl Blueprint {
             mark_bytes: self.mark_bytes,
             discard_zeroes: self.limits.discard_zeroes,
             cache: self.cache,
+            volatile: self.limits.volatile,
             check_reads: self.check_reads,
             parity: self.parity,
             doubt: self.doubt,

@@ -67,6 +67,8 @@ pub(crate) struct Setup {
     pub(crate) discard_zeroes: bool,
     /// When writes are acknowledged.
     pub(crate) cache: CacheMode,
+    /// The array says that what is written may be lost until it is flushed.
+    pub(crate) volatile: bool,
     /// Compare parity on each read.
     pub(crate) check_reads: bool,
     /// Compute parity at all: off only to measure what it costs.
@@ -393,12 +395,19 @@ impl Shard {
         drop(claim);
         work.let_go();
         let result = match result {
-            Ok(()) if self.setup.cache == CacheMode::Sync && self.writes(&unit) && !unit.fua => {
+            Ok(()) if self.owes_flush() && self.writes(&unit) && !unit.fua => {
                 self.make_durable().await
             }
             other => other,
         };
         self.finish(unit, gain, result);
+    }
+
+    /// True if a write is acknowledged when it is durable: as its clients were told, though a
+    /// member has joined since that has a cache.
+    fn owes_flush(&self) -> bool {
+        let promised = !self.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
+        self.setup.cache == CacheMode::Sync || (promised && self.is_volatile())
     }
 
     /// True if a client's bytes change.

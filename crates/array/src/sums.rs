@@ -240,12 +240,15 @@ impl Sums {
         self.dirty.get() > 0 || self.running.get()
     }
 
-    /// Forgets the pages of a member that is introduced anew, or has no place.
+    /// Forgets the pages of a member that is introduced anew, or has no place. Who is about to
+    /// write them does not: the disk may be somebody else's by now.
     pub(crate) fn forget(&self, member: MemberId) {
         self.forget_recent();
         let mut pages = self.pages.borrow_mut();
-        let dirty = pages.values().filter(|page| page.member.id == member && page.dirty.get());
-        self.dirty.set(self.dirty.get() - dirty.count());
+        let own = pages.values().filter(|page| page.member.id == member);
+        let kept = broken(Broken::ForgottenPageWritten);
+        let dirty = own.filter(|page| page.dirty.replace(kept && page.dirty.get())).count();
+        self.dirty.set(self.dirty.get() - dirty);
         pages.retain(|&(id, _), _| id != member);
     }
 

@@ -290,12 +290,20 @@ impl Shard {
     /// Writes may begin only while the array takes them.
     pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
         match view.mode {
-            Mode::ReadWrite => Ok(()),
             Mode::ReadOnly => Err(Error::new(ErrorKind::ReadOnly, "the array is read-only")),
-            Mode::Broken => Err(Error::new(
-                ErrorKind::DataLost,
-                "the array has lost more members than its level can make good; nothing is written",
-            )),
+            Mode::ReadWrite | Mode::Broken => self.check_unbroken(view),
+        }
+    }
+
+    /// Writes that have begun end, though the array may take no more by order of the user: rows
+    /// that are left cut keep their records from ever being done with.
+    pub(crate) fn check_unbroken(&self, view: &View) -> Result<()> {
+        let what =
+            "the array has lost more members than its level can make good; nothing is written";
+        let refused = broken(Broken::BegunWriteRefused) && view.mode == Mode::ReadOnly;
+        match view.mode == Mode::Broken || refused {
+            true => Err(Error::new(ErrorKind::DataLost, what)),
+            false => Ok(()),
         }
     }
 
@@ -500,7 +508,7 @@ impl Shard {
             again = Some(work.failures.iter().map(|failure| failure.slot).collect());
             self.lose(inside, &view, &mut work.failures).await?;
             view = self.view();
-            self.check_writable(&view)?;
+            self.check_unbroken(&view)?;
             let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
             // Parity would have it; without, it has no place.
             if let Some(out) = work.outgoing.iter().find(homeless).filter(|_| self.lacks_parity()) {

@@ -253,9 +253,10 @@ impl Shard {
         inside: &Inside<'_>,
         fill: impl Fn(&View, &mut Scratch),
     ) -> Result<()> {
+        self.check_writable(&self.view())?;
         loop {
             let view = self.view();
-            self.check_writable(&view)?;
+            self.check_unbroken(&view)?;
             fill(&view, work);
             self.run(&mut work.batch, manner).await;
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);

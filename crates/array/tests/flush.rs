@@ -16,7 +16,7 @@ use array::status::SlotState;
 use array::{Array, CacheMode, MemberId, Mode};
 use io::{Clock, Disk, Op};
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
+use world::{Fault, FaultyDisk, World, pattern};
 
 const LEVELS: [(Level, usize); 4] =
     [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4)];
@@ -299,4 +299,35 @@ fn while_the_keepers_flush_fails_no_shard_is_told_that_what_it_wrote_is_durable(
 #[test]
 fn while_one_shards_flush_fails_no_other_is_told_that_what_it_wrote_is_durable() {
     nobody_flushes_meanwhile(2, Duration::from_secs(3600));
+}
+
+/// An array of disks without caches promises that what is written is durable: it keeps that promise
+/// with a member that joined later, and has one.
+#[test]
+fn a_member_with_a_cache_that_joins_does_not_break_the_promise_of_those_without() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let mut world = World::new(members, 6 << 20);
+        let layout = Layout::default_for(level, members);
+        let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+        let checksums = Some(false);
+        world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("t", layout, chunk) });
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        assert!(!array.limits().volatile);
+        let spare = FaultyDisk::new(6 << 20);
+        spare.volatile.set(true);
+        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+        world.until(&array, |s| s.slots[0].state == SlotState::InSync && s.job.is_none());
+        world.disks[0] = spare;
+        let new = pattern(0, 64 << 10, 2);
+        world.write(&array, 0, &new).expect("healthy");
+        let zero = Op::new(64 << 10, io::Work::Zero { len: 64 << 10, unmap: false, fast: false });
+        world.run(&array, array.submit(zero)).result.expect("healthy");
+        world.cut(array);
+        let array = world.start();
+        assert!(world.read(&array, 0, 64 << 10).expect("whole") == new, "{level}");
+        let zeros = world.read(&array, 64 << 10, 64 << 10).expect("whole");
+        assert!(zeros.iter().all(|byte| *byte == 0), "{level}");
+    }
 }

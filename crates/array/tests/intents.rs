@@ -525,3 +525,29 @@ fn a_member_that_came_later_need_not_have_what_was_logged_before() {
         }
     }
 }
+
+/// A member is lost under a write while the array is being made read-only: what has begun ends, and
+/// its record is done with.
+#[test]
+fn a_write_under_way_is_finished_though_the_array_takes_no_more() {
+    for checksums in [false, true] {
+        let world = World::new(4, 6 << 20);
+        let layout = Layout::default_for(Level::Raid5, 4);
+        let checksums = Some(checksums);
+        world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("t", layout, CHUNK) });
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+        let (member, offset) = (holder(&array, 0), world.data_offset());
+        world.disks[member].break_with(Fault::HungFrom(offset));
+        let new = pattern(0, 8192, 2);
+        let write = world.begin(&array, 0, &new);
+        assert_eq!(world.disks[member].is_holding(), 1);
+        world.run(&array, array.set_read_only(true)).expect("it takes no more");
+        world.run(&array, write).result.expect("it had begun");
+        assert!(world.read(&array, 0, 8192).expect("one is lost") == new);
+        world.run(&array, array.set_read_only(false)).expect("it takes them again");
+        for at in (0..256 << 10).step_by(4096).cycle().take(512) {
+            world.write(&array, at, &pattern(at, 4096, 3)).expect("one is lost");
+        }
+    }
+}

@@ -289,3 +289,51 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
     world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
     assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
 }
+
+/// Where neither parity nor another block is left beside it, nothing but the log knows its sums.
+#[test]
+fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
+    let (world, array, _) = two_listed(true);
+    world.write(&array, 0, &pattern(0, BLOCK, 7)).expect("it has a place");
+    world.until(&array, |status| status.clean);
+    let new = pattern(0, BLOCK, 9);
+    world.write(&array, 0, &new).expect("it has a place");
+    // What older batches say of the row does not count any more.
+    world.write(&array, 192 << 10, &new).expect("healthy");
+    world.run(&array, array.submit(Op::flush())).result.expect("durable");
+    world.crash(array);
+    let array = world.start();
+    assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new);
+}
+
+/// A block and parity of its row cannot be read when another block is written. What the log has
+/// of an older write to the row goes with what it held before.
+#[test]
+fn what_cannot_be_read_is_not_made_of_an_older_record() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
+        for checksums in [false, true] {
+            let world = World::new(members, MEMBER_BYTES);
+            let checksums = Some(checksums);
+            let new = NewArray { checksums, ..new_array(level, members) };
+            let (array, content) = filled(&world, &new);
+            let map = array.geometry().stripe(Stripe(0));
+            world.write(&array, 2 * CHUNK, &pattern(0, BLOCK, 5)).expect("healthy");
+            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            let offset = world.data_offset();
+            let unreadable = Fault::Unreadable { offset, len: BLOCK as u64 };
+            let one = map.data(1).index();
+            let bad = [one, map.p().index()].into_iter().chain(map.q().map(|q| q.index()));
+            bad.for_each(|member| world.disks[member].break_with(unreadable));
+            let new = pattern(0, BLOCK, 7);
+            world.write(&array, 0, &new).expect("it has a place");
+            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            world.crash(array);
+            world.disks[one].break_with(unreadable);
+            let array = world.start();
+            assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new, "{level}");
+            let read = world.read(&array, CHUNK, BLOCK);
+            let held = |read: Vec<u8>| read == content[CHUNK as usize..][..BLOCK];
+            assert!(read.is_ok_and(held) || world.read(&array, CHUNK, BLOCK).is_err(), "{level}");
+        }
+    }
+}

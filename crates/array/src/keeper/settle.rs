@@ -18,6 +18,7 @@
 use std::ops::Range;
 
 use layout::plan::Roles;
+use layout::private::Consistency;
 use layout::{Epoch, Slot, Stripe, StripeMap};
 
 use super::Keeper;
@@ -196,6 +197,18 @@ impl Keeper {
         if bad { cut.pieces().collect() } else { vec![cut] }
     }
 
+    /// A cut without its partial parity where parity is given up: md's log has no form for data
+    /// that is written past that, so what it says may be older.
+    fn believed(&self, configuration: &Configuration, map: &StripeMap, cut: &Cut) -> Cut {
+        let at = map.member_offset() + cut.start;
+        let member = configuration.seats[map.p().index()].member;
+        let listed = |id: MemberId| !self.ledger.listed(id, at..at + cut.len).is_empty();
+        let md = self.ledger.facts().consistency == Consistency::Ppl
+            && !broken(Broken::OlderEntryBelieved);
+        let p = cut.p.clone().filter(|_| !(md && member.is_some_and(listed)));
+        Cut { p, ..cut.clone() }
+    }
+
     /// Finds out what a row must be.
     async fn solve_row(
         &self,
@@ -205,6 +218,12 @@ impl Keeper {
     ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
+        let cut = &self.believed(configuration, &map, cut);
+        if cut.is_past_parity(&map) {
+            // What was written is old or new, and what lies beside it was not touched.
+            let (writes, twins, lost) = (Vec::new(), Vec::new(), Vec::new());
+            return Mending { map, at, writes, twins, lost };
+        }
         let Answers { mut held, unread, beside } =
             self.read_row(configuration, &map, cut, at).await;
         let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;

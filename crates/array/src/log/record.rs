@@ -100,11 +100,12 @@ impl Shard {
         self.hand_over(work, entry).await
     }
 
-    /// Slots whose members log a row, of which this `parity` is written. Where there is none, a
-    /// record of the new data is needed all the same if older ones have data: else these would be
-    /// taken for the newest. A journal device has records of members that are lost, too.
+    /// Slots whose members log a row, of which this `parity` is written. Where there is none, what
+    /// older records have of the row does not go with it any more, and nothing else has its sums.
+    /// A journal device has records of members that are lost, too.
     fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
-        if !parity.is_empty() || !log.setup.with_data() || broken(Broken::DataAloneUnlogged) {
+        let ours = matches!(log.setup, LogSetup::Zone { .. });
+        if !parity.is_empty() || !ours || broken(Broken::DataAloneUnlogged) {
             parity
         } else if view.journal.is_some() {
             SlotSet::only(row.roles.p)

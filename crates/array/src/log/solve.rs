@@ -56,6 +56,14 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
+    /// True if data was written past parity that was given up before, and is not in the log: there
+    /// is nothing to make right, and nothing to do it with.
+    pub(crate) fn is_past_parity(&self, map: &StripeMap) -> bool {
+        let record = &self.record;
+        let whole = record.partial || usize::from(record.count) == map.data_count();
+        !whole && self.logged.is_empty()
+    }
+
     /// The cut piece by piece, as they are checked.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Cut> {
         let part = |partial: &Option<Partial>, at: &Range<usize>| match partial {

@@ -1,17 +1,20 @@
 //! Checksums as an array lives: made new, filled, given up, run by somebody else.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::assemble::Options;
+use array::create::NewArray;
 use array::status::SlotState;
 use array::{Array, CacheMode, MemberId};
-use io::{Disk, Op};
+use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
-use layout::{Level, Slot, Stripe};
+use layout::{Layout, Level, Slot, Stripe};
 
-use crate::world::{Fault, FaultyDisk, pattern};
+use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, filled, is_sound, map_of, pause, spoil, summed, world,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, contents, filled, is_sound, map_of, pause, spoil,
+    summed, world,
 };
 
 /// As if somebody else had run the array since: no tag in the time.
@@ -175,5 +178,33 @@ fn a_stop_with_something_stuck_in_the_cache_writes_the_sums_of_the_rest() {
             let found = world.read(&array, at, BLOCK as usize).expect("it was flushed");
             assert!(found == pattern(at, BLOCK as usize, 2), "{level}");
         }
+    }
+}
+
+/// Its pages wait to be written when it goes.
+#[test]
+fn a_member_that_is_removed_gets_no_page_of_its_table_any_more() {
+    let mut world = World::new(4, 16 << 20);
+    world.host.bounds.units = 1;
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let checksums = Some(true);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    // Each in pages of their own, on all members.
+    let places = (0..30 << 20).step_by(6 << 20);
+    for at in places.clone() {
+        world.write(&array, at, &pattern(at, 3 * CHUNK as usize, 1)).expect("healthy");
+    }
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(50)));
+    world.run(&array, world.clock.sleep_until(world.clock.now() + Duration::from_millis(300)));
+    world.run(&array, array.fail(MemberId(3))).expect("one may go");
+    world.run(&array, array.remove(MemberId(3))).expect("it has failed");
+    let gone = contents(&world.disks[3]);
+    pause(&world, &array);
+    assert!(contents(&world.disks[3]) == gone, "it may be somebody else's by now");
+    assert!(array.status().clean);
+    for at in places {
+        let right = pattern(at, 3 * CHUNK as usize, 1);
+        assert!(world.read(&array, at, right.len()).expect("one is lost") == right);
     }
 }
