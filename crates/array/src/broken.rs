@@ -288,6 +288,8 @@ ways! {
     JoinedMustHave: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
+    /// Writes that were merged fail together, whichever of them cannot be done.
+    MergedFailTogether: "ours" by "test luck",
     /// What md's log says of a row is believed though data was written past its parity since.
     OlderEntryBelieved: "ours" by "test ppl",
     /// A write that has begun is left cut when the array takes no more.

@@ -41,7 +41,7 @@ use crate::message::{ToKeeper, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
 use crate::sums::Sums;
-use crate::unit::{Action, Ended, Gain, Queue, Requests, Unit};
+use crate::unit::{Action, Ended, Gain, Merged, Queue, Requests, Unit};
 use crate::upkeep::Report;
 use crate::view::View;
 use crate::watch::Watch;
@@ -380,13 +380,23 @@ impl Shard {
         } else {
             None
         };
-        let (gain, result) = self.act(&mut unit, work).await;
+        let (gain, mut result) = self.act(&mut unit, work).await;
+        let covered = (unit.offset, unit.len);
+        let mut ended = Vec::new();
+        if result.is_err() && !unit.merged.is_empty() && !broken(Broken::MergedFailTogether) {
+            // What one of those that were merged cannot have, the others may.
+            for mut part in unit.take_apart() {
+                let (gain, result) = self.act(&mut part, work).await;
+                ended.push((part, gain, result));
+            }
+            result = self.act(&mut unit, work).await.1;
+        }
         match unit.action {
             Action::Read(_) => self.ahead.answered(&unit, work.batch.waited()),
             Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {}
             _ if broken(Broken::ReadAheadStale) => {}
             // Whatever came of it, in the same turn, and before anybody is told.
-            _ => self.ahead.forget((unit.offset, unit.len)),
+            _ => self.ahead.forget(covered),
         }
         if let Some(marks) = marked {
             self.marks.exit(marks, self.setup.clock.now());
@@ -394,13 +404,16 @@ impl Shard {
         }
         drop(claim);
         work.let_go();
-        let result = match result {
-            Ok(()) if self.owes_flush() && self.writes(&unit) && !unit.fua => {
-                self.make_durable().await
-            }
-            other => other,
-        };
-        self.finish(unit, gain, result);
+        ended.push((unit, gain, result));
+        for (unit, gain, result) in ended {
+            let result = match result {
+                Ok(()) if self.owes_flush() && self.writes(&unit) && !unit.fua => {
+                    self.make_durable().await
+                }
+                other => other,
+            };
+            self.finish(unit, gain, result);
+        }
     }
 
     /// True if a write is acknowledged when it is durable: as its clients were told, though a
@@ -516,7 +529,7 @@ impl Shard {
             Action::ReadAhead(_) => return,
             _ => {}
         }
-        for to in unit.merged.drain(..) {
+        for Merged { from: to, .. } in unit.merged.drain(..) {
             self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
         }
         if unit.merged.capacity() > 0 {

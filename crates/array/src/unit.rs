@@ -31,7 +31,17 @@ pub(crate) struct Unit {
     pub(crate) class: Class,
     /// Whom to tell when it is done: several when writes were merged.
     pub(crate) from: Origin,
-    pub(crate) merged: Vec<Origin>,
+    pub(crate) merged: Vec<Merged>,
+}
+
+/// A write that was merged into a unit, up to the next one or the unit's end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Merged {
+    pub(crate) from: Origin,
+    /// Its first byte, in array space.
+    offset: u64,
+    /// The first of its buffers among the unit's.
+    buf: usize,
 }
 
 /// What a unit does.
@@ -301,7 +311,7 @@ pub(crate) struct Queue {
     /// Nothing is taken out while it does.
     closed: bool,
     /// Lists of those whose writes were merged, to be used again.
-    lists: Vec<Vec<Origin>>,
+    lists: Vec<Vec<Merged>>,
 }
 
 /// How far ahead in the queue a write may be found that continues another.
@@ -383,7 +393,7 @@ impl Queue {
     }
 
     /// Takes back the list of a merged unit.
-    pub(crate) fn keep(&mut self, list: Vec<Origin>) {
+    pub(crate) fn keep(&mut self, list: Vec<Merged>) {
         self.lists.push(list);
     }
 
@@ -410,10 +420,33 @@ impl Unit {
         let (Action::Write(bytes), Action::Write(more)) = (&mut self.action, next.action) else {
             unreachable!("only writes are merged")
         };
+        let first = bytes.len();
         bytes.extend(more);
         self.len += next.len;
-        self.merged.push(next.from);
-        self.merged.extend(next.merged);
+        self.merged.push(Merged { from: next.from, offset: next.offset, buf: first });
+        let moved = |merged: Merged| Merged { buf: first + merged.buf, ..merged };
+        self.merged.extend(next.merged.into_iter().map(moved));
+    }
+
+    /// Takes the writes that were merged into this unit out of it again, but for its own.
+    pub(crate) fn take_apart(&mut self) -> Vec<Unit> {
+        let mut units = Vec::new();
+        let Action::Write(bytes) = &mut self.action else { return units };
+        while let Some(Merged { from, offset, buf }) = self.merged.pop() {
+            let len = self.offset + self.len - offset;
+            let (action, merged) = (Action::Write(bytes.split_off(buf)), Vec::new());
+            self.len -= len;
+            units.push(Unit {
+                offset,
+                len,
+                action,
+                fua: self.fua,
+                class: self.class,
+                from,
+                merged,
+            });
+        }
+        units
     }
 }
 
@@ -445,6 +478,23 @@ mod tests {
             queue.push(write(&pool, number as u32, offset, 16));
         }
         assert_eq!(popped(&mut queue), [(0, 64, 3), (100, 16, 0), (116, 16, 0), (64, 16, 0)]);
+    }
+
+    #[test]
+    fn what_was_merged_is_taken_apart_again() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        for (number, (offset, len)) in [(0, 16), (16, 8), (24, 32)].into_iter().enumerate() {
+            queue.push(write(&pool, number as u32, offset, len));
+        }
+        let mut unit = queue.pop(64).expect("three were pushed");
+        let mut each = unit.take_apart();
+        each.push(unit);
+        for (unit, expected) in each.iter().zip([(2, 24, 32), (1, 16, 8), (0, 0, 16)]) {
+            let Action::Write(bytes) = &unit.action else { unreachable!("it was one") };
+            let bytes: u64 = bytes.iter().map(|buf| buf.len() as u64).sum();
+            assert_eq!((unit.from.request, unit.offset, unit.len), expected);
+            assert!(bytes == unit.len && unit.merged.is_empty());
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use array::examine::examine;
 use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
-use layout::{Layout, Level, Slot};
+use layout::{Layout, Level, Slot, Stripe};
 use world::{Fault, FaultyDisk, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -396,4 +396,32 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     let beside = CHUNK + 1536;
     let read = world.read(&array, beside, 2560).expect("one is lost");
     assert!(read == content[beside as usize..][..2560], "it was not written");
+}
+
+/// Two writes that lie beside each other go out as one. One of them is to a row that has lost too
+/// much to take a part of it: the other one is none the worse for it.
+#[test]
+fn a_write_that_cannot_be_done_costs_none_that_was_merged_with_it() {
+    let mut world = World::new(4, 6 << 20);
+    (world.host.bounds.units, world.host.bounds.unit_bytes) = (1, 256 << 10);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let checksums = Some(false);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    let stripe = 3 * CHUNK;
+    world.write(&array, 0, &pattern(0, 4 * stripe as usize, 1)).expect("healthy");
+    let map = array.geometry().stripe(Stripe(1));
+    let [missing, unreadable] = [0, 1].map(|index| map.data(index).index());
+    let offset = world.data_offset() + CHUNK;
+    world.run(&array, array.fail(MemberId(missing as u32))).expect("one may go");
+    world.disks[unreadable].break_with(Fault::Unreadable { offset, len: CHUNK });
+    let write =
+        |at: u64| array.submit(Op::write(at, world.pool.copy_of(&pattern(at, 4096, 2)).freeze()));
+    // The only worker is busy while the others come.
+    let (first, fine, lost) = (write(3 * stripe), write(stripe - 4096), write(stripe));
+    assert!(world.run(&array, first).result.is_ok());
+    assert!(world.run(&array, lost).result.is_err(), "nothing tells what lies beside it");
+    world.run(&array, fine).result.expect("its row lacks one member only");
+    let found = world.read(&array, stripe - 4096, 4096).expect("nothing of it is lost");
+    assert!(found == pattern(stripe - 4096, 4096, 2));
 }

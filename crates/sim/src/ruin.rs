@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
+use layout::private::Consistency;
 use layout::{Family, Geometry, Slot, SlotSet};
 
 use crate::crash::Crash;
@@ -95,7 +96,12 @@ impl Director {
             let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(50);
             match gone {
                 true => self.ruin_members(node, &mut rng).await,
-                false if rebuild && node.geometry().family() == Family::Parity => {
+                // With md's log what was being written beside a loss may be anything.
+                false
+                    if rebuild
+                        && node.geometry().family() == Family::Parity
+                        && node.shape.consistency != Consistency::Ppl =>
+                {
                     self.ruin_rebuild(node, &mut rng).await;
                 }
                 false => self.ruin_sectors(node, &mut rng).await,
