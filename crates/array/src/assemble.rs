@@ -206,9 +206,10 @@ pub async fn assemble(
     let Heard { mut seated, mut loaded, intents } = heard;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
+    let shortened = sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
     policy::permit((intents.consistency, consistency), &intents)?;
+    let found = policy::align(&mut loaded, (&members, &seated))?;
     policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
 
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
@@ -226,7 +227,7 @@ pub async fn assemble(
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
     let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
     let facts = Facts::of(&latest, format, &geometry, header, &private);
-    let record_first = leaves_out(&members, &seated, &loaded, &geometry);
+    let record_first = leaves_out(&members, &seated, (&loaded, shortened), &geometry);
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let told = unsummed.as_ref().map(|_| intents.told.clone());
     let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
@@ -235,6 +236,7 @@ pub async fn assemble(
         facts,
         geometry: geometry.clone(),
         records: intents.with_sessions(loaded.records),
+        found,
         bits: loaded.bits,
         private,
         journal: adopted.device,
@@ -308,21 +310,21 @@ fn is_new(loaded: &sync::Loaded) -> bool {
 }
 
 /// True if an array that was not shut down in order starts without a member that it had, or without
-/// what its log says.
+/// what its log says, or does not believe all of a copy that says it is whole: that copy may be
+/// alone the next time. Without redundancy no write is marked, and no order known.
 fn leaves_out(
     members: &Members,
     seated: &seats::Seated,
-    loaded: &sync::Loaded,
+    (loaded, shortened): (&sync::Loaded, bool),
     geometry: &Geometry,
 ) -> bool {
+    if seated.read_only_reason.is_some() || broken(Broken::AbsentUnrecorded) {
+        return false;
+    }
     let unread =
         !is_new(loaded) && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
-    let gone = seats::gone(members, geometry, &seated.configuration);
-    !members.latest().superblock.is_clean()
-        && seated.read_only_reason.is_none()
-        && geometry.family() != Family::Plain
-        && (unread || !gone.is_empty())
-        && !broken(Broken::AbsentUnrecorded)
+    let crashed = !members.latest().superblock.is_clean() || geometry.family() == Family::Plain;
+    crashed && (unread || shortened || seats::is_one_away(members))
 }
 
 /// The members of the one array that is meant, and what may be its journal device.

@@ -80,6 +80,8 @@ pub(crate) struct Keeper {
     known: RefCell<BTreeMap<MemberId, Introduction>>,
     /// Array ranges whose parity or copies may disagree.
     unsynced: RefCell<RangeSet>,
+    /// Array ranges that were synced since the last record, which was the last flush of all.
+    undurable: RefCell<RangeSet>,
     /// Array ranges whose checksums mean nothing yet; empty without checksums.
     unsummed: RefCell<RangeSet>,
     /// A crash may have cut writes there.
@@ -197,6 +199,7 @@ impl Keeper {
             configuration: RefCell::new(start.configuration),
             known: RefCell::new(start.known),
             unsynced: RefCell::new(start.unsynced),
+            undurable: RefCell::default(),
             unsummed: RefCell::new(start.unsummed),
             doubt: start.doubt,
             settled: start.settled,
@@ -485,10 +488,15 @@ impl Keeper {
                 self.after(epoch).await;
                 continue;
             }
+            let synced = self.undurable.borrow().clone();
             let result = self.decisions.decide(epoch, &self.decision(configuration)).await;
             self.end_turn();
             match result {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    let mut undurable = self.undurable.borrow_mut();
+                    synced.iter().for_each(|range| undurable.remove(range));
+                    return Ok(());
+                }
                 Err(Undecided::Members(failed)) => self.report(failed),
                 Err(Undecided::Overtaken) => {
                     self.overtaken.set(true);

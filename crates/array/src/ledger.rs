@@ -218,6 +218,8 @@ pub(crate) struct Opened {
     pub(crate) facts: Facts,
     pub(crate) geometry: Geometry,
     pub(crate) records: BTreeMap<MemberId, Record>,
+    /// The members' superblocks as they were found.
+    pub(crate) found: BTreeMap<MemberId, Superblock>,
     pub(crate) bits: Option<Bits>,
     pub(crate) private: Private,
     pub(crate) journal: Option<Journal>,

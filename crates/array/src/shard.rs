@@ -404,16 +404,18 @@ impl Shard {
         }
         drop(claim);
         work.let_go();
-        ended.push((unit, gain, result));
-        for (unit, gain, result) in ended {
-            let result = match result {
-                Ok(()) if self.owes_flush() && self.writes(&unit) && !unit.fua => {
-                    self.make_durable().await
-                }
-                other => other,
-            };
-            self.finish(unit, gain, result);
+        for (part, gain, result) in ended {
+            self.finish_durably(part, gain, result).await;
         }
+        self.finish_durably(unit, gain, result).await;
+    }
+
+    /// Tells who asked for a unit how it ended, once it is as durable as they were promised.
+    async fn finish_durably(&self, unit: Unit, gain: Gain, mut result: Result<()>) {
+        if result.is_ok() && self.owes_flush() && self.writes(&unit) && !unit.fua {
+            result = self.make_durable().await;
+        }
+        self.finish(unit, gain, result);
     }
 
     /// True if a write is acknowledged when it is durable: as its clients were told, though a

@@ -10,6 +10,8 @@ use array::create::NewArray;
 use array::status::SlotState;
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
+use layout::md::Superblock;
+use layout::private::Consistency;
 use layout::{Layout, Level, Stripe};
 use world::{Fault, World, pattern};
 
@@ -124,5 +126,58 @@ fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
         world.run(&array, array.fail(MemberId(0))).expect("one may go");
         let found = world.read(&array, 0, content.len()).expect("degraded");
         assert!(found == content, "{level}");
+    }
+}
+
+/// The power goes in the middle of a commit, and the array is started with another policy: those
+/// who are brought up to that commit first have what the policy changes, as the others have.
+#[test]
+fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
+    use Consistency::{Bitmap, Intent, Ppl, Resync};
+    for (before, after) in [
+        (Bitmap, Resync),
+        (Intent, Resync),
+        (Resync, Intent),
+        (Bitmap, Ppl),
+        (Resync, Ppl),
+        (Ppl, Bitmap),
+        (Ppl, Resync),
+    ] {
+        let world = World::new(4, 8 << 20);
+        let layout = Layout::default_for(Level::Raid5, 4);
+        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) };
+        let new = NewArray { consistency: Some(before), checksums: Some(false), ..new };
+        world.create(&new);
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let array = world.start();
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.run(&array, array.stop()).expect("in order");
+        drop(array);
+        let array = world.start();
+        world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
+        drop(world.begin(&array, 512 << 10, &[0; 4096]));
+        assert!(world.disks[1].is_holding() > 0, "its superblock is not written");
+        world.cut(array);
+
+        let what = format!("{} to {}", before.name(), after.name());
+        let options = Options { consistency: Some(after), ..Options::default() };
+        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        world.write(&array, 512 << 10, &content).expect("healthy");
+        world.until(&array, whole);
+        flush(&world, &array);
+        world.cut(array);
+        let again = world.assemble(0..4, &Options::default());
+        let again = again.unwrap_or_else(|why| panic!("{what}: {why}"));
+        assert_eq!(again.facts().consistency, after, "{what}");
+        let features = |disk: &Rc<world::FaultyDisk>| {
+            let mut bytes = vec![0; 4096];
+            disk.disk.peek(SUPERBLOCK, &mut bytes);
+            let superblock = Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member");
+            (superblock.features, superblock.bitmap_offset)
+        };
+        let all: Vec<_> = world.disks.iter().map(features).collect();
+        assert!(all.iter().all(|own| *own == all[0]), "{what}: {all:?}");
     }
 }

@@ -8,7 +8,9 @@
 //!
 //! What the old policy knows of a crash is used before: judged by the old, run by the new.
 
-use layout::md::Features;
+use std::collections::BTreeMap;
+
+use layout::md::{Features, Superblock};
 use layout::private::Consistency;
 use layout::{Family, Geometry};
 
@@ -22,6 +24,7 @@ use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
 use crate::ledger::ppl;
 use crate::log::least_zone;
+use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::sums;
 
@@ -38,6 +41,44 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
         now.name(),
         wanted.name()
     ))
+}
+
+/// Makes all records those of the array as its freshest superblock has it, and gives their
+/// superblocks: a crash in the middle of the commit that changed the policy leaves others, and so
+/// does a spare that was away.
+///
+/// # Errors
+/// Refused where a member has no room for what the others have.
+pub(super) fn align(
+    loaded: &mut Loaded,
+    (members, seated): (&Members, &Seated),
+) -> Result<BTreeMap<MemberId, Superblock>> {
+    let array = members.latest().superblock.features;
+    let kind = |of: Features| (of.contains(Features::BITMAP), of.intersects(Features::ANY_PPL));
+    let writable = seated.read_only_reason.is_none();
+    for (&id, record) in loaded.records.iter_mut().filter(|_| writable) {
+        let own = record.superblock.features;
+        if kind(own) == kind(array) {
+            continue;
+        }
+        match (kind(array), record.map.bitmap_offset(), record.map.ppl_place()) {
+            ((_, true), _, Some(place)) => record.superblock.set_ppl(place),
+            ((true, false), Some(offset), _) => record.superblock.bitmap_offset = offset,
+            ((false, false), ..) => record.superblock.bitmap_offset = 0,
+            _ if seated.configuration.seat_of(id).is_none() => continue,
+            _ => {
+                let name = &record.name;
+                let what = format!("{name} has no room for what the others keep; leave it out");
+                return refuse(what);
+            }
+        }
+        let own = own.without(Features::BITMAP).without(Features::ANY_PPL);
+        let kept = Features(array.0 & (Features::BITMAP.0 | Features::ANY_PPL.0));
+        record.superblock.features = own.with(kept);
+        record.behind = Pages::ALL;
+    }
+    let each = loaded.records.iter();
+    Ok(each.map(|(&id, record)| (id, record.superblock.clone())).collect())
 }
 
 /// Makes the records those of an array that keeps to `wanted`.

@@ -152,6 +152,14 @@ pub(super) fn gone(
     had.map(Slot::new).collect::<SlotSet>().difference(configuration.present())
 }
 
+/// True if someone who had a slot when the array was last used is not here, whoever else has it.
+pub(super) fn is_one_away(members: &Members) -> bool {
+    let here =
+        |number: u32| members.counted().any(|(_, found, _)| found.superblock.dev_number == number);
+    let mut roles = members.latest().superblock.roles.iter().zip(0..);
+    roles.any(|(role, number)| matches!(role, Role::Slot(_)) && !here(number))
+}
+
 /// May the array be started with the members that are there?
 fn enough(
     members: &Members,

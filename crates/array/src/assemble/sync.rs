@@ -210,18 +210,27 @@ impl Loaded {
     /// whether there was a crash: nothing of the copy counts.
     ///
     /// `dirty` is all that was being written: also where there is nothing to sync, since the log
-    /// has it. Of rows whose parity is lost the log has nothing.
-    pub(super) fn shorten_copies(dirty: &RangeSet, seated: &mut Seated, geometry: &Geometry) {
+    /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
+    pub(super) fn shorten_copies(
+        dirty: &RangeSet,
+        seated: &mut Seated,
+        geometry: &Geometry,
+    ) -> bool {
         let first = match geometry.family() {
             Family::Plain => Some(0),
             _ => dirty.next(0).map(|range| range.start),
         };
-        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else { return };
+        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else {
+            return false;
+        };
+        let mut shortened = false;
         for seat in &mut seated.configuration.seats {
             if let Some((_, copied)) = &mut seat.twin {
+                shortened |= first < *copied;
                 *copied = first.min(*copied);
             }
         }
+        shortened
     }
 
     /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.

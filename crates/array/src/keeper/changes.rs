@@ -391,7 +391,8 @@ impl Keeper {
         .await;
     }
 
-    /// The twin of a slot is a whole copy: it takes the slot, the old member is released.
+    /// The twin of a slot takes it, if it is a whole copy and no later one; the old member is
+    /// released.
     pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
         let mut old = self.configuration.borrow().seats[slot.index()].member;
         if self.fit(id, old.take()).await.is_err() {
@@ -399,7 +400,8 @@ impl Keeper {
         }
         self.change(|next| {
             let seat = &mut next.seats[slot.index()];
-            if seat.twin.is_some_and(|(twin, _)| twin == id) {
+            // A change may have taken back what was done last, and not on record as done.
+            if seat.twin.is_some_and(|(twin, at)| twin == id && at >= self.geometry.capacity()) {
                 old = seat.member;
                 *seat = Seat { member: Some(id), recovered: None, twin: None };
             }

@@ -6,6 +6,7 @@
 //! on from there.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -390,13 +391,9 @@ impl Keeper {
                         tell.push((slot, true));
                     }
                 }
-                Task::Resync if self.can_resync(&now) => {
-                    self.unsynced.borrow_mut().remove(start..end);
-                }
+                Task::Resync if self.can_resync(&now) => self.synced(start..end),
                 // A repair of a degraded array compares nothing.
-                Task::Repair if Keeper::unwell(&now).is_empty() => {
-                    self.unsynced.borrow_mut().remove(start..end);
-                }
+                Task::Repair if Keeper::unwell(&now).is_empty() => self.synced(start..end),
                 Task::Resync | Task::Repair | Task::Check | Task::Sum => {}
             }
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
@@ -415,6 +412,15 @@ impl Keeper {
             while job.recent.front().is_some_and(|&(at, ..)| now - at > Duration::from_secs(60)) {
                 job.recent.pop_front();
             }
+        }
+    }
+
+    /// Parity or copies of an array range agree now, though not durably yet.
+    fn synced(&self, range: Range<u64>) {
+        let mut unsynced = self.unsynced.borrow_mut();
+        if unsynced.overlaps(range.clone()) {
+            unsynced.remove(range.clone());
+            self.undurable.borrow_mut().insert(range);
         }
     }
 

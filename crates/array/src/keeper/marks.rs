@@ -119,7 +119,8 @@ impl Keeper {
     }
 
     /// Clears the bits of regions that nobody holds, as far as they may be cleared: never while a
-    /// member is missing (it will need them), never where something is not synced.
+    /// member is missing (it will need them), never where something is not synced, or not durably:
+    /// the flush for a region may have begun before a resync wrote there.
     async fn clear(&self, mut regions: Vec<u64>) {
         let Some(mark) = self.ledger.facts().mark_bytes else { return };
         // Who is lost, or about to be, will need them.
@@ -133,10 +134,13 @@ impl Keeper {
         }
         {
             let (holders, unsynced) = (self.holders.borrow(), self.unsynced.borrow());
+            let undurable = self.undurable.borrow();
             regions.retain(|&region| {
                 let sync = region * mark..(region + 1) * mark;
                 let array = array_range(&self.geometry, sync);
-                !holders.contains_key(&region) && !unsynced.overlaps(array)
+                !holders.contains_key(&region)
+                    && !unsynced.overlaps(array.clone())
+                    && !undurable.overlaps(array)
             });
         }
         if !regions.is_empty()

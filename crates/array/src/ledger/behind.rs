@@ -9,9 +9,9 @@
 //!
 //! All that the superblocks of a commit speak for is durable on every member before the first of
 //! them is written. So members that have missed only their superblock are given it here, with the
-//! number and the tag that the others have, before the next number goes anywhere.
-
-use std::collections::BTreeMap;
+//! number and the tag that the others have, before the next number goes anywhere. Another policy
+//! that the user has given the array meanwhile is no part of that commit: features, and what lies
+//! where, are as they were found.
 
 use layout::md::Superblock;
 
@@ -24,8 +24,8 @@ use crate::view::Configuration;
 
 /// What the last commit before a start has left undone.
 pub(super) struct Behind {
-    /// Who misses its superblock.
-    members: Vec<MemberId>,
+    /// Who misses its superblock, and the one it has.
+    members: Vec<(MemberId, Superblock)>,
     /// One that was written.
     latest: Superblock,
     /// How far each member was at the start.
@@ -35,11 +35,12 @@ pub(super) struct Behind {
 impl Behind {
     /// `None` if every member that has a slot has the freshest superblock.
     pub(super) fn of(opened: &Opened) -> Option<Behind> {
-        let Opened { records, configuration, latest, .. } = opened;
-        let missed = |id: &MemberId| {
-            records.get(id).is_some_and(|record| record.superblock.events < latest.events)
+        let Opened { found, configuration, latest, .. } = opened;
+        let missed = |(_, id)| {
+            let found = found.get(&id).filter(|found| found.events < latest.events)?;
+            Some((id, found.clone()))
         };
-        let members: Vec<_> = configuration.seated().map(|(_, id)| id).filter(missed).collect();
+        let members: Vec<_> = configuration.seated().filter_map(missed).collect();
         let (latest, start) = (latest.clone(), configuration.clone());
         let some = !members.is_empty() && !broken(Broken::BehindStays);
         some.then_some(Behind { members, latest, start })
@@ -48,7 +49,9 @@ impl Behind {
     /// The superblock of the last commit for one who has missed it.
     fn draw(&self, ledger: &Ledger, id: MemberId, mut record: Record) -> Superblock {
         let latest = &self.latest;
-        record.superblock.features = latest.features;
+        let found = self.members.iter().find(|(member, _)| *member == id);
+        let found = found.map_or(&record.superblock, |(_, found)| found).clone();
+        record.superblock = Superblock { features: latest.features, ..found };
         Superblock {
             roles: latest.roles.clone(),
             events: latest.events,
@@ -66,23 +69,16 @@ impl Ledger {
     /// The members that could not be written.
     pub(super) async fn catch_up(&self, configuration: &Configuration) -> Result<(), Failures> {
         let Some(behind) = self.behind.take() else { return Ok(()) };
-        let mut members = behind.members.clone();
-        members.retain(|&id| configuration.seat_of(id).is_some());
+        let members = behind.members.iter().map(|(id, _)| *id);
+        let members: Vec<_> = members.filter(|&id| configuration.seat_of(id).is_some()).collect();
         let writes = self.records(&members, &Failures::new()).into_iter().map(|(id, record)| {
             let superblock = behind.draw(self, id, record.clone());
             async move {
                 let written = record.write_superblock(&self.reach, &superblock).await;
-                (id, superblock, written)
+                written.map_err(|why| (id, why)).err()
             }
         });
-        let (mut failures, mut written) = (Failures::new(), BTreeMap::new());
-        for (id, superblock, result) in all(writes).await {
-            match result {
-                Ok(()) => drop(written.insert(id, superblock)),
-                Err(why) => failures.push((id, why)),
-            }
-        }
-        self.adopt(written, &failures);
+        let failures: Failures = all(writes).await.into_iter().flatten().collect();
         if failures.is_empty() {
             return Ok(());
         }

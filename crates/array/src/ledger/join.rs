@@ -255,6 +255,12 @@ impl Ledger {
         if let Some(what) = history::difference(ours, theirs) {
             return refuse(format!("the array has changed its shape since it left: {what}"));
         }
+        let keeps = |of: &Superblock| {
+            (of.features.contains(Features::BITMAP), of.features.intersects(Features::ANY_PPL))
+        };
+        if keeps(ours) != keeps(theirs) {
+            return refuse("the array had another consistency policy when it left".to_string());
+        }
         let Role::Slot(slot) = theirs.own_role() else {
             return refuse("it had no slot when it left".to_string());
         };

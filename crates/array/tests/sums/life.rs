@@ -208,3 +208,42 @@ fn a_member_that_is_removed_gets_no_page_of_its_table_any_more() {
         assert!(world.read(&array, at, right.len()).expect("one is lost") == right);
     }
 }
+
+/// A member fails and comes back while its checksums of before are still being written out, after
+/// those of the others: they are not for it any more.
+#[test]
+fn checksums_of_a_member_that_came_back_are_not_those_from_before() {
+    let mut world = World::new(2, 48 << 20);
+    let new = NewArray::new("tank", Layout::default_for(Level::Raid1, 2), 0);
+    world.create(&NewArray { zeroed: true, checksums: Some(true), ..new });
+    world.host.bounds.units = 1;
+    let array = world.start();
+    let (pages, covers) = (20, 2 << 20);
+    for page in 0..pages {
+        world.write(&array, page * covers, &pattern(page, 4096, 1)).expect("healthy");
+    }
+    let (slow, back) = (&world.disks[0], &world.disks[1]);
+    slow.delay.set(Duration::from_millis(100));
+    // The regions are given back.
+    let writes = slow.writes.get();
+    while slow.writes.get() < writes + 4 {
+        let until = world.clock.now() + Duration::from_millis(10);
+        world.run(&array, world.clock.sleep_until(until));
+    }
+    world.run(&array, array.fail(MemberId(1))).expect("one may go");
+    let disk = Rc::clone(back) as Rc<dyn Disk>;
+    world.run(&array, array.readd(disk, "back")).expect("the bitmap knows what it lacks");
+    slow.delay.set(Duration::ZERO);
+    world.until(&array, |status| status.slots[1].state == SlotState::InSync);
+    for page in 0..pages {
+        world.write(&array, page * covers, &pattern(page, 4096, 2)).expect("whole");
+    }
+    world.until(&array, |status| status.clean);
+    assert!(is_sound(&world, &array));
+    world.run(&array, array.stop()).expect("healthy");
+    let array = world.start_without(&[0]);
+    for page in 0..pages {
+        let found = world.read(&array, page * covers, 4096).expect("it has all");
+        assert!(found == pattern(page, 4096, 2));
+    }
+}

@@ -91,6 +91,8 @@ pub struct FaultyDisk {
     pub flush_fails_in: Cell<Option<u64>>,
     /// How long it takes to say so.
     pub flush_fails_after: Cell<Duration>,
+    /// How long a flush takes, at least: it covers what was written before it began.
+    pub flush_delay: Cell<Duration>,
     /// What was there before each write since the last flush.
     unflushed: RefCell<Vec<(u64, Vec<u8>)>>,
     pub clock: RefCell<Option<Rc<JumpClock>>>,
@@ -114,6 +116,7 @@ impl FaultyDisk {
             slow: RefCell::default(),
             flush_fails_in: Cell::new(None),
             flush_fails_after: Cell::default(),
+            flush_delay: Cell::default(),
             unflushed: RefCell::default(),
             clock: RefCell::default(),
             writes: Cell::new(0),
@@ -295,7 +298,8 @@ impl Disk for FaultyDisk {
         } else if durable {
             self.keep(start..end);
         }
-        let time = self.time();
+        let least = if flush { self.flush_delay.get() } else { Duration::ZERO };
+        let time = self.time().max(least);
         self.answer(done, time)
     }
 

@@ -1,0 +1,106 @@
+//! Another policy against the write hole, and members that have not seen the change.
+
+mod world;
+
+use std::rc::Rc;
+
+use array::Array;
+use array::assemble::Options;
+use array::create::NewArray;
+use array::status::SlotState;
+use io::{Disk, Op};
+use layout::private::Consistency;
+use layout::{Layout, Level};
+use world::{Fault, World, pattern};
+
+fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
+}
+
+/// A member is away while the policy is changed, and comes back.
+#[test]
+fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() {
+    use Consistency::{Bitmap, Intent, Journal, Ppl, Resync};
+    let all = [Bitmap, Intent, Journal, Ppl, Resync];
+    for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {
+        let what = format!("{} to {}", before.name(), after.name());
+        let world = World::new(4, 8 << 20);
+        let layout = Layout::default_for(Level::Raid5, 4);
+        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) };
+        world.create(&NewArray { consistency: Some(before), checksums: Some(false), ..new });
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+        world.run(&array, array.stop()).expect("in order");
+        let options = Options { degraded: true, consistency: Some(after), ..Options::default() };
+        let assembly = world.assemble(1..4, &options).expect("one is missing");
+        let array = Array::start(assembly, &world.host);
+        let content = pattern(0, 256 << 10, 2);
+        world.write(&array, 0, &content).expect("degraded");
+        let disk = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
+        if world.run(&array, array.readd(Rc::clone(&disk), "disk0")).is_err() {
+            world.run(&array, array.add(disk, "disk0")).expect("as a new one");
+        }
+        world.until(&array, whole);
+        world.run(&array, array.stop()).expect("in order");
+        let array = world.start();
+        assert_eq!(array.status().consistency, after, "{what}");
+        world.write(&array, 0, &content[..4096]).expect(&what);
+        world.run(&array, array.submit(Op::flush())).result.expect(&what);
+        world.crash(array);
+        let array = world.start();
+        assert_eq!(array.status().consistency, after, "{what}");
+        world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
+        let found = world.read(&array, 0, content.len()).expect("whole");
+        assert!(found == content, "{what}");
+    }
+}
+
+/// The power goes in the middle of the commit that changes the policy, and one spare was away.
+#[test]
+fn who_has_missed_the_change_of_policy_is_given_it() {
+    use Consistency::{Bitmap, Intent, Ppl, Resync};
+    let all = [Bitmap, Intent, Ppl, Resync];
+    for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {
+        let what = format!("{} to {}", before.name(), after.name());
+        let world = World::new(5, 8 << 20);
+        let layout = Layout::default_for(Level::Raid5, 4);
+        let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 16 << 10) };
+        world.create(&NewArray { consistency: Some(before), checksums: Some(false), ..new });
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let array = world.start();
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.run(&array, array.stop()).expect("in order");
+        let options = Options { consistency: Some(after), ..Options::default() };
+        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(4096)));
+        drop(world.begin(&array, 512 << 10, &[0; 4096]));
+        assert!(world.disks[1].is_holding() > 0, "its superblock is not written");
+        world.cut(array);
+
+        for _ in 0..2 {
+            let array = world.start();
+            assert_eq!(array.status().consistency, after, "{what}");
+            world.write(&array, 512 << 10, &content).expect("healthy");
+            world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
+            world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+            world.cut(array);
+            let again = world.assemble(0..5, &Options::default());
+            let again = again.unwrap_or_else(|why| panic!("{what}: {why}"));
+            let seats = &again.configuration.seats;
+            assert!(seats.iter().all(|seat| seat.member.is_some()), "{what}");
+        }
+        // The spare has a slot.
+        let array = world.start();
+        world.until(&array, |status| status.unsynced_bytes == 0);
+        world.run(&array, array.fail(array::MemberId(0))).expect("one may go");
+        world.until(&array, whole);
+        world.write(&array, 0, &content).expect("whole");
+        world.run(&array, array.stop()).expect("in order");
+        let array = world.start_without(&[0]);
+        assert_eq!(array.status().consistency, after, "{what}");
+        assert!(world.read(&array, 0, content.len()).expect("whole") == content, "{what}");
+        world.write(&array, 0, &content).expect("whole");
+    }
+}

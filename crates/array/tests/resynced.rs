@@ -1,0 +1,89 @@
+//! What a resync has made alike is durable before the write-intent bitmap forgets that it was not.
+
+mod world;
+
+use std::time::Duration;
+
+use array::Array;
+use array::create::{BitmapChunk, NewArray};
+use io::{Clock, Disk, Op};
+use layout::private::Consistency;
+use layout::{Layout, Level};
+use world::{Fault, World, pattern};
+
+const REGION: u32 = 64 << 10;
+const REGIONS: u64 = 12;
+
+fn world(level: Level, members: usize) -> World {
+    let mut world = World::new(members, 8 << 20);
+    let layout = Layout::default_for(level, members);
+    let (chunk, consistency) = match level {
+        Level::Raid1 => (0, None),
+        _ => (16 << 10, Some(Consistency::Bitmap)),
+    };
+    let new = NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        bitmap: Some(BitmapChunk::Bytes(REGION)),
+        consistency,
+        ..NewArray::new("tank", layout, chunk)
+    };
+    world.create(&new);
+    world.disks.iter().for_each(|disk| disk.volatile.set(true));
+    world.host.bounds.job_units = 1;
+    world
+}
+
+fn sleep(world: &World, array: &Array, span: Duration) {
+    let until = world.clock.now() + span;
+    world.run(array, world.clock.sleep_until(until));
+}
+
+/// A region is given back by a client just when the resync after a crash goes over it: the flush
+/// for it began before the resync wrote there.
+#[test]
+fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
+        let world = world(level, members);
+        let array = world.start();
+        let region = u64::from(REGION) * (members as u64 - 1);
+        let cut = region * (REGIONS - 2);
+        for at in 0..REGIONS {
+            world.write(&array, at * region, &pattern(at, region as usize, 1)).expect("healthy");
+        }
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        let last = members - 1;
+        world.disks.iter().skip(1).for_each(|disk| disk.break_with(Fault::HungWrites));
+        drop(world.begin(&array, cut, &[7; 4096]));
+        assert!(world.disks[last].is_holding() > 0, "{level}: cut");
+        world.crash(array);
+
+        let array = world.start();
+        assert!(array.status().unsynced_bytes >= REGIONS * region, "{level}");
+        array.set_speed(1, 1);
+        world.write(&array, cut + region / 2, &[8; 4096]).expect("healthy");
+        sleep(&world, &array, Duration::from_secs(1));
+        let flushes = world.disks[last].flushes.get();
+        world.disks.iter().for_each(|disk| disk.flush_delay.set(Duration::from_millis(500)));
+        while world.disks[last].flushes.get() == flushes {
+            sleep(&world, &array, Duration::from_millis(1));
+        }
+        // The flush is under way.
+        array.set_speed(1000 * region, 1000 * region);
+        while array.status().unsynced_bytes > region {
+            sleep(&world, &array, Duration::from_micros(100));
+        }
+        array.set_speed(1, 1);
+        assert!(array.status().unsynced_bytes > 0, "{level}: it is not at the end");
+        sleep(&world, &array, Duration::from_secs(1));
+        world.cut(array);
+        world.disks.iter().for_each(|disk| disk.flush_delay.set(Duration::ZERO));
+
+        let array = world.start();
+        world.until(&array, |status| status.unsynced_bytes == 0 && status.job.is_none());
+        array.scrub(false).expect("nothing else runs");
+        world.until(&array, |status| status.last_scrub.is_some());
+        let report = array.status().last_scrub.expect("waited for").report;
+        assert_eq!(report.mismatches, 0, "{level}: {:?}", report.findings);
+    }
+}

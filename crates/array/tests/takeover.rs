@@ -1,0 +1,179 @@
+//! A copy takes its slot when it is whole, and nothing else does.
+
+mod world;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use array::assemble::Options;
+use array::create::{NewArray, create};
+use array::status::SlotState;
+use array::{Array, MemberId};
+use io::{Clock, Disk, Op};
+use layout::md::{Features, Superblock};
+use layout::private::Consistency;
+use layout::{Layout, Level, Slot};
+use world::{Fault, FaultyDisk, World, pattern};
+
+/// Where the superblock of a member begins on its disk.
+const SUPERBLOCK: u64 = 4096;
+
+fn world(level: Level, members: usize, spares: usize) -> World {
+    let world = World::new(members + spares, 8 << 20);
+    let layout = Layout::default_for(level, members);
+    let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
+    let checksums = Some(false);
+    world.create(&NewArray {
+        zeroed: true,
+        spares,
+        checksums,
+        ..NewArray::new("tank", layout, chunk)
+    });
+    world
+}
+
+fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
+}
+
+fn sleep(world: &World, array: &Array, span: Duration) {
+    let until = world.clock.now() + span;
+    world.run(array, world.clock.sleep_until(until));
+}
+
+fn superblock(disk: &FaultyDisk) -> Superblock {
+    let mut bytes = vec![0; 4096];
+    disk.disk.peek(SUPERBLOCK, &mut bytes);
+    Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member")
+}
+
+/// The copy is made, and fails when that is to be put on record; while the record is made again,
+/// and another member fails, the user has another spare take the slot.
+#[test]
+fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
+    for (level, members) in [(Level::Raid1, 3), (Level::Raid6, 5)] {
+        let world = world(level, members, 2);
+        let array = world.start();
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        sleep(&world, &array, Duration::from_secs(20));
+
+        array.set_speed(1, 1);
+        let (first, second) = (MemberId(members as u32), MemberId(members as u32 + 1));
+        world.run(&array, array.replace(Slot::new(0), first)).expect("a spare");
+        world.disks[members].break_with(Fault::HungAt(SUPERBLOCK));
+        sleep(&world, &array, Duration::from_millis(1));
+        array.set_speed(u64::MAX, u64::MAX);
+        world.until(&array, |_| world.disks[members].is_holding() > 0);
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+        world.until(&array, |status| status.slots[0].twin.is_none());
+        // The record is being made again.
+        world.disks[1].break_with(Fault::HungAt(SUPERBLOCK));
+        world.run(&array, array.replace(Slot::new(0), second)).expect("a spare");
+        world.until(&array, |status| status.job.is_none());
+        let slots = array.status().slots;
+        assert_eq!(slots[1].state, SlotState::Missing, "{level}");
+        assert_eq!(slots[0].member.as_ref().map(|member| member.id), Some(second), "{level}");
+        let found = world.read(&array, 0, content.len()).expect("one is lost");
+        assert!(found == content, "{level}: nothing was copied");
+    }
+}
+
+/// The copy of a RAID 0 member says that it is whole, and the power goes before it has the slot. It
+/// is used alone; when the other one is back, that one is told so.
+#[test]
+fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
+    for level in [Level::Raid0, Level::Linear, Level::Raid1, Level::Raid5] {
+        let world = World::new(4, 8 << 20);
+        let chunk = if matches!(level, Level::Raid1 | Level::Linear) { 0 } else { 16 << 10 };
+        let layout = Layout::default_for(level, 3);
+        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) };
+        let new = NewArray { checksums: Some(false), ..new };
+        let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
+        let create = create(&new, world.candidates(0..3), &clock, &world::random);
+        world.wait(create).expect("the array is created");
+        let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        world.run(&array, array.add(Rc::clone(&world.disks[3]) as _, "spare")).expect("it fits");
+        let content = pattern(0, 512 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        sleep(&world, &array, Duration::from_secs(20));
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        array.set_speed(1, 1);
+        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
+        sleep(&world, &array, Duration::from_millis(1));
+        array.set_speed(u64::MAX, u64::MAX);
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+        let copy = Rc::clone(&world.disks[3]);
+        while superblock(&copy).features.contains(Features::RECOVERY_OFFSET) {
+            sleep(&world, &array, Duration::from_micros(100));
+        }
+        assert!(superblock(&copy).features.contains(Features::REPLACEMENT), "{level}: not yet");
+        world.disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
+        sleep(&world, &array, Duration::from_millis(100));
+        world.cut(array);
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::ZERO));
+
+        let assembly = world.assemble([1, 2, 3], &Options::default()).expect("the copy is whole");
+        let array = Array::start(assembly, &world.host);
+        let newer = pattern(0, content.len(), 2);
+        world.write(&array, 0, &newer).expect("the copy is whole");
+        world.run(&array, array.submit(Op::flush())).result.expect("the copy is whole");
+        world.cut(array);
+
+        let array = world.start();
+        let found = world.read(&array, 0, content.len()).expect("all are there");
+        assert!(found == newer, "{level}: it was flushed");
+        world.until(&array, whole);
+        let found = world.read(&array, 0, content.len()).expect("all are there");
+        assert!(found == newer, "{level}: it was flushed");
+    }
+}
+
+/// A copy says that it is whole, and a write is cut that has reached its source alone: what is read
+/// of that one then stays so when it is lost the next time.
+#[test]
+fn a_copy_that_a_crash_has_put_in_doubt_says_so_before_its_source_is_read() {
+    for consistency in [Consistency::Bitmap, Consistency::Intent] {
+        let world = World::new(4, 8 << 20);
+        let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);
+        let new = NewArray { zeroed: true, checksums: Some(false), ..new };
+        let new = NewArray { consistency: Some(consistency), ..new };
+        let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
+        let create = create(&new, world.candidates(0..3), &clock, &world::random);
+        world.wait(create).expect("the array is created");
+        let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
+        let data = assembly.members[0].data_offset;
+        let array = Array::start(assembly, &world.host);
+        world.run(&array, array.add(Rc::clone(&world.disks[3]) as _, "spare")).expect("it fits");
+        world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        sleep(&world, &array, Duration::from_secs(20));
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        array.set_speed(1, 1);
+        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
+        sleep(&world, &array, Duration::from_millis(1));
+        let copy = Rc::clone(&world.disks[3]);
+        copy.break_with(Fault::HungAt(data));
+        drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
+        assert_eq!(copy.is_holding(), 1, "the write is cut");
+        array.set_speed(u64::MAX, u64::MAX);
+        while superblock(&copy).features.contains(Features::RECOVERY_OFFSET) {
+            sleep(&world, &array, Duration::from_micros(100));
+        }
+        assert!(superblock(&copy).features.contains(Features::REPLACEMENT), "not yet");
+        world.cut(array);
+
+        let array = world.start();
+        let found = world.read(&array, 0, 4096).expect("all are there");
+        world.cut(array);
+        let options = Options { degraded: true, ..Options::default() };
+        let Ok(assembly) = world.assemble(1..4, &options) else { continue };
+        let array = Array::start(assembly, &world.host);
+        if let Ok(again) = world.read(&array, 0, 4096) {
+            assert!(again == found, "{}: it has changed", consistency.name());
+        }
+    }
+}
