@@ -302,6 +302,8 @@ ways! {
     StuckStopUnsummed: "ours" by "test sums",
     /// Nothing that is read is compared with its checksum.
     SumsUnchecked: "22" by "test sums",
+    /// Parity is computed from the buffer of a read that failed.
+    FailedReadUsed: "ours" by "test sums",
     /// Checksums do not depend on where a block lies.
     SumsUnseeded: "23" by "test sums",
     /// The log has no old checksums: the table may be ahead of the data.

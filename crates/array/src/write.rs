@@ -350,7 +350,9 @@ impl Shard {
         work.batch.drain(
             |tag, buf, ok| {
                 let piece = &mut pieces[tag as usize];
-                (piece.buf, piece.failed) = (buf, !ok);
+                // Nothing may be computed from what a read that failed has left there.
+                let kept = ok || broken(Broken::FailedReadUsed);
+                (piece.buf, piece.failed) = (buf.filter(|_| kept), !ok);
             },
             |_, _, _| {},
             &mut work.failures,

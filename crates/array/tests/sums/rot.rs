@@ -1,10 +1,11 @@
 //! Rot, lost and stray writes, damaged tables.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use array::Array;
 use array::assemble::Options;
 use array::status::SlotState;
+use array::{Array, MemberId};
 use layout::{Level, Stripe};
 
 use crate::world::{Fault, FaultyDisk, pattern};
@@ -196,5 +197,33 @@ fn where_nothing_may_be_written_rot_is_worked_around() {
         pause(&world, &array);
         world.run(&array, array.stop()).expect("healthy");
         assert!(contents(disk) == before, "{level}: nothing is written");
+    }
+}
+
+/// A scrub finds a block of Q that does not fit its sum, and while it looks at the row again
+/// another member goes: what Q should be is not computed from what that one did not give.
+#[test]
+fn parity_is_not_made_of_a_read_that_failed() {
+    for at in 1..10 {
+        let (mut world, array) = filled(Level::Raid6, 5);
+        let map = array.geometry().stripe(Stripe(0));
+        let [gone, next] = [0, 1].map(|index| map.data(index).index());
+        let q = &world.disks[map.q().expect("RAID 6").index()];
+        spoil(q, map_of(q).data.start + 9);
+        pause(&world, &array);
+        drop(array);
+        world.host.bounds.job_units = 1;
+        let assembly = world.assemble_without(&[]).expect("all are there");
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(10)));
+        let array = Array::start(assembly, &world.host);
+        let reads = world.disks[gone].reads.get();
+        array.scrub(true).expect("whole");
+        world.until(&array, |_| world.disks[gone].reads.get() >= reads + at);
+        world.disks[gone].break_with(Fault::Gone);
+        world.until(&array, |status| status.slots[gone].state == SlotState::Missing);
+        world.until(&array, |status| status.job.is_none());
+        world.run(&array, array.fail(MemberId(next as u32))).expect("two may go");
+        let found = world.read(&array, 0, 2 * CHUNK as usize).expect("two may go");
+        assert!(found == pattern(0, 2 * CHUNK as usize, 1), "gone after {at} reads");
     }
 }
