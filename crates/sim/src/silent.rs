@@ -161,11 +161,11 @@ impl Director {
     /// Can somebody tell who is wrong here, of all members? Where a crash and a loss have left
     /// blocks that are errors, a row has less redundancy than the level gives, or none: without
     /// checksums a block that is wrong there is read as it is, and so it is with them after a crash
-    /// without a log, when regions are summed anew.
+    /// without a log, or of a degraded array, when regions are summed anew.
     fn can_tell(&self, node: &Node, member_offset: u64, len: u64) -> bool {
         let geometry = node.geometry();
         let kept = node.shape.checksums && node.shape.consistency.closes_hole();
-        if kept || geometry.family() != Family::Parity {
+        if (kept && !node.lists_bad()) || geometry.family() != Family::Parity {
             return true;
         }
         let stripe = |at: u64| at / geometry.chunk_bytes() * geometry.stripe_bytes();
