@@ -385,6 +385,8 @@ impl Director {
                 self.mark(mark::FORCED);
                 let mut oracle = self.stage.oracle.borrow_mut();
                 started.guessed.iter().for_each(|range| oracle.guess(range.clone()));
+                // Blocks on a list of bad ones are as lost as what a missing member held.
+                self.stage.doubted.borrow().iter().for_each(|range| oracle.guess(range));
                 node.forced.set(true);
             }
             Err(error) => panic!("{}: the way out leads nowhere: {}", node.name, chain(&error)),

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use array::CacheMode;
 use array::status::SlotState;
 use io::{Clock, Disk, Op, Work};
+use layout::Family;
 use layout::md::ByteMap;
 
 use crate::check;
@@ -243,6 +244,15 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
 /// What a crash and a loss have made an error is one until it is written anew.
 async fn settle_doubt(stage: &Rc<Stage>) {
     let lost: Vec<u64> = stage.oracle.borrow().lost().collect();
+    let geometry = stage.node.geometry();
+    if geometry.family() == Family::Parity {
+        // A row that has lost a block has no parity either: what it lost later is an error, too.
+        let stripe = geometry.stripe_bytes();
+        let mut doubted = stage.doubted.borrow_mut();
+        for start in lost.iter().map(|sector| sector * SECTOR / stripe * stripe) {
+            doubted.insert(start..(start + stripe).min(geometry.capacity()));
+        }
+    }
     for sector in lost {
         let request = |kind| Request { kind, sector, count: 1, fua: true, pause: 0 };
         stage.perform((95, 0), request(Kind::Read(1))).await;
