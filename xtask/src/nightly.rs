@@ -34,9 +34,15 @@ const LANES: [&[Part]; 2] = [
             "simulator",
             "seeds that nobody has run; every mark must be reached",
             "cargo sim --seconds {seconds} --require-marks",
-            40,
+            30,
         ),
-        part("full", "lives as long as they come", "cargo sim --full --seconds {seconds}", 20),
+        part("full", "lives as long as they come", "cargo sim --full --seconds {seconds}", 15),
+        part(
+            "ruins",
+            "more is lost than the level bears",
+            "cargo sim --full --ruins --seconds {seconds}",
+            15,
+        ),
         part(
             "sums",
             "arrays with checksums",

@@ -42,6 +42,12 @@ const STEPS: &[Step] = &[
         "cargo sim --journal --seeds 0..600",
         2,
     ),
+    step(
+        "ruins",
+        "more is lost than the level bears",
+        "cargo sim --full --ruins --checksums --seeds 0..150",
+        2,
+    ),
     step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),
     step(
         "torture",

@@ -182,6 +182,8 @@ pub struct Director {
     pub doubts: bool,
     /// A power cut leaves garbage in a sector.
     pub garbage: bool,
+    /// What is lost beyond what the level bears is met by a rebuild, most times.
+    pub ruins: bool,
     /// While there were more faults than this, as a share of the run, nothing but crashes happens.
     pub faults_most: u64,
 }

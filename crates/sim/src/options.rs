@@ -183,6 +183,8 @@ pub struct Wish {
     pub checksums: bool,
     /// Arrays with parity have a journal device.
     pub journal: bool,
+    /// More is lost than the level bears, again and again.
+    pub ruins: bool,
 }
 
 /// How much happens in a run.
@@ -250,6 +252,9 @@ impl Options {
             garbage: sly.percent(30),
             keep: Keep::default(),
         };
+        if wish.ruins {
+            options.dangers.ruin = 12;
+        }
         options.dangers.journal = if journaled { journal.pick(&[0, 6, 20]) } else { 0 };
         match wish.size {
             Size::Drawn => options,

@@ -88,12 +88,13 @@ impl Director {
         let mut rng = Rng::stream(chance, "ruin", 0);
         self.stage.hold().await;
         if self.calm(node).await {
-            let gone = rng.percent(40);
+            let (gone, rebuild) = if self.ruins { (5, 90) } else { (40, 50) };
+            let gone = rng.percent(gone);
             self.tell(|| format!("INCIDENT ruin, members are gone: {gone}"));
             self.mark(mark::RUINED);
             self.stage.world.trace.fault();
             self.stage.overloaded.set(true);
-            let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(50);
+            let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(rebuild);
             match gone {
                 true => self.ruin_members(node, &mut rng).await,
                 // With md's log what was being written beside a loss may be anything.

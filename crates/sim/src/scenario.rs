@@ -175,8 +175,9 @@ async fn load(
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
     let garbage = options.garbage;
     let faults_most = options.faults_most;
+    let ruins = options.wish.ruins;
     let director =
-        Director { stage: stage_of, nodes, build, requests, doubts, garbage, faults_most };
+        Director { stage: stage_of, nodes, build, requests, doubts, garbage, ruins, faults_most };
     let director = Rc::new(director);
     let mut tasks: Vec<_> = (0..options.clients)
         .zip(drawn)
@@ -212,6 +213,7 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
         requests: 0,
         doubts: options.dangers.doubt > 0,
         garbage: options.garbage,
+        ruins: false,
         faults_most: 0,
     };
     if stage.stuck.get() {

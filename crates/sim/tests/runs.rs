@@ -34,6 +34,7 @@ fn some_seeds_of_each_level_hold() {
                 size: if seed % 5 == 2 { Size::Standard } else { Size::Drawn },
                 checksums: seed % 3 == 0,
                 journal: seed % 4 == 1,
+                ruins: seed % 6 == 3,
             };
             let ending = scenario::run(seed, wish, Telling::Nothing);
             let failure = ending.failure.unwrap_or_default();

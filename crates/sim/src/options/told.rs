@@ -19,7 +19,7 @@ pub const CACHES: [(CacheMode, &str); 3] =
 /// The words of the command line, without a blank in front; nothing if all is drawn.
 impl fmt::Display for Wish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wish { level, shards, cache, size, checksums, journal } = *self;
+        let Wish { level, shards, cache, size, checksums, journal, ruins } = *self;
         let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == cache);
         let size = match size {
             Size::Drawn => None,
@@ -33,6 +33,7 @@ impl fmt::Display for Wish {
             size.map(String::from),
             checksums.then(|| "--checksums".into()),
             journal.then(|| "--journal".into()),
+            ruins.then(|| "--ruins".into()),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -171,8 +172,9 @@ mod tests {
             size: Size::Full,
             checksums: true,
             journal: true,
+            ruins: true,
         };
-        let words = "--level raid3.5 --shards 3 --cache sync --full --checksums --journal";
+        let words = "--level raid3.5 --shards 3 --cache sync --full --checksums --journal --ruins";
         assert_eq!(wish.to_string(), words);
     }
 
