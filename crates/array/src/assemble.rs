@@ -323,7 +323,9 @@ fn leaves_out(
     }
     let unread =
         !is_new(loaded) && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
-    let crashed = !members.latest().superblock.is_clean() || geometry.family() == Family::Plain;
+    let plain = geometry.family() == Family::Plain && !broken(Broken::PlainAbsentUnrecorded);
+    let shortened = shortened && !broken(Broken::ShortCopyUnrecorded);
+    let crashed = !members.latest().superblock.is_clean() || plain;
     crashed && (unread || shortened || seats::is_one_away(members))
 }
 

@@ -288,6 +288,16 @@ ways! {
     JoinedMustHave: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
+    /// The bit of a region is cleared before what a resync has written there is durable.
+    BitClearedUndurable: "ours" by "test resynced",
+    /// A copy takes its slot though it is not whole on record.
+    CopyTakenUnasked: "ours" by "test takeover",
+    /// Without redundancy it is on no record that a copy goes on without its source.
+    PlainAbsentUnrecorded: "ours" by "test takeover",
+    /// A copy that a crash has put in doubt still says that it is whole.
+    ShortCopyUnrecorded: "ours" by "test takeover",
+    /// Members that have missed a change of policy keep to the old one.
+    PolicyUnaligned: "ours" by "test policy",
     /// Writes that were merged fail together, whichever of them cannot be done.
     MergedFailTogether: "ours" by "test luck",
     /// What md's log says of a row is believed though data was written past its parity since.

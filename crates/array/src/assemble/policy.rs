@@ -55,7 +55,7 @@ pub(super) fn align(
 ) -> Result<BTreeMap<MemberId, Superblock>> {
     let array = members.latest().superblock.features;
     let kind = |of: Features| (of.contains(Features::BITMAP), of.intersects(Features::ANY_PPL));
-    let writable = seated.read_only_reason.is_none();
+    let writable = seated.read_only_reason.is_none() && !broken(Broken::PolicyUnaligned);
     for (&id, record) in loaded.records.iter_mut().filter(|_| writable) {
         let own = record.superblock.features;
         if kind(own) == kind(array) {

@@ -140,7 +140,7 @@ impl Keeper {
                 let array = array_range(&self.geometry, sync);
                 !holders.contains_key(&region)
                     && !unsynced.overlaps(array.clone())
-                    && !undurable.overlaps(array)
+                    && (!undurable.overlaps(array) || broken(Broken::BitClearedUndurable))
             });
         }
         if !regions.is_empty()
