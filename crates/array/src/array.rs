@@ -293,7 +293,10 @@ impl Array {
             return Err(refusal);
         }
         let known = (back.id, name, back.data_offset, back.bad);
-        Ok(self.introduce(known, &disk, Some((back.slot, back.ranges))))
+        // Nothing is summed while its slot is empty: what is not by now is so later.
+        let unsummed = self.inner.keeper.summed_above(back.sums_from);
+        let ranges = back.ranges.iter().chain(unsummed.iter()).collect();
+        Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
     }
 
     fn introduce(

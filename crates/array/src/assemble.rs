@@ -208,9 +208,9 @@ pub async fn assemble(
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     let shortened = sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
-    policy::permit((intents.consistency, consistency), &intents)?;
+    let change = policy::permit((intents.consistency, consistency), &intents)?;
     let found = policy::align(&mut loaded, (&members, &seated))?;
-    policy::adopt(&mut loaded, (&members, &seated), &geometry, (intents.consistency, consistency))?;
+    policy::adopt(&mut loaded, (&members, &mut seated), &geometry, change)?;
 
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);

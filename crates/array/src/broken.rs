@@ -234,6 +234,8 @@ ways! {
     TakesOverInOneStep: "ours" by "test life",
     /// A job goes on before the keeper has heard which blocks are lost.
     AnswerOvertakes: "ours" by "test life",
+    /// That a spare was removed comes on record with the next change.
+    RemovalUnrecorded: "ours" by "test power",
     /// What no copy could give is taken for rebuilt.
     LostTakenForRebuilt: "F14",
     /// Background work goes over the borders of regions, which other shards write.
@@ -286,6 +288,8 @@ ways! {
     HealedUnrecorded: "ours" by "test listed",
     /// A record is held to be torn if a member that came later does not have it.
     JoinedMustHave: "ours" by "test intents",
+    /// A record before the log is settled says that all members got their slots just then.
+    SinceForgotten: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
     CopyOfParityBelieved: "ours" by "test luck",
     /// The bit of a region is cleared before what a resync has written there is durable.
@@ -336,6 +340,8 @@ ways! {
     CleanUnsummed: "ours" by "checksums",
     /// Pages of a member's table are written after it was removed.
     ForgottenPageWritten: "ours" by "test sums",
+    /// The checksums of a member that comes back are believed though it has missed some.
+    ReaddSumsBelieved: "ours" by "test sums",
     /// Checksums are believed though somebody else has run the array.
     ForeignSums: "13" by "test sums",
 }

@@ -359,6 +359,14 @@ impl Keeper {
         self.unsummed.borrow().bytes()
     }
 
+    /// Array ranges from this offset on whose checksums count.
+    pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
+        let end = self.geometry.capacity();
+        let mut summed = RangeSet::from(offset.min(end)..end);
+        self.unsummed.borrow().iter().for_each(|range| summed.remove(range));
+        summed
+    }
+
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
         // What is only compared after the log was replayed is right.

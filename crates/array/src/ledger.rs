@@ -199,6 +199,8 @@ struct State {
     records: BTreeMap<MemberId, Record>,
     /// What each device number stood for in the last commit.
     roles: Vec<Role>,
+    /// Those that are to have no place from the next commit on.
+    leaving: BTreeSet<MemberId>,
     bits: Option<Bits>,
     /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
     doomed: BTreeSet<u64>,
@@ -248,10 +250,11 @@ impl Ledger {
         let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
         let Opened { bad, sealed, latest, .. } = opened;
         let (events, roles) = (latest.events, latest.roles);
+        let (leaving, doomed) = (BTreeSet::new(), BTreeSet::new());
         Ledger {
             facts,
             geometry,
-            state: RefCell::new(State { records, roles, bits, doomed: BTreeSet::new(), bad }),
+            state: RefCell::new(State { records, roles, leaving, bits, doomed, bad }),
             clock,
             random,
             reach,
@@ -485,6 +488,7 @@ impl Ledger {
                 (Some((slot, _)), _) => Role::Slot(slot.0.into()),
                 (None, _) if configuration.spares.contains(&id) => Role::Spare,
                 (None, Role::Slot(_)) => Role::Faulty,
+                (None, _) if state.leaving.contains(&id) => Role::Faulty,
                 (None, role) => role,
             };
         }
@@ -553,6 +557,7 @@ impl Ledger {
     pub(crate) fn expel(&self, id: MemberId) {
         let mut state = self.state.borrow_mut();
         let known = state.records.remove(&id).is_some();
+        state.leaving.remove(&id);
         if let Some(role) = state.roles.get_mut(id.0 as usize)
             && known
         {

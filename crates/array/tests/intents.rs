@@ -338,6 +338,40 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
     }
 }
 
+/// The same where an older record tells of the row, and the power goes again before that is made
+/// right, when it is on record already who is left out: nobody is taken for one that came later.
+#[test]
+fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
+    for late in [3, 4] {
+        let (world, array) = filled_with(Level::Raid6, |new| new.checksums = Some(false));
+        world.run(&array, array.stop()).expect("in order");
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let (array, data) = (world.start(), world.data_offset());
+        world.write(&array, 512, &pattern(512, 8192, 2)).expect("healthy");
+        let held = &world.disks[holder(&array, late)];
+        held.break_with(Fault::HungWrites);
+        let write = world.begin(&array, 512, &pattern(512, 8192, 3));
+        assert_eq!(held.is_holding(), 1, "the other half of the batch");
+        // Of the row only the data is on its disk.
+        world.disks[holder(&array, 0)].keep(data..data + CHUNK);
+        let missing = [holder(&array, 1), holder(&array, 2)];
+        drop(write);
+        world.cut(array);
+        world.disks.iter().for_each(|disk| disk.break_with(Fault::HungFrom(data)));
+        let array = world.start_without(&missing);
+        let soon = world.clock.now() + Duration::from_millis(5);
+        world.run(&array, world.clock.sleep_until(soon));
+        assert!(world.disks.iter().any(|disk| disk.is_holding() > 0), "a row is made right");
+        world.cut(array);
+
+        let array = world.start_without(&missing);
+        for at in (CHUNK..512 << 10).step_by(CHUNK as usize) {
+            let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
+            assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
+        }
+    }
+}
+
 /// A member is missing, and another one's log cannot be read: it goes as well, and the logs of the
 /// others tell enough. Where the level cannot do without it nobody knows what it would have told.
 #[test]

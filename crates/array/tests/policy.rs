@@ -5,10 +5,11 @@ mod world;
 use std::rc::Rc;
 
 use array::Array;
-use array::assemble::Options;
+use array::assemble::{Note, Options};
 use array::create::NewArray;
 use array::status::SlotState;
 use io::{Disk, Op};
+use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
 use world::{Fault, World, pattern};
@@ -103,4 +104,67 @@ fn who_has_missed_the_change_of_policy_is_given_it() {
         assert!(world.read(&array, 0, content.len()).expect("whole") == content, "{what}");
         world.write(&array, 0, &content).expect("whole");
     }
+}
+
+/// Members that mdadm has made without a list of bad blocks: nothing bounds the room of a bitmap
+/// there. What lies behind it is found again when there is one, and when there is none any more.
+#[test]
+fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
+    use Consistency::{Bitmap, Intent, Resync};
+    for (before, after) in [(Resync, Intent), (Bitmap, Resync), (Intent, Resync)] {
+        let what = format!("{} to {}", before.name(), after.name());
+        let world = World::new(4, 8 << 20);
+        let layout = Layout::default_for(Level::Raid5, 4);
+        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) };
+        let bitmap = new.bitmap.filter(|_| before != Resync);
+        world.create(&NewArray { consistency: Some(before), bitmap, ..new });
+        for disk in &world.disks {
+            let mut bytes = vec![0; 4096];
+            disk.disk.peek(4096, &mut bytes);
+            let mut superblock = Superblock::parse(&bytes, 8).expect("a member");
+            (superblock.bblog_offset, superblock.bblog_size) = (0, 0);
+            superblock.utime = Timestamp::new(superblock.utime.seconds(), 0);
+            disk.disk.poke(4096, &superblock.print());
+        }
+        let options =
+            Options { consistency: Some(after), checksums: Some(true), ..Options::default() };
+        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        let content = pattern(0, 256 << 10, 1);
+        world.write(&array, 0, &content).expect("healthy");
+        world.until(&array, |status| status.unsummed_bytes == Some(0));
+        world.crash(array);
+        let again = world.assemble(0..4, &Options::default()).expect("all are there");
+        let facts = again.facts();
+        assert_eq!((facts.consistency, facts.checksums), (after, true), "{what}");
+    }
+}
+
+/// mdadm has added a spare whose data begins where our own area would be: with it the array has no
+/// log, and says so before the log is missed.
+#[test]
+fn an_array_that_cannot_have_its_log_any_more_says_so() {
+    let world = World::new(5, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 16 << 10) };
+    world.create(&NewArray { checksums: Some(false), ..new });
+    let unlogged = |assembly: &array::assemble::Assembly| {
+        assembly.notes.iter().find_map(|note| match note {
+            Note::LogUnusable { why } => Some(why.clone()),
+            _ => None,
+        })
+    };
+    let found = |options| world.assemble(0..5, &options).expect("all are there");
+    assert_eq!(unlogged(&found(Options::default())), None);
+    let spare = &world.disks[4];
+    let mut bytes = vec![0; 4096];
+    spare.disk.peek(4096, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, 8).expect("a spare");
+    superblock.data_size += superblock.data_offset - 64;
+    superblock.data_offset = 64;
+    spare.disk.poke(4096, &superblock.print());
+    let why = unlogged(&found(Options::default())).expect("there is no room on the spare");
+    assert!(why.contains("disk4"), "{why}");
+    let options = Options { consistency: Some(Consistency::Bitmap), ..Options::default() };
+    assert_eq!(unlogged(&found(options)), None);
 }

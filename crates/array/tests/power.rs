@@ -181,3 +181,25 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
         assert!(all.iter().all(|own| *own == all[0]), "{what}: {all:?}");
     }
 }
+
+/// A spare is removed, or failed, and the power goes: its owner may have put it to another use.
+#[test]
+fn a_spare_that_was_let_go_of_does_not_come_back_by_itself() {
+    for remove in [true, false] {
+        let world = World::new(3, 8 << 20);
+        let layout = Layout::default_for(Level::Raid1, 2);
+        let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 0) };
+        world.create(&new);
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, 4096, 1)).expect("healthy");
+        let spare = array.status().spares[0].id;
+        let done = match remove {
+            true => world.run(&array, array.remove(spare)),
+            false => world.run(&array, array.fail(spare)),
+        };
+        done.expect("it has no slot");
+        world.cut(array);
+        let array = world.start();
+        assert_eq!(array.status().spares.len(), 0, "it is one no more");
+    }
+}

@@ -53,19 +53,22 @@ pub(crate) struct Intents {
     pub(crate) bad: RangeSet,
     /// The array's journal device, as the members' headers say.
     pub(crate) journal: Option<JournalNote>,
-    /// How the logs are divided that were looked at, and which session each member's is of.
+    /// How the logs are divided that were looked at, and of each member's what it is: until they
+    /// are settled, headers go on saying so.
     pub(crate) zones: Zones,
-    sessions: BTreeMap<MemberId, u64>,
+    shapes: BTreeMap<MemberId, LogShape>,
 }
 
 impl Intents {
-    /// The records, each with the session of its log.
+    /// The records, each with the session of its log, and since when it is in that.
     pub(super) fn with_sessions(
         &self,
         mut records: BTreeMap<MemberId, record::Record>,
     ) -> BTreeMap<MemberId, record::Record> {
         for (id, record) in &mut records {
-            record.session = self.sessions.get(id).copied().unwrap_or(0);
+            let Some(shape) = self.shapes.get(id) else { continue };
+            record.session = shape.session;
+            record.since = Some(shape.since).filter(|_| !broken(Broken::SinceForgotten));
         }
         records
     }
@@ -101,7 +104,7 @@ pub(super) async fn load(
         journal: latest.and_then(|header| header.journal),
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
-        sessions: BTreeMap::new(),
+        shapes: BTreeMap::new(),
     };
     let configuration = &seated.configuration;
     if !all_valid(&headers, configuration) && !broken(Broken::ForeignSums) {
@@ -182,7 +185,7 @@ fn logs_of<'a>(
             return None;
         };
         intents.doubt |= valid.doubt;
-        intents.sessions.insert(id, valid.log.session);
+        intents.shapes.insert(id, valid.log);
         logs.push((*found, slot, valid));
     }
     Some(logs)

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use layout::md::{Features, Superblock};
+use layout::md::{ByteMap, Features, Superblock};
 use layout::private::Consistency;
 use layout::{Family, Geometry};
 
@@ -18,7 +18,7 @@ use super::intents::Intents;
 use super::seats::Seated;
 use super::sync::{Loaded, new_bitmap};
 use super::together::Members;
-use super::{Options, refuse};
+use super::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
@@ -28,12 +28,16 @@ use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::sums;
 
-/// Refuses a change while a log tells of rows that are not settled, where superblocks alone say
-/// which log it is: a crash before they are settled would leave them to the wrong one.
-pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
+/// The change, if there is one. Refuses it while a log tells of rows that are not settled, where
+/// superblocks alone say which log it is: a crash before they are settled would leave them to the
+/// wrong one.
+pub(super) fn permit(
+    (now, wanted): (Consistency, Consistency),
+    intents: &Intents,
+) -> Result<(Consistency, Consistency)> {
     let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
     if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
-        return Ok(());
+        return Ok((now, wanted));
     }
     refuse(format!(
         "writes were under way when the array was last used: assemble it with its policy {} first, \
@@ -88,10 +92,12 @@ pub(super) fn align(
 /// no room for it.
 pub(super) fn adopt(
     loaded: &mut Loaded,
-    (members, seated): (&Members, &Seated),
+    (members, seated): (&Members, &mut Seated),
     geometry: &Geometry,
     (now, wanted): (Consistency, Consistency),
 ) -> Result<()> {
+    let unlogged = unlogged(loaded, seated, geometry, wanted);
+    seated.notes.extend(unlogged);
     if now == wanted {
         return Ok(());
     }
@@ -125,7 +131,36 @@ pub(super) fn adopt(
     } else if loaded.bits.is_none() {
         add_bitmap(loaded, members, seated, geometry)?;
     }
+    check_places(loaded)
+}
+
+/// Where the private area lies follows from the superblock. On somebody else's member that can be
+/// another place once something before it is there no more, or new: nothing would be found again.
+fn check_places(loaded: &Loaded) -> Result<()> {
+    for record in loaded.records.values() {
+        let found = ByteMap::of(&record.superblock, record.map.member_bytes);
+        if !found.is_ok_and(|map| map.private == record.map.private) {
+            return refuse(format!(
+                "{}: what lies between superblock and data leaves no room for such a change; let \
+                 mdadm make it, or replace that member",
+                record.name
+            ));
+        }
+    }
     Ok(())
+}
+
+/// That an array has no log, though its policy has: a member that somebody else has added has no
+/// room for it.
+fn unlogged(
+    loaded: &Loaded,
+    seated: &Seated,
+    geometry: &Geometry,
+    wanted: Consistency,
+) -> Option<Note> {
+    let logs = wanted.has_log() && seated.read_only_reason.is_none();
+    let missing = logs.then(|| check_room(loaded, geometry, wanted).err()).flatten()?;
+    Some(Note::LogUnusable { why: missing.to_string() })
 }
 
 /// Refuses a log that does not fit into the private area of every member.

@@ -210,6 +210,7 @@ impl Keeper {
         match command {
             Command::Fail(id) => {
                 self.note(EventKind::Fail, Some(id), "failed by command");
+                self.ledger.leaves(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }
             Command::Lose(id) => {
@@ -241,6 +242,7 @@ impl Keeper {
             Command::Remove(id) => {
                 // First, so that every thread has let go when this is answered.
                 self.forget(id);
+                self.ledger.leaves(id);
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
                 self.ledger.expel(id);
                 self.note(EventKind::Removed, Some(id), "removed");

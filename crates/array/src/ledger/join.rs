@@ -16,7 +16,7 @@ use std::rc::Rc;
 use io::Disk;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
-use layout::{Family, Slot};
+use layout::{Family, Slot, private};
 
 use super::Ledger;
 use super::record::Record;
@@ -51,6 +51,8 @@ pub struct Readmitted {
     pub slot: Slot,
     /// The array ranges that it may have missed so far; see `Ledger::dirty_ranges`.
     pub ranges: RangeSet,
+    /// Its checksums mean nothing from this array offset on.
+    pub sums_from: u64,
     /// Bytes it has lost, counted from the start of its data.
     pub bad: RangeSet,
 }
@@ -123,6 +125,14 @@ impl Ledger {
         }
         state.records.insert(id, record);
         Ok(Admitted { id, data_offset })
+    }
+
+    /// A member that may be a spare is let go of by the user's word: the next commit says so, or a
+    /// crash would make it a spare again, whatever it is used for by then.
+    pub(crate) fn leaves(&self, id: MemberId) {
+        if !broken(Broken::RemovalUnrecorded) {
+            self.state.borrow_mut().leaving.insert(id);
+        }
     }
 
     /// The parts of any superblock of the array that hold for a new member too, with an identity.
@@ -224,6 +234,7 @@ impl Ledger {
         let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
+        let sums_from = self.sums_of(&found).await;
         let session = self.session();
         let record =
             Record { session, next_session: session, stale_ppl: true, ..found.into_record() };
@@ -238,7 +249,20 @@ impl Ledger {
         let bad = record.bad_ranges();
         self.state.borrow_mut().records.insert(id, record);
         let ranges = self.dirty_ranges();
-        Ok(Readmitted { id, data_offset, slot, ranges, bad })
+        Ok(Readmitted { id, data_offset, slot, ranges, sums_from, bad })
+    }
+
+    /// The array offset below which the checksums of a member were right when it left, by its own
+    /// record: what was made of them since, or was not durable there, no bit tells of.
+    async fn sums_of(&self, found: &Sighting) -> u64 {
+        if self.private.get().sums_from.is_none() || broken(Broken::ReaddSumsBelieved) {
+            return u64::MAX;
+        }
+        let Some(bounds) = found.map.private.clone() else { return 0 };
+        let headers = bounds.start..bounds.start + layout::private::HEADERS_BYTES;
+        let Ok(copies) = self.reach.read(&*found.disk, headers).await else { return 0 };
+        let own = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
+        own.and_then(|header| header.sums_from).unwrap_or(0)
     }
 
     /// The slot that a member may return to with no more than the bitmap's regions copied.

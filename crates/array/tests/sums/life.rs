@@ -247,3 +247,32 @@ fn checksums_of_a_member_that_came_back_are_not_those_from_before() {
         assert!(found == pattern(page, 4096, 2));
     }
 }
+
+/// Checksums are made where there were none, and a member that has them all fails the flush that
+/// would have kept them. It comes back by the bitmap, which tells of writes and not of checksums.
+#[test]
+fn a_member_that_comes_back_has_the_checksums_that_were_made_meanwhile() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
+        let world = World::new(members, 8 << 20);
+        let layout = Layout::default_for(level, members);
+        let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) };
+        world.create(&NewArray { checksums: Some(false), ..new });
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.run(&array, array.stop()).expect("healthy");
+        let options = Options { checksums: Some(true), ..Options::default() };
+        let assembly = world.assemble(0..members, &options).expect("they have room");
+        let array = Array::start(assembly, &world.host);
+        let fails = &world.disks[1];
+        fails.flush_fails_in.set(Some(0));
+        world.until(&array, |status| status.slots[1].state == SlotState::Missing);
+        let disk = Rc::clone(fails) as Rc<dyn Disk>;
+        world.run(&array, array.readd(disk, "back")).expect("the bitmap knows what it lacks");
+        world.until(&array, |s| summed(s) && s.slots[1].state == SlotState::InSync);
+        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        let found = world.read(&array, 0, LEN).expect("nothing is wrong with it");
+        assert!(found == pattern(0, LEN, 1), "{level}");
+    }
+}

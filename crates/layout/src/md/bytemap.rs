@@ -295,6 +295,13 @@ impl ByteMap {
         let mut taken: Vec<_> = known.into_iter().flatten().filter_map(|r| zone.depth(r)).collect();
         taken.sort_by_key(|range| range.start);
         let mut next = taken.iter().map(|range| range.end).max().unwrap_or(0);
+        // As much as a bitmap has once it is in use, where nothing is behind it but the data: what
+        // follows stays where it is then.
+        let least = bitmap::space(self.member_bytes);
+        let room = match zone.mirrored {
+            true => least,
+            false => bitmap::MOST_SPACE_BYTES.min(zone.depth.saturating_sub(next)).max(least),
+        };
         let mut claim = |bytes: u64| {
             let end = next.checked_add(bytes).filter(|&end| end <= zone.depth)?;
             let range = next..end;
@@ -303,7 +310,7 @@ impl ByteMap {
         };
         if self.bitmap.is_none() {
             let hole = hole(&taken).map(|hole| zone.place(&hole));
-            self.bitmap = hole.or_else(|| claim(bitmap::space(self.member_bytes)));
+            self.bitmap = hole.or_else(|| claim(room));
         }
         if self.ppl.is_none() {
             self.ppl = claim(PPL_BYTES);
