@@ -73,8 +73,12 @@ ways! {
     FlushCoversFlying: "ours",
     /// What the last process did not flush is read without a flush.
     StartUnflushed: "ours" by "test power",
+    /// Where copies may disagree, one that has a bad block is not read beside it.
+    LeaderOfAll: "ours" by "test unsynced",
     /// What a scrub has repaired is not durable.
     RepairVolatile: "ours" by "test power",
+    /// What a checked read has put right is not durable.
+    CorrectedVolatile: "ours" by "test power",
 
     // ---- the write-intent bitmap, and what superblocks say of writes
     /// Data goes out before the region's bit, and the dirty mark, are durable.
@@ -286,6 +290,14 @@ ways! {
     ListBeforeData: "ours" by "test listed",
     /// What takes a block off the list is acknowledged before the list on the member says so.
     HealedUnrecorded: "ours" by "test listed",
+    /// After a crash blocks that cannot be read count as lost with all that was written at once.
+    CutLostTogether: "ours" by "test intents",
+    /// Blocks that cannot be read count as lost together with all that is read at once.
+    ReadTogether: "ours" by "test listed",
+    /// A scrub leaves out what has a listed block if the rest of its row can be compared.
+    ListedLeftOut: "ours" by "test listed",
+    /// What was written stays on the list of bad blocks if another member was lost meanwhile.
+    ListedAfterLoss: "ours" by "test listed",
     /// A record is held to be torn if a member that came later does not have it.
     JoinedMustHave: "ours" by "test intents",
     /// A record before the log is settled says that all members got their slots just then.

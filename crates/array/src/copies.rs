@@ -95,7 +95,12 @@ impl Shard {
         let wanted = |place: Place| readable(place).filter(|_| !shunned.contains(place.slot));
         let dirty = self.is_unsynced(at, part) && !broken(Broken::DirtyReadsBalanced);
         if places.count() == 1 || dirty {
-            let leader = places.copies().find(|&place| readable(place).is_some());
+            let there = |place: &Place| match dirty && !broken(Broken::LeaderOfAll) {
+                true => view.holding(place.slot, at + part).is_some(),
+                false => readable(*place).is_some(),
+            };
+            // What of it is listed as bad is read block by block, each from the first that has it.
+            let leader = places.copies().find(there).filter(|&place| readable(place).is_some());
             return leader.filter(|place| !shunned.contains(place.slot));
         }
         if !self.hedges.slow.get() {
@@ -214,23 +219,27 @@ impl Shard {
         let inside = self.gate.enter().await;
         let mut target = Target { offset, bufs };
         for (at, part, places) in self.stretches(offset, len) {
-            let stretch = self.restore_stretch(work, manner, (at, part), &places, &inside).await;
-            match stretch {
-                Ok(bytes) => target.put(at, &bytes),
-                // Each copy may have a block that is bad, and not the same one.
-                Err(error) if error.kind() == ErrorKind::DataLost && part > BLOCK => {
-                    let mut begin = at;
-                    while begin < at + part {
-                        let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
-                        let (places, len) = (self.setup.geometry.places(begin), end - begin);
-                        let block = (begin, len);
-                        let bytes =
-                            self.restore_stretch(work, manner, block, &places, &inside).await?;
-                        target.put(begin, &bytes);
-                        begin = end;
+            // Where copies may disagree a bad block of one must not change who is read beside it.
+            let whole = !self.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
+            if whole || part <= BLOCK {
+                let stretch = (at, part);
+                match self.restore_stretch(work, manner, stretch, &places, &inside).await {
+                    Ok(bytes) => {
+                        target.put(at, &bytes);
+                        continue;
                     }
+                    // Each copy may have a block that is bad, and not the same one.
+                    Err(error) if error.kind() == ErrorKind::DataLost && part > BLOCK => {}
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
+            }
+            let mut begin = at;
+            while begin < at + part {
+                let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
+                let (places, block) = (self.setup.geometry.places(begin), (begin, end - begin));
+                let bytes = self.restore_stretch(work, manner, block, &places, &inside).await?;
+                target.put(begin, &bytes);
+                begin = end;
             }
         }
         Ok(())

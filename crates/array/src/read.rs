@@ -229,25 +229,56 @@ impl Shard {
         let _memory = self.scratch.take(need).await;
         let inside = self.gate.enter().await;
         self.check_bad((offset, len))?;
+        let mut target = Target { offset, bufs };
+        let mut apart = Vec::new();
+        loop {
+            if !self.read_together(work, manner, &inside, &mut target).await? {
+                // What is read together fails together.
+                apart.append(&mut work.rows);
+            }
+            let Some(row) = apart.pop() else { return Ok(()) };
+            work.rows.clear();
+            work.rows.push(row);
+        }
+    }
+
+    /// Reads the rows in `work`. False if they were taken apart, to be read one by one.
+    async fn read_together(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        target: &mut Target<'_>,
+    ) -> Result<bool> {
         let mut corrected = false;
         let view = loop {
             let view = self.view();
-            self.plan_reads(&view, &mut work.rows)?;
+            let planned = self.plan_reads(&view, &mut work.rows);
+            if planned.is_err() && self.read_apart(&view, &mut work.rows) {
+                return Ok(false);
+            }
+            planned?;
             if self.read_for_rows(work, manner, &view).await {
-                if corrected || !self.correct_rows(work, manner, &inside, &view).await? {
+                if corrected || !self.correct_rows(work, manner, inside, &view).await? {
                     break view;
                 }
                 corrected = true;
                 continue;
             }
             let mut found = Report::default();
-            self.after_reading(work, manner, &inside, &view, &mut found).await?;
+            self.after_reading(work, manner, inside, &view, &mut found).await?;
         };
-        let mut target = Target { offset, bufs };
         for row in &work.rows {
-            self.deliver(row, &work.pieces, &mut target)?;
+            self.deliver(row, &work.pieces, target)?;
         }
-        self.repair_rows(work, manner, &inside, view).await
+        self.repair_rows(work, manner, inside, view).await?;
+        Ok(true)
+    }
+
+    /// As [`Shard::take_apart`], for rows that cannot be read as they are.
+    fn read_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
+        rows.iter_mut().for_each(|row| row.plan = None);
+        !broken(Broken::ReadTogether) && self.take_apart(view, rows)
     }
 
     /// Plans the reading of every row. The slots to read stand in the row's plan.
@@ -335,7 +366,13 @@ impl Shard {
         }
         work.news.clear();
         wrong.iter().for_each(|row| self.sum_pieces(work, view, row));
-        self.send(work, manner, inside, Rc::clone(view)).await?;
+        if let Some(sums) = &self.sums {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
+        // No bit tells of it.
+        let durably = Manner { fua: !broken(Broken::CorrectedVolatile), ..manner };
+        self.send(work, durably, inside, Rc::clone(view)).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
         self.align_rows(work, view, &wrong).await;

@@ -84,6 +84,8 @@ impl RowWork {
         cuts.map(move |row| RowWork {
             row,
             bad: SlotSet::EMPTY,
+            wrong: SlotSet::EMPTY,
+            contradicted: SlotSet::EMPTY,
             plan: None,
             given_up: false,
             first: 0,

@@ -490,13 +490,15 @@ impl Shard {
                     }
                 }
             }
-            if work.batch.is_empty() {
-                return Ok(());
+            // Nobody may be left to be sent anything again.
+            let sent = !work.batch.is_empty();
+            if sent {
+                self.run(&mut work.batch, manner).await;
+                work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             }
-            self.run(&mut work.batch, manner).await;
-            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            if work.failures.is_empty() {
-                for out in &work.outgoing {
+            if !sent || work.failures.is_empty() {
+                let heals = sent || !broken(Broken::ListedAfterLoss);
+                for out in work.outgoing.iter().filter(|_| heals) {
                     for member in view.targets(out.slot) {
                         work.healed |= self.heal(member, out.at, out.bytes.len() as u64);
                     }

@@ -585,3 +585,36 @@ fn a_write_under_way_is_finished_though_the_array_takes_no_more() {
         }
     }
 }
+
+/// A write of a whole chunk was cut, and members cannot read one block each, none of them in the
+/// row of another: what nobody wrote is there.
+#[test]
+fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
+    for level in [Level::Raid5, Level::Raid6] {
+        for (checksums, rot) in [(false, false), (true, false), (true, true)] {
+            let (world, array) = filled_with(level, |new| new.checksums = Some(checksums));
+            let (offset, len) = (world.data_offset(), 4096);
+            let held = &world.disks[holder(&array, 2)];
+            held.break_with(Fault::HungFrom(offset));
+            let map = array.geometry().stripe(Stripe(0));
+            let parity = map.q().map(|_| map.p().index());
+            let bad = [0, 1].map(|index| holder(&array, index)).into_iter().chain(parity);
+            let bad: Vec<usize> = bad.collect();
+            drop(world.begin(&array, 2 * CHUNK, &pattern(2 * CHUNK, CHUNK as usize, 2)));
+            assert_eq!(held.is_holding(), 1);
+            world.crash(array);
+            for (block, &member) in bad.iter().enumerate() {
+                let (disk, offset) = (&world.disks[member], offset + block as u64 * len);
+                match rot {
+                    true => disk.disk.poke(offset, &[7; 4096]),
+                    false => disk.break_with(Fault::Unreadable { offset, len }),
+                }
+            }
+            let array = world.start();
+            for at in [0, CHUNK] {
+                let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+                assert!(found == pattern(at, CHUNK as usize, 1), "{level} {checksums} {rot}");
+            }
+        }
+    }
+}

@@ -112,21 +112,33 @@ fn parity_that_a_resync_could_not_make_is_not_believed() {
     }
 }
 
+/// Beside what is listed, in a row as high as a chunk, another block of the same member is wrong.
 #[test]
-fn a_repair_makes_good_what_is_listed() {
-    let mut world = World::new(4, MEMBER_BYTES);
-    let (array, content) = filled(&world, &new_array(Level::Raid5, 4));
-    let (data, _) = slots_of(&array);
-    let offset = world.data_offset();
-    world.disks[data[1]].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
-    rebuild(&mut world, &array, data[0]);
-    heal(&world);
-    array.scrub(true).expect("whole");
-    world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
-    let report = array.status().last_scrub.expect("just made").report;
-    assert_eq!(report.repaired_bytes, BLOCK as u64);
-    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("one may go");
-    assert!(world.read(&array, 0, BLOCK).expect("it was repaired") == content[..BLOCK]);
+fn a_repair_makes_good_what_is_listed_and_what_lies_beside_it() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
+        let mut world = World::new(members, MEMBER_BYTES);
+        let (array, content) = filled(&world, &new_array(level, members));
+        let (data, _) = slots_of(&array);
+        let (offset, most) = (world.data_offset(), array.geometry().redundancy());
+        for &member in &data[1..=most] {
+            world.disks[member].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+        }
+        rebuild(&mut world, &array, data[0]);
+        heal(&world);
+        if level == Level::Raid6 {
+            world.disks[data[0]].disk.poke(offset + 2 * BLOCK as u64, &[1; BLOCK]);
+        }
+        array.scrub(true).expect("whole");
+        world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+        let report = array.status().last_scrub.expect("just made").report;
+        assert_eq!(report.repaired_bytes, most as u64 * BLOCK as u64, "{level}");
+        assert_eq!(report.mismatches, most as u64 - 1, "{level}");
+        for &member in &data[1..=most] {
+            world.run(&array, array.fail(MemberId(member as u32))).expect("so many may go");
+        }
+        let read = world.read(&array, 0, CHUNK as usize).expect("it was repaired");
+        assert!(read == content[..CHUNK as usize], "{level}");
+    }
 }
 
 /// Two slots are rebuilt together, of which one has come further before: what it holds counts.
@@ -334,6 +346,62 @@ fn what_cannot_be_read_is_not_made_of_an_older_record() {
             let read = world.read(&array, CHUNK, BLOCK);
             let held = |read: Vec<u8>| read == content[CHUNK as usize..][..BLOCK];
             assert!(read.is_ok_and(held) || world.read(&array, CHUNK, BLOCK).is_err(), "{level}");
+        }
+    }
+}
+
+/// One that is written together with what is listed is lost on the way: nothing is sent again.
+#[test]
+fn what_was_listed_is_good_though_another_member_is_lost_in_its_write() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid1, 2)] {
+        for checksums in [false, true] {
+            let mut world = World::new(members, MEMBER_BYTES);
+            let layout = Layout::default_for(level, members);
+            let checksums = Some(checksums);
+            let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
+            let new = NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, chunk) };
+            let (array, _) = filled(&world, &new);
+            let (listed, source, other) = match level {
+                Level::Raid1 => (0, 1, 1),
+                _ => {
+                    let (data, parity) = slots_of(&array);
+                    (data[0], data[1], parity)
+                }
+            };
+            let offset = world.data_offset();
+            world.disks[source].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
+            rebuild(&mut world, &array, listed);
+            heal(&world);
+            world.disks[other].break_with(Fault::WriteErrorAt(offset));
+            let new = pattern(0, BLOCK, 7);
+            world.write(&array, 0, &new).expect("it has a place");
+            let read = world.read(&array, 0, BLOCK);
+            assert!(read.expect("it was acknowledged") == new, "{level}");
+            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            world.crash(array);
+            let array = world.start_without(&[other]);
+            assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new, "{level}");
+        }
+    }
+}
+
+/// Members that cannot read one block each, none of them in the row of another: nothing is lost,
+/// however much is read at once.
+#[test]
+fn blocks_that_cannot_be_read_cost_no_other_ones_of_their_chunks() {
+    for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
+        for checksums in [false, true] {
+            let world = World::new(members, MEMBER_BYTES);
+            let checksums = Some(checksums);
+            let new = NewArray { checksums, ..new_array(level, members) };
+            let (array, content) = filled(&world, &new);
+            let (data, _) = slots_of(&array);
+            for (block, &member) in data[..=array.geometry().redundancy()].iter().enumerate() {
+                let (offset, len) = (world.data_offset() + (block * BLOCK) as u64, BLOCK as u64);
+                world.disks[member].break_with(Fault::Unreadable { offset, len });
+            }
+            let read = world.read(&array, 0, CHUNK as usize).expect("nothing is lost");
+            assert!(read == content[..CHUNK as usize], "{level}");
         }
     }
 }

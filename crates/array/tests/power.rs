@@ -98,6 +98,36 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
     }
 }
 
+/// As above, of what a checked read has put right.
+#[test]
+fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right() {
+    let mut world = world(Level::Raid6, 5);
+    world.host.check_reads = true;
+    let array = world.start();
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    flush(&world, &array);
+    sleep(&world, &array, 3 * world.host.bounds.region_linger);
+    world.until(&array, |status| status.clean);
+
+    let rotten = array.geometry().stripe(Stripe(0)).data(0).index();
+    let disk = Rc::clone(&world.disks[rotten]);
+    disk.disk.poke(world.data_offset(), &[0x77; 4096]);
+    disk.flush_fails_in.set(Some(0));
+    assert!(world.read(&array, 0, 4096).expect("Q names who is wrong") == content[..4096]);
+    flush(&world, &array);
+    world.until(&array, |status| status.slots[rotten].state == SlotState::Missing);
+
+    let back = Rc::clone(&disk) as Rc<dyn Disk>;
+    world.run(&array, array.readd(back, "back")).expect("the bitmap knows what it lacks");
+    world.until(&array, whole);
+    for other in (0..5).filter(|&other| other != rotten).take(2) {
+        world.run(&array, array.fail(MemberId(other as u32))).expect("two may go");
+    }
+    let found = world.read(&array, 0, content.len()).expect("degraded");
+    assert!(found == content, "it was put right before");
+}
+
 /// The power goes while superblocks are written: one member has the new one, the others do not.
 /// However often that happens in a row, nobody was lost.
 #[test]

@@ -304,3 +304,30 @@ fn a_resync_that_loses_a_copy_makes_the_others_alike() {
     let differs = read.iter().zip(&other).position(|(one, two)| one != two);
     assert_eq!(differs, None, "the copies differ from there on");
 }
+
+/// Nothing can be made alike where nothing may be written: block by block it is the first copy that
+/// is read, though that cannot be read next to it, or is listed there.
+#[test]
+fn what_was_read_once_stays_so_while_nothing_may_be_written() {
+    for checksums in [false, true] {
+        let world = World::new(2, 8 << 20);
+        let checksums = Some(checksums);
+        let new = NewArray { zeroed: true, checksums, ..NewArray::new("tank", Layout::Raid1, 0) };
+        world.create(&new);
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        let offset = world.data_offset();
+        world.disks[1].break_with(Fault::HungFrom(offset));
+        drop(world.begin(&array, 8192, &pattern(8192, 4096, 2)));
+        assert!(world.disks[1].is_holding() > 0);
+        world.crash(array);
+        let options = Options { read_only: true, ..Options::default() };
+        let assembly = world.assemble(0..2, &options).expect("both are there");
+        let array = Array::start(assembly, &world.host);
+        let first = world.read(&array, 8192, 4096).expect("both can be read");
+        world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
+        let all = world.read(&array, 0, 64 << 10).expect("one can be read everywhere");
+        assert!(all[8192..12288] == first, "it was read otherwise before");
+    }
+}

@@ -49,6 +49,8 @@ pub(super) struct Mending {
     twins: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
+    /// Blocks that do not fit their sums stay as they are.
+    wrong: bool,
 }
 
 /// What the members hold of a row, as far as they tell.
@@ -115,8 +117,8 @@ impl Keeper {
         let logged = (&tables, &told);
         let mut mended: Vec<Mending> = Vec::new();
         for group in cuts.chunks(AT_ONCE) {
-            let work = group.iter().map(|cut| self.solve_row(configuration, cut, logged));
-            let solved = all(work).await.into_iter();
+            let work = group.iter().map(|cut| self.solve_cut(configuration, cut, logged));
+            let solved = all(work).await.into_iter().flatten();
             let early = broken(Broken::CutLossForgotten);
             let (whole, lost): (Vec<_>, _) =
                 solved.partition(|row: &Mending| row.lost.is_empty() || early);
@@ -209,6 +211,26 @@ impl Keeper {
         Cut { p, ..cut.clone() }
     }
 
+    /// Finds out what a cut must be: block by block where some of it would stay lost or wrong. What
+    /// one block has lost to a bad one must cost no other one.
+    async fn solve_cut(
+        &self,
+        configuration: &Configuration,
+        cut: &Cut,
+        logged: (&Tables, &Told),
+    ) -> Vec<Mending> {
+        let whole = self.solve_row(configuration, cut, logged).await;
+        let done = whole.lost.is_empty() && !whole.wrong;
+        if done || cut.pieces().nth(1).is_none() || broken(Broken::CutLostTogether) {
+            return vec![whole];
+        }
+        let mut rows = Vec::new();
+        for piece in cut.pieces() {
+            rows.push(self.solve_row(configuration, &piece, logged).await);
+        }
+        rows
+    }
+
     /// Finds out what a row must be.
     async fn solve_row(
         &self,
@@ -222,13 +244,14 @@ impl Keeper {
         if cut.is_past_parity(&map) {
             // What was written is old or new, and what lies beside it was not touched.
             let (writes, twins, lost) = (Vec::new(), Vec::new(), Vec::new());
-            return Mending { map, at, writes, twins, lost };
+            return Mending { map, at, writes, twins, lost, wrong: false };
         }
         let Answers { mut held, unread, beside } =
             self.read_row(configuration, &map, cut, at).await;
         let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
         let kernel = self.home.setup.kernel;
         let solved = self.solve_without(&map, cut, &held, &wrong);
+        let left = solved.is_none() && !wrong.is_empty();
         let unsolved = match solved {
             Some(better) => {
                 held = better;
@@ -260,7 +283,8 @@ impl Keeper {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        Mending { map, at, writes, twins, lost: self.lost_of(cut, &unsolved, &beside) }
+        let lost = self.lost_of(cut, &unsolved, &beside);
+        Mending { map, at, writes, twins, lost, wrong: left }
     }
 
     /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums

@@ -151,19 +151,24 @@ impl Shard {
                 }
                 return Ok(ControlFlow::Break(Compared::Done));
             }
-            let Some(plan) = self.plan_compare(&view, &now) else {
+            let (plan, bad) = (self.plan_compare(&view, &now), self.to_be_made(&view, &now));
+            let beside = plan.is_some() && !broken(Broken::ListedLeftOut);
+            // What is listed comes first, also where the rest could be compared without it.
+            if plan.is_none() || (beside && made < 2 && !bad.is_empty()) {
                 if self.hides_blocks(&view, &now) {
                     return Ok(ControlFlow::Break(Compared::Torn));
                 }
-                let bad = self.to_be_made(&view, &now);
                 made += 1;
                 // Data, then parity. Where nothing may be written neither is.
                 let more = !bad.is_empty() && made <= 2;
-                if more && self.mend(work, manner, inside, now, bad, report).await? {
-                    work.rows.clear();
-                    work.rows.push(RowWork { plan: None, ..now });
+                let mended = more && self.mend(work, manner, inside, now, bad, report).await?;
+                work.rows.clear();
+                work.rows.push(RowWork { plan: None, ..now });
+                if mended || plan.is_some() {
                     continue;
                 }
+            }
+            let Some(plan) = plan else {
                 self.sum_uncompared(work, manner, inside, now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
             };
