@@ -290,6 +290,8 @@ ways! {
     ListBeforeData: "ours" by "test listed",
     /// What takes a block off the list is acknowledged before the list on the member says so.
     HealedUnrecorded: "ours" by "test listed",
+    /// Where the list of what a crash has cost is full, what is written in its place is read.
+    FillerRead: "ours" by "test intents",
     /// After a crash blocks that cannot be read count as lost with all that was written at once.
     CutLostTogether: "ours" by "test intents",
     /// Blocks that cannot be read count as lost together with all that is read at once.

@@ -618,3 +618,38 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
         }
     }
 }
+
+/// A crash costs more blocks than the array can list, of a member that cannot be read just then:
+/// what is written there in their place is no data.
+#[test]
+fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
+    let mut world = World::new(4, 24 << 20);
+    (world.host.bounds.units, world.host.bounds.unit_bytes) = (64, 1 << 20);
+    world.host.bounds.scratch_bytes = 256 << 20;
+    let (layout, block) = (Layout::default_for(Level::Raid5, 4), 4096);
+    let new = NewArray::new("tank", layout, block);
+    world.create(&NewArray { zeroed: true, checksums: Some(false), ..new });
+    let array = world.start();
+    let (offset, len) = (world.data_offset(), 3600 * 3 * block);
+    for disk in [0, 2, 3] {
+        world.disks[disk].break_with(Fault::HungFrom(offset));
+    }
+    drop(world.begin(&array, 0, &pattern(0, len as usize, 2)));
+    world.crash(array);
+    for row in 0..3600 {
+        world.disks[0].break_with(Fault::Unreadable { offset: offset + row * block, len: block });
+    }
+    let array = world.start();
+    let mut lost = 0;
+    for at in (0..len).step_by(block as usize) {
+        match world.read(&array, at, block as usize) {
+            Err(_) => lost += 1,
+            Ok(found) => {
+                let new = found == pattern(at, block as usize, 2);
+                assert!(new || found == [0; 4096], "at {at}: neither old nor new");
+            }
+        }
+    }
+    let listed = array.status().bad_bytes / block;
+    assert!(listed > 2000 && lost > listed, "{lost} blocks, {listed} of them in the list");
+}

@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use layout::plan::Roles;
 use layout::private::Consistency;
-use layout::{Epoch, Slot, Stripe, StripeMap};
+use layout::{Epoch, Slot, SlotSet, Stripe, StripeMap};
 
 use super::Keeper;
 use super::claims::Tables;
@@ -173,16 +173,19 @@ impl Keeper {
     }
 
     /// Bytes of the array are lost: an error until they are written. Where the list of such is
-    /// full, parity of their row is not believed any more.
+    /// full, parity of their row is not believed any more, nor what their own member has there.
     fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.ledger.set_bad(range.clone(), true) {
             return self.home.post.to_all(|| ToShard::Bad { offset, len });
         }
-        let (stripe, _, within) = self.geometry.stripe_of(offset);
+        let (stripe, index, within) = self.geometry.stripe_of(offset);
         let map = self.geometry.stripe(stripe);
         let start = map.member_offset() + within;
-        for slot in Roles::of(&map, self.geometry.slots()).parity().iter() {
+        let parity = Roles::of(&map, self.geometry.slots()).parity();
+        let own = SlotSet::only(map.data(index));
+        let own = if broken(Broken::FillerRead) { SlotSet::EMPTY } else { own };
+        for slot in parity.union(own).iter() {
             let seat = &configuration.seats[slot.index()];
             for member in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
                 self.record_bad(member, start, len);
