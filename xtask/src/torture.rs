@@ -11,6 +11,7 @@
 //! ```
 
 mod client;
+mod fio;
 mod fuse;
 mod load;
 mod medium;

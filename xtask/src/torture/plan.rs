@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) windows: usize,
     /// So many times the array is served under load until something happens.
     pub(super) lives: usize,
-    /// fio writes a part of its own first, and verifies it at the end.
+    /// fio writes, too, and finds again what it has flushed.
     pub(super) fio: bool,
 }
 
@@ -74,7 +74,7 @@ impl Plan {
             depth: random.pick(&[16, 24, 32]),
             windows: 1 + random.below(4),
             lives: 2 + random.below(3),
-            fio: random.percent(20),
+            fio: random.percent(35),
         };
         plan.draw_consistency(&mut Random::new(seed, 4));
         plan

@@ -11,6 +11,7 @@
 //! there, and only what was under way at a cut may be old or new.
 
 use super::client::Client;
+use super::fio::FIO_BYTES;
 use super::load::{Court, Load, Shape};
 use super::medium::Loss;
 use super::members::{Fault, Members};
@@ -23,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// What must not be waited for longer.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// At the end of the array, where fio writes.
-const FIO_BYTES: u64 = 2 << 20;
 /// One verifying read, and one that is tried where that fails.
 const STEP: u64 = 128 << 10;
 const BLOCK: u64 = 4096;
@@ -74,7 +73,7 @@ pub(super) struct Round<'a> {
     whole: bool,
     /// The array may not know some blocks any more.
     doubtful: bool,
-    bytes: u64,
+    pub(super) bytes: u64,
     windows: Vec<std::ops::Range<u64>>,
     begun: Instant,
 }
@@ -82,7 +81,7 @@ pub(super) struct Round<'a> {
 /// Files besides those of the array.
 pub(super) const SPARES: usize = 2;
 
-type Outcome<T = ()> = Result<T, String>;
+pub(super) type Outcome<T = ()> = Result<T, String>;
 
 impl<'a> Round<'a> {
     pub(super) fn new(
@@ -111,7 +110,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn tell(&mut self, line: impl Display) {
+    pub(super) fn tell(&mut self, line: impl Display) {
         self.story.push(format!("{:7.3} s  {line}", self.begun.elapsed().as_secs_f64()));
     }
 
@@ -163,7 +162,7 @@ impl<'a> Round<'a> {
             self.windows.push(start..start + len);
         }
         if self.plan.fio {
-            self.fio(&["--rw=randwrite", "--do_verify=0", "--end_fsync=1"])?;
+            self.fio_writes()?;
         }
         self.live()
     }
@@ -280,6 +279,9 @@ impl<'a> Round<'a> {
             return self.vanish(fault);
         }
         let load = self.load();
+        // Without a log what is cut there may cost what lies beside it.
+        let writes = self.plan.fio && !self.plan.has_hole();
+        let fio = if writes { Some(self.fio_goes_on()?) } else { None };
         self.work(&load)?;
         self.tell(format!("{incident:?}"));
         load.warn();
@@ -287,6 +289,7 @@ impl<'a> Round<'a> {
         if incident == Incident::Stop {
             server.stop()?;
             load.finish()?;
+            drop(fio);
             self.members.let_go();
             let code = server.wait()?;
             if code != Some(0) {
@@ -305,6 +308,7 @@ impl<'a> Round<'a> {
         };
         self.kill(&mut server, cut.clone())?;
         load.finish()?;
+        drop(fio);
         server.wait()?;
         self.end_life(cut);
         Ok(())
@@ -482,7 +486,9 @@ impl<'a> Round<'a> {
                 self.verify_step(&mut client, at, len)?;
             }
         }
-        Ok(())
+        // fio takes no error for an answer.
+        let sure = !self.doubtful && (self.whole || !self.plan.has_hole());
+        if self.plan.fio && sure { self.fio_verifies() } else { Ok(()) }
     }
 
     /// Reads in one, and if that fails block by block.
@@ -506,10 +512,6 @@ impl<'a> Round<'a> {
         self.take_back()?;
         self.settle()?;
         self.verify()?;
-        // fio takes no error for an answer.
-        if self.plan.fio && !self.doubtful {
-            self.fio(&["--rw=randread", "--verify_only"])?;
-        }
         if !self.doubtful {
             self.program.order(&["scrub", "tank", "check"])?;
             let array = self.settle()?;
@@ -530,21 +532,6 @@ impl<'a> Round<'a> {
             Some(0) => Ok(()),
             code => Err(format!("the server stopped with {code:?}")),
         }
-    }
-
-    fn fio(&mut self, more: &[&str]) -> Outcome {
-        let mut fio = self.program.command("timeout");
-        fio.args(["60", "fio", "--name=t", "--ioengine=nbd", "--bs=4k", "--iodepth=16"]);
-        fio.args(["--verify=crc32c", "--verify_fatal=1", "--randseed=5"]).args(more);
-        fio.arg(format!("--uri=nbd+unix:///tank?socket={}", self.program.socket().display()));
-        fio.arg(format!("--offset={}", self.bytes - FIO_BYTES));
-        let output = fio.arg(format!("--size={FIO_BYTES}")).output();
-        let output = output.map_err(|error| format!("fio: {error}"))?;
-        if output.status.success() {
-            self.tell(format!("fio {}", more.join(" ")));
-            return Ok(());
-        }
-        Err(format!("fio {}: {}", more.join(" "), String::from_utf8_lossy(&output.stderr)))
     }
 }
 
