@@ -1,0 +1,71 @@
+//! How units end: who is told, when, and by whom.
+
+use io::Ticket;
+
+use super::Shard;
+use crate::broken::{Broken, broken};
+use crate::durable::CacheMode;
+use crate::error::Result;
+use crate::message::ToShard;
+use crate::unit::{Action, Ended, Gain, Merged, Unit};
+
+impl Shard {
+    /// Tells who asked for a unit how it ended, once it is as durable as they were promised.
+    pub(super) async fn finish_durably(&self, unit: Unit, gain: Gain, mut result: Result<()>) {
+        if result.is_ok() && self.owes_flush() && self.writes(&unit) && !unit.fua {
+            result = self.make_durable().await;
+        }
+        self.finish(unit, gain, result);
+    }
+
+    /// True if a write is acknowledged when it is durable: as its clients were told, though a
+    /// member has joined since that has a cache.
+    fn owes_flush(&self) -> bool {
+        let promised = !self.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
+        self.setup.cache == CacheMode::Sync || (promised && self.is_volatile())
+    }
+
+    /// Tells who asked for a unit how it ended.
+    pub(crate) fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
+        if let Err(error) = &result {
+            self.tell_failure(&unit, error);
+        }
+        match unit.action {
+            Action::Write(list) => self.keep_list(list),
+            Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
+            Action::ReadAhead(_) => return,
+            _ => {}
+        }
+        for Merged { from: to, .. } in unit.merged.drain(..) {
+            self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
+        }
+        if unit.merged.capacity() > 0 {
+            self.queue.borrow_mut().keep(unit.merged);
+        }
+        self.answer(Ended { to: unit.from, gain, result });
+    }
+
+    fn answer(&self, ended: Ended) {
+        // The keeper hears of lost blocks before a checkpoint says that all up to here is there.
+        let told = matches!(ended.gain, Gain::Upkeep(_)) && !broken(Broken::AnswerOvertakes);
+        if ended.to.shard == self.index && !told {
+            self.end(ended);
+        } else {
+            self.post.to_shard(ended.to.shard, ToShard::Ended(ended));
+        }
+    }
+
+    /// A unit of something that began here has ended.
+    pub(super) fn end(&self, ended: Ended) {
+        let Gain::Upkeep(upkeep) = ended.gain else {
+            self.requests.end(ended, &self.setup.name);
+            if self.quiescing.get() && self.requests.is_empty() {
+                self.emptied.raise();
+            }
+            return;
+        };
+        let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
+        let ticket = Ticket::from_bits(generation << 32 | slot);
+        self.upkeeps.finish(ticket, (ended.result, upkeep.report));
+    }
+}
