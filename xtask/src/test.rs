@@ -35,12 +35,12 @@ const STEPS: &[Step] = &[
         "cargo sim --regressions --commit --seconds 60",
         4,
     ),
-    step("checksums", "seeds of arrays that keep them", "cargo sim --checksums --seeds 0..500", 2),
+    step("checksums", "seeds of arrays that keep them", "cargo sim --checksums --seeds 0..500", 1),
     step(
         "journal",
         "seeds of arrays with a journal device",
         "cargo sim --journal --seeds 0..600",
-        2,
+        1,
     ),
     step(
         "ruins",
