@@ -354,6 +354,8 @@ ways! {
     CleanUnsummed: "ours" by "checksums",
     /// Pages of a member's table are written after it was removed.
     ForgottenPageWritten: "ours" by "test sums",
+    /// A member comes back while a page of its table is on its way to it.
+    PageOvertaken: "ours" by "test sums",
     /// The checksums of a member that comes back are believed though it has missed some.
     ReaddSumsBelieved: "ours" by "test sums",
     /// Checksums are believed though somebody else has run the array.

@@ -462,6 +462,9 @@ impl Shard {
                 let (at, bytes) = (page.place(), std::iter::once(bytes));
                 work.batch.log(&page.member, page.slot, at, bytes);
             }
+            // No gate waits for these: who is failed meanwhile must not come back before they land.
+            let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
+            ungated().for_each(|page| page.member.counters().late_writes.add(1));
             let manner = Manner {
                 fua: false,
                 class: Class::Background,
@@ -469,6 +472,8 @@ impl Shard {
                 deadline: self.setup.bounds.deadline,
             };
             self.run(&mut work.batch, manner).await;
+            // What was not answered is counted as late by now.
+            ungated().for_each(|page| page.member.counters().late_writes.sub(1));
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             for failure in work.failures.drain(..) {
                 whole = false;

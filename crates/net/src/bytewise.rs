@@ -12,22 +12,21 @@
 //! Between the read and the end of the write nobody else may write to those blocks, or his bytes
 //! would be overwritten by old ones. So every write that passes holds its range: aligned ones
 //! share, patching ones exclude, and each waits only for those that came before it. All writers of
-//! a disk must therefore pass through one `Bytewise`. Aligned requests go straight to the disk: no
-//! copy, no allocation.
+//! a disk must therefore pass through one `Bytewise`, or through several that share their
+//! [`Writers`]: one on each thread. Aligned requests go straight to the disk: no copy, no allocation.
 //!
 //! Invariant: a range is held until the disk has answered. Whoever drops an [`Answer`] early gives
 //! up this promise, so sessions wait for all of theirs, also when the client is gone.
 
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use io::buf::MAX_BUF_BYTES;
 use io::{
-    Buf, Completion, Disk, Done, Error, ExtentKind, Limits, Op, Pool, Result, SharedBuf, Signal,
-    Work,
+    Buf, Completion, Disk, Done, Error, ExtentKind, Limits, Op, Pool, Result, SharedBuf, Work,
 };
 
 /// A disk, served byte by byte. Clones share the disk and its held ranges.
@@ -38,7 +37,7 @@ struct Inner {
     disk: Rc<dyn Disk>,
     pool: Pool,
     limits: Limits,
-    held: Held,
+    writers: Writers,
 }
 
 /// The answer to a request to a [`Bytewise`] disk. Wait for it: see the invariant above.
@@ -70,8 +69,15 @@ impl Future for Answer {
 impl Bytewise {
     /// Serves `disk`; memory for widened requests comes from `pool`.
     pub fn new(disk: Rc<dyn Disk>, pool: Pool) -> Bytewise {
-        let limits = disk.limits();
-        Bytewise(Rc::new(Inner { disk, pool, limits, held: Held::default() }))
+        let (limits, writers) = (disk.limits(), Writers::default());
+        Bytewise(Rc::new(Inner { disk, pool, limits, writers }))
+    }
+
+    /// The same disk, written beside the others that have these writers.
+    #[must_use]
+    pub fn beside(&self, writers: &Writers) -> Bytewise {
+        let (disk, pool) = (Rc::clone(&self.0.disk), self.0.pool.clone());
+        Bytewise(Rc::new(Inner { disk, pool, limits: self.0.limits, writers: writers.clone() }))
     }
 
     /// What the disk below can do; its logical block is what aligned means.
@@ -94,7 +100,7 @@ impl Bytewise {
             if mask == 0 {
                 return Answer(Source::Passing(inner.disk.submit(op), None));
             }
-            let hold = Hold::enter(&self.0, op.offset..end, Mode::Shared);
+            let hold = Hold::enter(&inner.writers, op.offset..end, Mode::Shared);
             if hold.may_go() {
                 return Answer(Source::Passing(inner.disk.submit(op), Some(hold)));
             }
@@ -130,7 +136,7 @@ impl Bytewise {
             }
             Work::Write(_) | Work::Zero { .. } => {
                 let (first, bytes) = inner.widen(op.offset, end);
-                let hold = Hold::enter(&self.0, first..first + bytes, Mode::Exclusive);
+                let hold = Hold::enter(&inner.writers, first..first + bytes, Mode::Exclusive);
                 Answer::stepwise(async move {
                     hold.turn().await;
                     let done = inner.patch(op).await;
@@ -303,15 +309,19 @@ fn clip(found: &mut Vec<io::Extent>, mut skip: u64, len: u64) {
     }
 }
 
+/// The writes under way to a disk, on whichever threads.
+#[derive(Clone, Default)]
+pub struct Writers(Arc<Mutex<Held>>);
+
 /// Ranges that writes under way hold, in order of arrival.
 #[derive(Default)]
 struct Held {
-    ranges: RefCell<Vec<Option<Range>>>,
-    vacant: RefCell<Vec<usize>>,
+    ranges: Vec<Option<Range>>,
+    vacant: Vec<usize>,
     /// Exclusive ranges among them; while there is none, nobody ever waits.
-    exclusive: Cell<usize>,
-    arrivals: Cell<u64>,
-    freed: Signal,
+    exclusive: usize,
+    arrivals: u64,
+    waiting: Vec<Waker>,
 }
 
 struct Range {
@@ -328,62 +338,84 @@ enum Mode {
 
 /// A held range; let go when dropped.
 struct Hold {
-    owner: Rc<Inner>,
+    writers: Writers,
     index: usize,
 }
 
-impl Hold {
-    fn enter(owner: &Rc<Inner>, bytes: std::ops::Range<u64>, mode: Mode) -> Hold {
-        let held = &owner.held;
-        let arrival = held.arrivals.replace(held.arrivals.get() + 1);
-        let mut ranges = held.ranges.borrow_mut();
-        let index = held.vacant.borrow_mut().pop().unwrap_or_else(|| {
-            ranges.push(None);
-            ranges.len() - 1
-        });
-        ranges[index] = Some(Range { bytes, mode, arrival });
-        if mode == Mode::Exclusive {
-            held.exclusive.set(held.exclusive.get() + 1);
-        }
-        Hold { owner: Rc::clone(owner), index }
+impl Writers {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Nobody panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// True if nothing that came before stands in the way.
-    fn may_go(&self) -> bool {
-        let held = &self.owner.held;
-        if held.exclusive.get() == 0 {
+impl Held {
+    /// True if nothing that came before stands in the way of this range.
+    fn may_go(&self, index: usize) -> bool {
+        if self.exclusive == 0 {
             return true;
         }
-        let ranges = held.ranges.borrow();
-        let own = ranges[self.index].as_ref().expect("held until dropped");
-        !ranges.iter().flatten().any(|other| {
+        let own = self.ranges[index].as_ref().expect("held until dropped");
+        !self.ranges.iter().flatten().any(|other| {
             other.arrival < own.arrival
                 && (own.mode == Mode::Exclusive || other.mode == Mode::Exclusive)
                 && other.bytes.start < own.bytes.end
                 && own.bytes.start < other.bytes.end
         })
     }
+}
+
+impl Hold {
+    fn enter(writers: &Writers, bytes: std::ops::Range<u64>, mode: Mode) -> Hold {
+        let mut held = writers.held();
+        let arrival = held.arrivals;
+        held.arrivals += 1;
+        let index = held.vacant.pop().unwrap_or_else(|| {
+            held.ranges.push(None);
+            held.ranges.len() - 1
+        });
+        held.ranges[index] = Some(Range { bytes, mode, arrival });
+        if mode == Mode::Exclusive {
+            held.exclusive += 1;
+        }
+        Hold { writers: writers.clone(), index }
+    }
+
+    fn may_go(&self) -> bool {
+        self.writers.held().may_go(self.index)
+    }
 
     async fn turn(&self) {
-        while !self.may_go() {
-            self.owner.held.freed.wait().await;
-        }
+        std::future::poll_fn(|cx| {
+            let mut held = self.writers.held();
+            if held.may_go(self.index) {
+                return Poll::Ready(());
+            }
+            if !held.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                held.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let held = &self.owner.held;
-        let range = held.ranges.borrow_mut()[self.index].take();
-        held.vacant.borrow_mut().push(self.index);
+        let mut held = self.writers.held();
+        let range = held.ranges[self.index].take();
+        held.vacant.push(self.index);
         // Somebody can only wait where an exclusive range is involved, and that one is still
         // counted.
-        if held.exclusive.get() > 0 {
-            if range.is_some_and(|range| range.mode == Mode::Exclusive) {
-                held.exclusive.set(held.exclusive.get() - 1);
-            }
-            held.freed.raise();
+        if held.exclusive == 0 {
+            return;
         }
+        if range.is_some_and(|range| range.mode == Mode::Exclusive) {
+            held.exclusive -= 1;
+        }
+        let woken = std::mem::take(&mut held.waiting);
+        drop(held);
+        woken.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -465,6 +465,7 @@ fn nbd_server(exports: &Rc<Shown>, tls: Option<Identity>, pool: &Pool, on: &Spaw
 /// An array, or its front on this thread, as clients see it.
 fn export(card: &Card, disk: Rc<dyn Disk>, pool: Pool) -> Export {
     let export = Export::new(&card.name, disk, pool).described(&card.description);
+    let export = export.beside(&card.writers);
     if card.read_only { export.read_only() } else { export }
 }
 

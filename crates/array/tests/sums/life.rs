@@ -276,3 +276,37 @@ fn a_member_that_comes_back_has_the_checksums_that_were_made_meanwhile() {
         assert!(found == pattern(0, LEN, 1), "{level}");
     }
 }
+
+/// A page is on its way to a member that is failed, and comes back, before its deadline: it would
+/// land on newer ones.
+#[test]
+fn a_page_that_is_on_its_way_keeps_a_member_from_coming_back() {
+    let (world, array) = filled(Level::Raid1, 2);
+    let back = &world.disks[1];
+    back.break_with(Fault::HungAt(map_of(back).private_parts().expect("room").checksums.start));
+    while back.is_holding() == 0 {
+        let until = world.clock.now() + Duration::from_millis(100);
+        world.run(&array, world.clock.sleep_until(until));
+    }
+    back.faults.borrow_mut().clear();
+    world.run(&array, array.fail(MemberId(1))).expect("one may go");
+    let disk = Rc::clone(back) as Rc<dyn Disk>;
+    let early = world.run(&array, array.readd(Rc::clone(&disk), "disk1"));
+    if early.is_ok() {
+        world.until(&array, |status| status.slots[1].state == SlotState::InSync);
+        world.write(&array, 0, &pattern(0, LEN, 2)).expect("whole");
+        pause(&world, &array);
+    }
+    back.release();
+    if early.is_err() {
+        pause(&world, &array);
+        world.run(&array, array.readd(disk, "disk1")).expect("nothing is on its way");
+        world.until(&array, |status| status.slots[1].state == SlotState::InSync);
+        world.write(&array, 0, &pattern(0, LEN, 2)).expect("whole");
+    }
+    world.run(&array, array.stop()).expect("healthy");
+    let array = world.start_without(&[0]);
+    let found = world.read(&array, 0, LEN).expect("its blocks and its checksums are the newest");
+    assert!(found == pattern(0, LEN, 2));
+    assert!(early.expect_err("it may land").to_string().contains("may still land"));
+}

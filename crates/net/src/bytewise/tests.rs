@@ -1,5 +1,7 @@
 //! Ranges that are not whole blocks, one at a time; the random mix of many is in `tests/nbd`.
 
+use std::cell::RefCell;
+
 use io::tasks::{complete, poll_once};
 use io::{Completions, Extent, MemDisk, Ticket, ZeroSupport};
 
@@ -115,6 +117,29 @@ fn writes_to_one_block_take_turns_and_others_do_not_wait() {
         held.inner.peek(0, &mut block);
         assert_eq!([block[99], block[100], block[200], block[300]], seen);
     }
+}
+
+/// As where each thread has one.
+#[test]
+fn writes_to_one_block_take_turns_whichever_way_they_come() {
+    let (held, disk, pool) = disk();
+    let writers = Writers::default();
+    let [one, other] = [disk.beside(&writers), disk.beside(&writers)];
+    let mut first = one.submit(write(&pool, 0, 512, 2));
+    let mut second = other.submit(write(&pool, 512, 512, 3));
+    // Both have read the block before one of them writes it, if nothing keeps them from it.
+    let mut done = [false; 2];
+    while done != [true; 2] {
+        for (answer, done) in [&mut first, &mut second].into_iter().zip(&mut done) {
+            *done |= !*done && poll_once(answer).is_some();
+        }
+        while held.waiting() > 0 {
+            held.answer();
+        }
+    }
+    let mut block = [0; BLOCK as usize];
+    held.inner.peek(0, &mut block);
+    assert_eq!([block[0], block[511], block[512], block[1023], block[1024]], [2, 2, 3, 3, 1]);
 }
 
 #[test]

@@ -10,9 +10,10 @@ use io::{Disk, Limits, Pool};
 
 use super::limits::MAX_PAYLOAD;
 use super::wire::{BlockSizes, Style, flags};
-use crate::bytewise::Bytewise;
+use crate::bytewise::{Bytewise, Writers};
 
-/// One served disk. Share one `Export` among all its connections: it orders their unaligned writes.
+/// One served disk. Share one `Export` among all its connections: it orders their unaligned writes;
+/// or, among threads, its [`Writers`].
 pub struct Export {
     name: String,
     description: String,
@@ -73,6 +74,13 @@ impl Export {
     #[must_use]
     pub fn described(mut self, description: impl Into<String>) -> Export {
         self.description = description.into();
+        self
+    }
+
+    /// The same export, beside others of the same disk that have these writers.
+    #[must_use]
+    pub fn beside(mut self, writers: &Writers) -> Export {
+        self.disk = self.disk.beside(writers);
         self
     }
 

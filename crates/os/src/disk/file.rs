@@ -55,6 +55,8 @@ pub(super) struct File {
     pub(super) pool: Pool,
     /// `limits.bytes`, or less once the file was seen to be cut.
     pub(super) bytes_left: AtomicU64,
+    /// True once a sync through the page cache has failed.
+    pub(super) unsynced: AtomicBool,
     /// True once a distant file was seen to have lost its last name.
     pub(super) deleted: AtomicBool,
     /// True while a look at a distant file is under way.
@@ -135,6 +137,24 @@ impl File {
             self.measure();
         }
         if self.bytes_left() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
+    }
+
+    /// A sync, or what was to be durable at once, has failed. The kernel tells each page that it
+    /// could not write to one of those who ask, whoever wrote it, and takes it for written then:
+    /// no later sync means anything. Around the page cache an error is of the request alone.
+    pub(super) fn sync_failed(&self) {
+        if self.access == Access::Buffered {
+            self.unsynced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A sync has succeeded: is all durable that was written? As [`File::whole`] besides.
+    pub(super) fn synced(&self) -> Result<(), Error> {
+        if self.unsynced.load(Ordering::Relaxed) {
+            let context = format!("{}: a sync has failed before", self.path.display());
+            return Err(Error::new(ErrorKind::Medium { offset: 0, len: 0 }, context));
+        }
+        self.whole()
     }
 
     /// See [`FileDisk::is_gone`](super::FileDisk::is_gone).

@@ -107,7 +107,7 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
     let bytes_left = limits.bytes.into();
     let pool = Pool::new(POOL_BYTES);
     let identity = if device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) };
-    let (deleted, looking) = (false.into(), false.into());
+    let (unsynced, deleted, looking) = (false.into(), false.into(), false.into());
     Ok(File {
         open: Some(fd),
         path,
@@ -121,6 +121,7 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
         zeroing,
         pool,
         bytes_left,
+        unsynced,
         deleted,
         looking,
     })

@@ -54,8 +54,7 @@ pub(super) fn device(fd: BorrowedFd<'_>, rdev: u64, access: Access) -> Result<Fo
         zero: if zeroes { ZeroSupport::Fast } else { ZeroSupport::Written },
         discard: queue.number("discard_max_bytes").unwrap_or(0) > 0,
         rotational: queue.number("rotational") == Some(1),
-        // Without an answer a flush too many is the safe side.
-        volatile: queue.text("write_cache").as_deref() != Some("write through"),
+        volatile: is_volatile(access, queue.text("write_cache").as_deref()),
         ..Limits::plain(device_bytes(fd)? / u64::from(logical_block) * u64::from(logical_block))
     };
     let mem_align = match access {
@@ -63,6 +62,13 @@ pub(super) fn device(fd: BorrowedFd<'_>, rdev: u64, access: Access) -> Result<Fo
         _ => 1,
     };
     Ok(Found { limits, mem_align, zeroing: Zeroing { punch: zeroes, range: zeroes } })
+}
+
+/// True if a device loses what it was written without a flush, its queue's cache being this one.
+fn is_volatile(access: Access, write_cache: Option<&str>) -> bool {
+    // The page cache is one whatever the device has. Without an answer a flush too many is the
+    // safe side.
+    access != Access::Direct || write_cache != Some("write through")
 }
 
 /// A file's limits.
@@ -152,4 +158,17 @@ impl Queue {
 
 fn attribute_of(directory: &Path, attribute: &str) -> Option<String> {
     Some(fs::read_to_string(directory.join(attribute)).ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_in_the_page_cache_is_volatile_though_the_device_has_no_cache() {
+        assert!(!is_volatile(Access::Direct, Some("write through")));
+        assert!(is_volatile(Access::Direct, Some("write back")));
+        assert!(is_volatile(Access::Direct, None));
+        assert!(is_volatile(Access::Buffered, Some("write through")));
+    }
 }

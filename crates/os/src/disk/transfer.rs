@@ -98,10 +98,7 @@ impl Transfer {
         match self.op.work {
             Work::Read(_) => Request::Read { iov: &self.iov, offset },
             _ => {
-                // In memory nothing is durable; zeros are made so at the end, with one sync.
-                let durable = self.op.fua
-                    && file.access != Access::Memory
-                    && matches!(self.op.work, Work::Write(_));
+                let durable = self.is_durable(file);
                 Request::Write { iov: &self.iov, offset, durable }
             }
         }
@@ -123,6 +120,9 @@ impl Transfer {
                 }
             }
             (errno, _) if errno < 0 => {
+                if self.step == Step::Sync || self.is_durable(file) {
+                    file.sync_failed();
+                }
                 let (offset, len) = self.concerned();
                 Some(Err(file.fault(-errno, offset, len)))
             }
@@ -133,9 +133,9 @@ impl Transfer {
             }
             (_, Step::Measure) => {
                 self.stat.iter().for_each(|stat| file.learn(stat));
-                Some(file.whole())
+                Some(file.synced())
             }
-            (_, Step::Sync) => Some(file.whole()),
+            (_, Step::Sync) => Some(file.synced()),
             (_, Step::Punch(_) | Step::Trim) => self.moved(),
             (count, Step::Move | Step::Bounce | Step::Zeros) => {
                 let block = u64::from(file.limits.logical_block);
@@ -157,6 +157,12 @@ impl Transfer {
     /// True if the request under way is a device's discard.
     pub(super) fn is_trim(&self) -> bool {
         self.step == Step::Trim
+    }
+
+    /// True if its writes are to be durable at once.
+    fn is_durable(&self, file: &File) -> bool {
+        // In memory nothing is durable; zeros are made so at the end, with one sync.
+        self.op.fua && file.access != Access::Memory && matches!(self.op.work, Work::Write(_))
     }
 
     /// Gives back the work, and the room of `iov`.
@@ -293,6 +299,48 @@ fn for_parts(
         }
         if left == 0 {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::Pool;
+
+    use super::*;
+    use crate::disk::{Direct, Options, open};
+
+    /// What an operation comes to, if these are the kernel's answers to its requests.
+    fn told(file: &File, op: Op, answers: &[i32]) -> Result<()> {
+        let mut transfer = Transfer::new(file, op, Vec::new());
+        let mut answers = answers.iter().map(|&answer| {
+            let _ = transfer.next(file);
+            transfer.advance(file, answer)
+        });
+        answers.find_map(|result| result).expect("answers to all requests")
+    }
+
+    #[test]
+    fn no_sync_through_the_page_cache_succeeds_after_one_that_failed() {
+        let block = || Op::write(0, Pool::new(0).take_zeroed(4096).freeze());
+        let (zero, bytes) = (Work::Zero { len: 4096, unmap: true, fast: false }, 1 << 20);
+        for (number, op, answers, fails) in [
+            (0, block(), &[-libc::EIO][..], false),
+            (1, Op::flush(), &[-libc::EIO], true),
+            (2, block().with_fua(), &[-libc::EIO], true),
+            (3, Op::new(0, zero).with_fua(), &[0, -libc::EIO], true),
+        ] {
+            let name = format!("parapet-sync-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let options =
+                Options { direct: Direct::Never, create_bytes: Some(bytes), ..Options::default() };
+            let mut file = open::open(&path, &options).expect("a new file");
+            std::fs::remove_file(&path).expect("made above");
+            // Also where it lies in memory.
+            file.access = Access::Buffered;
+            assert!(told(&file, Op::flush(), &[0]).is_ok());
+            assert!(told(&file, op, answers).is_err());
+            assert_eq!(told(&file, Op::flush(), &[0]).is_err(), fails, "{number}");
         }
     }
 }

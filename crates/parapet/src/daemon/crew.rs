@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 
 use ::io::{Completions, Mailbox, Ticket};
 use array::{Blueprint, Introduction, Message};
+use net::bytewise::Writers;
 use os::mailbox::{ThreadMailbox, connected};
 use os::{FileDisk, SharedFile, Spawner};
 
@@ -77,6 +78,8 @@ pub(super) struct Card {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) read_only: bool,
+    /// What orders the writes of clients on all threads.
+    pub(super) writers: Writers,
 }
 
 struct Hired {

@@ -108,7 +108,7 @@ impl Served {
     pub(super) fn card(&self, name: &str, read_only: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
-        Card { name: name.into(), description, read_only }
+        Card { name: name.into(), description, read_only, writers: Default::default() }
     }
 
     /// A member by its number.
