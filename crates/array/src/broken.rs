@@ -296,6 +296,8 @@ ways! {
     CutLostTogether: "ours" by "test intents",
     /// Blocks that cannot be read count as lost together with all that is read at once.
     ReadTogether: "ours" by "test listed",
+    /// What is recovered for a block that cannot be read is not compared with its checksum.
+    RecoveredUnjudged: "ours" by "test sums",
     /// A scrub leaves out what has a listed block if the rest of its row can be compared.
     ListedLeftOut: "ours" by "test listed",
     /// What was written stays on the list of bad blocks if another member was lost meanwhile.

@@ -44,6 +44,7 @@ use crate::member::Member;
 use crate::message::ToKeeper;
 use crate::pulse::{self, Kind, Peer, SMALL_BYTES};
 use crate::read::Target;
+use crate::rows::RowWork;
 use crate::shard::{Scratch, Shard};
 use crate::view::{Mode, View};
 
@@ -357,6 +358,10 @@ impl Shard {
         if !self.read_for_rows(work, manner, &view).await {
             // Who reads as usual meets it again, and sees to it.
             work.failures.clear();
+            return false;
+        }
+        let fits = |row: &RowWork| self.fits_entries(&view, row, &work.pieces, shunned);
+        if !work.rows.iter().all(fits) {
             return false;
         }
         let mut target = Target { offset, bufs };

@@ -268,6 +268,14 @@ impl Shard {
             let mut found = Report::default();
             self.after_reading(work, manner, inside, &view, &mut found).await?;
         };
+        let fits = |row: &&RowWork| self.recovered_fits(&view, row, &work.pieces);
+        if let Some(&row) = work.rows.iter().find(|row| !fits(row)) {
+            // Block by block, what can be read is not recovered.
+            return match self.read_apart(&view, &mut work.rows) {
+                true => Ok(false),
+                false => Err(self.contradicted(&row)),
+            };
+        }
         for row in &work.rows {
             self.deliver(row, &work.pieces, target)?;
         }
@@ -444,7 +452,8 @@ impl Shard {
             let layout::plan::Method::Recover(erasure) = plan.method else { continue };
             let (x, y) = self.recover_row(row, erasure, &work.pieces);
             for (slot, buf) in erasure.lost().iter().zip([x, y]) {
-                if row.bad.contains(slot) {
+                // What contradicts it is not made to agree with it.
+                if row.bad.difference(row.contradicted).contains(slot) {
                     let (at, bytes) = (row.at(), buf.freeze());
                     work.outgoing.push(Outgoing { slot, at, bytes });
                 }

@@ -100,7 +100,14 @@ impl Keeper {
                     None => {
                         match self.ledger.read_data(id, block * BLOCK..(block + 1) * BLOCK).await {
                             Ok(bytes) => parity::crc32c(0, &bytes),
-                            Err(_) => continue,
+                            // Its entry may be older than its row, or newer.
+                            Err(_) => {
+                                if tables.entry(id, block).is_known() {
+                                    tables.put(id, block, Sum::UNKNOWN);
+                                    changed.insert((id, place(block).0));
+                                }
+                                continue;
+                            }
                         }
                     }
                 };

@@ -8,15 +8,16 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::Buf;
+use layout::plan::Method;
 use layout::private::sums::blocks;
-use layout::{Family, Place, Slot};
+use layout::{Family, Place, Slot, SlotSet};
 
 use super::{BLOCK, Sums, Wanted};
 use crate::broken::{Broken, broken};
 use crate::member::Member;
 use crate::rows::{Piece, RowWork};
 use crate::shard::{Scratch, Shard};
-use crate::view::View;
+use crate::view::{Mode, View};
 
 /// What a block's sum says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,6 +136,42 @@ impl Shard {
             }
         }
         right
+    }
+
+    /// True if what is recovered for blocks that could not be read fits what is known of them: the
+    /// rest of the row may have lost a write together with its entry.
+    pub(crate) fn recovered_fits(&self, view: &View, row: &RowWork, pieces: &[Piece]) -> bool {
+        // Where nothing may be written it may be the entry that is known to be wrong.
+        let judged = view.mode == Mode::ReadWrite;
+        !judged || self.fits_entries(view, row, pieces, row.bad.difference(row.contradicted))
+    }
+
+    /// True if what is recovered for these slots of a row fits their entries.
+    pub(crate) fn fits_entries(
+        &self,
+        view: &View,
+        row: &RowWork,
+        pieces: &[Piece],
+        slots: SlotSet,
+    ) -> bool {
+        let (offset, bytes) =
+            (self.stripe_offset(row.row.stripe), self.setup.geometry.stripe_bytes());
+        let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else { return true };
+        let judged = !broken(Broken::RecoveredUnjudged);
+        let Some(sums) = self.sums_of(offset, bytes).filter(|_| judged) else { return true };
+        // What a slot does not hold yet, or is listed, has an entry of something else.
+        let holds = |slot: &Slot| view.is_readable(*slot, offset + bytes, row.at(), row.row.len());
+        let unread: SlotSet = slots.intersection(erasure.lost()).iter().filter(holds).collect();
+        if unread.is_empty() {
+            return true;
+        }
+        let (x, y) = self.recover_row(row, erasure, pieces);
+        erasure.lost().iter().zip([x, y]).filter(|(slot, _)| unread.contains(*slot)).all(
+            |(slot, bytes)| {
+                let member = view.member(slot);
+                member.is_none_or(|m| sums.find_wrong(m, slot, row.at(), &bytes).is_none())
+            },
+        )
     }
 
     /// Brings the pages into memory that a read of this array range will need. False if a member

@@ -357,6 +357,10 @@ impl Shard {
             return Ok(false);
         }
         let row = work.rows[0];
+        if !self.recovered_fits(&view, &row, &work.pieces) {
+            report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+            return Ok(false);
+        }
         work.outgoing.clear();
         for slot in bad.iter() {
             let bytes = self.bytes_of(&row, slot, &work.pieces).freeze();

@@ -179,6 +179,10 @@ impl Shard {
             }
             self.after_reading(work, manner, inside, &view, report).await?;
         };
+        let fits = |row: &&RowWork| self.recovered_fits(&view, row, &work.pieces);
+        if let Some(row) = work.rows.iter().find(|row| !fits(row)) {
+            return Err(self.contradicted(row));
+        }
         work.outgoing.clear();
         for row in &work.rows {
             let Some(WritePlan { read, write, .. }) = row.plan else { continue };

@@ -1,12 +1,13 @@
 //! A member that loses a block together with its entry is told by generations.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::Array;
 use array::status::SlotState;
-use layout::{Level, Slot};
+use layout::{Level, Slot, Stripe};
 
-use crate::world::{FaultyDisk, World, pattern};
+use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed};
 
 /// What a member has of the array: its data, and its table.
@@ -135,5 +136,67 @@ fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
             let _ = is_sound(&world, &array);
             assert!(is_sound(&world, &array), "{level} slot {slot}");
         }
+    }
+}
+
+/// Parity has lost a write together with its entry, and a block of that row, or another one of the
+/// same chunk, cannot be read: what parity says of it does not fit the block's own entry, and is
+/// neither given to anybody nor written.
+#[test]
+fn what_is_recovered_fits_its_own_entry() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid35, 3)] {
+        for unreadable in [0, 1] {
+            let (world, array) = filled(level, members);
+            pause(&world, &array);
+            let map = array.geometry().stripe(Stripe(0));
+            let (holder, parity) = (map.data(0).index(), map.p().index());
+            let old = data_and_table(&world.disks[parity]);
+            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+            world.run(&array, array.stop()).expect("healthy");
+            old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
+            let offset = map_of(&world.disks[holder]).data.start + unreadable * BLOCK;
+            world.disks[holder].break_with(Fault::Unreadable { offset, len: BLOCK });
+            let array = world.start();
+            let len = array.geometry().chunk_bytes() as usize;
+            let mut right = pattern(0, len, 1);
+            let written = len.min(BLOCK as usize);
+            right[..written].copy_from_slice(&pattern(0, written, 2));
+            let what = format!("{level} {unreadable}");
+            for _ in 0..2 {
+                let found = world.read(&array, 0, len);
+                assert!(found.as_ref().is_err() || found.is_ok_and(|f| f == right), "{what}");
+            }
+            let found = world.read(&array, 0, BLOCK as usize);
+            assert_eq!(found.is_ok(), unreadable != 0, "{what}: the entry of one that can be read");
+            if let Ok(found) = found {
+                assert!(found == right[..BLOCK as usize], "{what}");
+                assert!(world.read(&array, 0, len).expect("each by itself") == right, "{what}");
+            }
+        }
+    }
+}
+
+/// As above, where the block can be read, but its member takes so long that it is computed.
+#[test]
+fn what_is_computed_for_a_slow_member_fits_its_entry() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
+        let (world, array) = filled(level, members);
+        pause(&world, &array);
+        let map = array.geometry().stripe(Stripe(0));
+        let (holder, parity) = (map.data(0).index(), map.p().index());
+        let old = data_and_table(&world.disks[parity]);
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+        world.run(&array, array.stop()).expect("healthy");
+        old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
+        let array = world.start();
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+        for at in (0..LEN as u64).step_by(BLOCK as usize).cycle().take(2000) {
+            world.read(&array, at, BLOCK as usize).expect("healthy");
+        }
+        world.disks[holder].delay.set(Duration::from_secs(2));
+        let reads = world.disks[parity].reads.get();
+        let found = world.read(&array, 0, BLOCK as usize).expect("it is slow");
+        assert!(world.disks[parity].reads.get() > reads, "{level}: the others were asked");
+        assert!(found == pattern(0, BLOCK as usize, 2), "{level}: what was written last");
     }
 }
