@@ -13,7 +13,8 @@
 //! would be overwritten by old ones. So every write that passes holds its range: aligned ones
 //! share, patching ones exclude, and each waits only for those that came before it. All writers of
 //! a disk must therefore pass through one `Bytewise`, or through several that share their
-//! [`Writers`]: one on each thread. Aligned requests go straight to the disk: no copy, no allocation.
+//! [`Writers`]: one on each thread. Aligned requests go straight to the disk: no copy, no
+//! allocation.
 //!
 //! Invariant: a range is held until the disk has answered. Whoever drops an [`Answer`] early gives
 //! up this promise, so sessions wait for all of theirs, also when the client is gone.
