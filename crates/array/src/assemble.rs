@@ -208,7 +208,8 @@ pub async fn assemble(
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
     let shortened = sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
-    let change = policy::permit((intents.consistency, consistency), &intents)?;
+    let change = (intents.consistency, consistency);
+    policy::permit(change, &intents)?;
     let found = policy::align(&mut loaded, (&members, &seated))?;
     policy::adopt(&mut loaded, (&members, &mut seated), &geometry, change)?;
 

@@ -9,7 +9,7 @@ use array::assemble::Options;
 use array::create::NewArray;
 use array::status::SlotState;
 use array::{Array, MemberId};
-use io::{Clock, Disk, Op};
+use io::{Clock, Disk};
 use layout::md::Version;
 use layout::{Layout, Raid5Layout};
 use world::{Fault, World, pattern};
@@ -121,7 +121,7 @@ fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_id
 
         let array = world.start_without(&[0]);
         world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("one may be away");
-        world.run(&array, array.submit(Op::flush())).result.expect("one may be away");
+        world.flush(&array);
         let until = world.clock.now() + 4 * world.host.bounds.region_linger;
         world.run(&array, world.clock.sleep_until(until));
         let back = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;

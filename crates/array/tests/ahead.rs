@@ -134,7 +134,7 @@ fn what_was_written_is_never_hidden() {
         // Written out in between, too.
         stream(&world, &array, 11 * CHUNK, 4);
         world.write(&array, 15 * CHUNK, &[8; 4096]).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let bytes = world.read(&array, 15 * CHUNK, CHUNK as usize).expect("healthy");
         assert_eq!(bytes[..4096], [8; 4096]);
     }
@@ -153,7 +153,7 @@ fn what_is_on_its_way_is_not_taken_if_it_was_overwritten_meanwhile() {
         world.disks[1].delay.set(LATENCY);
         let start = world.clock.now();
         world.write(&array, 3 * CHUNK, &[7; 512]).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let bytes = world.read(&array, 3 * CHUNK, CHUNK as usize).expect("healthy");
         assert_eq!(bytes[..512], [7; 512]);
         assert!(world.clock.now() - start < 50 * LATENCY, "nor is it waited for");

@@ -14,9 +14,9 @@ use array::assemble::Options;
 use array::create::{BitmapChunk, NewArray};
 use array::status::SlotState;
 use array::{Array, CacheMode, MemberId, Mode};
-use io::{Clock, Disk, Op};
+use io::{Disk, Op};
 use layout::{Layout, Level};
-use world::{Fault, FaultyDisk, World, pattern};
+use world::{Fault, FaultyDisk, World, pattern, whole};
 
 const LEVELS: [(Level, usize); 4] =
     [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4)];
@@ -39,15 +39,6 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     world
 }
 
-fn whole(status: &array::Status) -> bool {
-    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
-}
-
-fn sleep(world: &World, array: &Array, span: Duration) {
-    let until = world.clock.now() + span;
-    world.run(array, world.clock.sleep_until(until));
-}
-
 /// Writes, flushes, and gives every part of the engine that flushes its reason to. What it gives
 /// back was flushed, or the array says that it is clean.
 fn live(world: &World, array: &Array) -> Vec<u8> {
@@ -57,13 +48,13 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
         world.write(array, at as u64, &bytes).expect("one loss is borne");
         content[at..at + len].copy_from_slice(&bytes);
     };
-    let flush = || world.run(array, array.submit(Op::flush())).result.expect("one loss is borne");
+    let flush = || world.flush(array);
     let linger = world.host.bounds.region_linger;
     write(0, 512 << 10, 1);
     flush();
     write(64 << 10, 256 << 10, 2);
     // The regions are given back, and their bits cleared.
-    sleep(world, array, 3 * linger);
+    world.sleep(array, 3 * linger);
     write(8 << 10, 4096, 3);
     // The array is marked clean.
     world.until(array, |status| status.clean);
@@ -72,10 +63,10 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
     flush();
     // While one waits for its region to be given back, another flushes.
     write(300 << 10, 8192, 6);
-    sleep(world, array, linger);
+    world.sleep(array, linger);
     write(0, 4096, 7);
     flush();
-    sleep(world, array, 2 * linger);
+    world.sleep(array, 2 * linger);
     write(700 << 10, 4096, 8);
     content
 }
@@ -151,7 +142,7 @@ fn a_spare_whose_flush_fails_at_a_checkpoint_is_not_taken_for_rebuilt() {
             world.run(&array, array.fail(MemberId(0))).expect("one may go");
             world.until(&array, |status| status.spares.len() < 2 && whole(status));
             world.write(&array, 0, &content[..4096]).expect("whole");
-            world.run(&array, array.submit(Op::flush())).result.expect("whole");
+            world.flush(&array);
             world.until(&array, whole);
             let failed = spare.flush_fails_in.take().is_none();
             assert_eq!(array.status().spares.is_empty(), failed, "{level}, {nth}");
@@ -174,7 +165,7 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
         let array = world.start();
         let bytes = pattern(0, 256 << 10, 1);
         world.write(&array, 0, &bytes).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let newer = pattern(0, 256 << 10, 2);
         (0..2).for_each(|disk| world.disks[disk].flush_fails_in.set(Some(0)));
         world.write(&array, 0, &newer).expect("taken");
@@ -190,7 +181,7 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
             let flushed = world.run(&array, array.submit(Op::flush()));
             flushed.result.expect_err("what was written may be gone");
         }
-        sleep(&world, &array, 5 * world.host.bounds.region_linger);
+        world.sleep(&array, 5 * world.host.bounds.region_linger);
         let _ = world.run(&array, array.stop());
         // Whoever starts it again finds it as after a crash: what was being written is synced.
         let array = world.start();
@@ -239,7 +230,7 @@ fn a_flush_that_hangs_is_one_that_failed() {
         let bytes = pattern(0, 256 << 10, 1);
         world.write(&array, 0, &bytes).expect("healthy");
         world.disks[1].break_with(Fault::HungWrites);
-        world.run(&array, array.submit(Op::flush())).result.expect("one loss is borne");
+        world.flush(&array);
         assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
         assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
     }
@@ -257,9 +248,9 @@ fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
     let array = Array::start(assembly, &world.host);
     let mut content = pattern(0, 768 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     let linger = world.host.bounds.region_linger;
-    sleep(&world, &array, 4 * linger);
+    world.sleep(&array, 4 * linger);
     // Regions of two shards, if there are two. The array is awake.
     world.write(&array, 0, &content[..512]).expect("healthy");
     let disk = &world.disks[1];
@@ -270,13 +261,13 @@ fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
         let newer = pattern(at as u64, 128 << 10, 2);
         world.write(&array, at as u64, &newer).expect("healthy");
         content[at..at + newer.len()].copy_from_slice(&newer);
-        sleep(&world, &array, linger / 16);
+        world.sleep(&array, linger / 16);
     }
     while disk.flushes.get() == flushes {
-        sleep(&world, &array, Duration::from_millis(1));
+        world.sleep(&array, Duration::from_millis(1));
     }
     assert_eq!(disk.flush_fails_in.get(), None, "it has failed, and nobody knows");
-    sleep(&world, &array, 3 * linger);
+    world.sleep(&array, 3 * linger);
     assert_eq!(disk.flushes.get(), flushes + 1, "another one would be told of success");
     assert_eq!(array.status().slots[1].state, SlotState::InSync, "nobody knows yet");
     world.until(&array, |status| status.slots[1].state == SlotState::Missing);

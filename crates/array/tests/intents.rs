@@ -35,7 +35,7 @@ fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
     world.create(&new);
     let array = world.start();
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     (world, array)
 }
 
@@ -52,7 +52,7 @@ fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
         assert_eq!(held.is_holding(), 1, "its batch keeps all that come after it");
         let stripe = pattern(0, 3 * CHUNK as usize, 3);
         world.write(&array, 0, &stripe).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         world.write(&array, 0, &pattern(0, 2048, 4)).expect("healthy");
         let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
         drop(write);
@@ -281,7 +281,7 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
     world.crash(array);
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
     let array = world.start_without(&[]);
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     world.until(&array, |status| status.unsynced_bytes == 0);
     world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();

@@ -9,7 +9,6 @@ use array::assemble::{Note, Options};
 use array::create::NewArray;
 use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
-use io::{Disk, Op};
 use layout::private::Consistency;
 use layout::private::journal::JournalUse;
 use layout::{Layout, Level};
@@ -32,7 +31,7 @@ fn filled(level: Level) -> (World, Array) {
     world.create_journaled(&new("tank", level, members)).expect("it is created");
     let array = world.start();
     world.write(&array, 0, &pattern(0, FILLED, 1)).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     assert_eq!(used(&array), JournalUse::Logging);
     (world, array)
 }
@@ -294,7 +293,7 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
     world.disks[parity].break_with(Fault::Gone);
     world.write(&array, 0, &pattern(0, 4096, 3)).expect("one may be lost");
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("no parity is written");
-    world.run(&array, array.submit(Op::flush())).result.expect("as above");
+    world.flush(&array);
     world.crash(array);
     let array = world.start_without(&[parity]);
     assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));

@@ -17,7 +17,7 @@ use io::{Clock, Disk, ErrorKind, Mailbox, Op, Time};
 use layout::md::Superblock;
 use layout::private::Consistency;
 use layout::{Epoch, Layout, Level, Raid6Layout};
-use world::{Fault, World, pattern};
+use world::{Fault, World, pattern, whole};
 
 const MEMBER_BYTES: u64 = 6 << 20;
 
@@ -36,10 +36,6 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     let world = World::new(members + spares, MEMBER_BYTES);
     world.create(&new_array(level, members, spares));
     world
-}
-
-fn whole(status: &array::Status) -> bool {
-    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
 }
 
 #[test]
@@ -400,7 +396,7 @@ fn a_flush_does_not_cover_a_write_that_ends_after_it_was_sent() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     world.write(&array, 0, &[1; 512]).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     world.disks.iter().for_each(|disk| disk.delay.set(std::time::Duration::from_millis(1)));
     // A whole stripe: nothing is read first, so the flush is sent while the writes are under way.
     let stripe = vec![2; array.geometry().stripe_bytes() as usize];
@@ -410,7 +406,7 @@ fn a_flush_does_not_cover_a_write_that_ends_after_it_was_sent() {
     world.run(&array, early).result.expect("healthy");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).collect::<Vec<_>>();
     let before = flushes();
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     let flushed = flushes().iter().zip(&before).filter(|(now, before)| now > before).count();
     assert_eq!(flushed, 4, "every member was written since the first flush was sent");
 }
@@ -709,6 +705,6 @@ fn a_write_under_way_at_one_flush_is_covered_by_the_next() {
     let early = array.submit(Op::flush());
     assert!(world.run(&array, write).result.is_ok() && world.run(&array, early).result.is_ok());
     let before = world.disks[0].flushes.get();
-    world.run(&array, array.submit(Op::flush())).result.expect("a healthy array");
+    world.flush(&array);
     assert_eq!(world.disks[0].flushes.get(), before + 1, "the write is not durable yet");
 }

@@ -36,7 +36,7 @@ fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
     let array = world.start();
     let content = pattern(0, 256 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     (array, content)
 }
 
@@ -196,16 +196,20 @@ fn what_is_zeroed_is_not_listed_any_more() {
     }
 }
 
+fn is_there_after_a_crash(world: &World, array: Array, first: &[u8]) {
+    world.flush(&array);
+    world.crash(array);
+    let array = world.start();
+    assert!(world.read(&array, 0, first.len()).expect("it was durable") == first);
+}
+
 #[test]
 fn what_is_written_anew_and_flushed_is_there_after_a_crash() {
     for checksums in [false, true] {
         let (world, array, _) = two_listed(checksums);
         let new = pattern(0, BLOCK, 7);
         world.write(&array, 0, &new).expect("it has a place");
-        world.run(&array, array.submit(Op::flush())).result.expect("durable");
-        world.crash(array);
-        let array = world.start();
-        assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new);
+        is_there_after_a_crash(&world, array, &new);
     }
 }
 
@@ -250,7 +254,7 @@ fn what_is_zeroed_before_a_resync_came_there_is_in_no_doubt() {
     let (at, len) = (300 * CHUNK, 3 * CHUNK);
     let zero = Op::new(at, io::Work::Zero { len, unmap: false, fast: false });
     world.run(&array, array.submit(zero)).result.expect("zeroed");
-    world.run(&array, array.submit(Op::flush())).result.expect("durable");
+    world.flush(&array);
     assert!(array.status().unsynced_bytes > 0);
     world.disks[data[0]].break_with(Fault::Gone);
     let read = world.read(&array, at, len as usize).expect("durable");
@@ -265,7 +269,7 @@ fn copied(delay: Duration) -> (World, Array, Vec<u8>, Rc<FaultyDisk>) {
     let array = world.start();
     let content = pattern(0, 4 << 20, 1);
     world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     let copy = FaultyDisk::new(MEMBER_BYTES);
     *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
     world.disks.push(Rc::clone(&copy));
@@ -283,7 +287,7 @@ fn a_copy_that_has_failed_a_flush_does_not_take_the_slot() {
     world.until(&array, |status| done(status) >= 2 << 20);
     assert!(array.status().slots[0].twin.is_some(), "it is still being filled");
     world.write(&array, 0, &content[..BLOCK]).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("the member has all");
+    world.flush(&array);
     assert!(copy.flush_fails_in.get().is_none(), "it has failed");
     world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
     let read = world.read(&array, 0, content.len()).expect("there");
@@ -312,10 +316,7 @@ fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
     world.write(&array, 0, &new).expect("it has a place");
     // What older batches say of the row does not count any more.
     world.write(&array, 192 << 10, &new).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("durable");
-    world.crash(array);
-    let array = world.start();
-    assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new);
+    is_there_after_a_crash(&world, array, &new);
 }
 
 /// A block and parity of its row cannot be read when another block is written. What the log has
@@ -330,7 +331,7 @@ fn what_cannot_be_read_is_not_made_of_an_older_record() {
             let (array, content) = filled(&world, &new);
             let map = array.geometry().stripe(Stripe(0));
             world.write(&array, 2 * CHUNK, &pattern(0, BLOCK, 5)).expect("healthy");
-            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            world.flush(&array);
             let offset = world.data_offset();
             let unreadable = Fault::Unreadable { offset, len: BLOCK as u64 };
             let one = map.data(1).index();
@@ -338,7 +339,7 @@ fn what_cannot_be_read_is_not_made_of_an_older_record() {
             bad.for_each(|member| world.disks[member].break_with(unreadable));
             let new = pattern(0, BLOCK, 7);
             world.write(&array, 0, &new).expect("it has a place");
-            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            world.flush(&array);
             world.crash(array);
             world.disks[one].break_with(unreadable);
             let array = world.start();
@@ -377,7 +378,7 @@ fn what_was_listed_is_good_though_another_member_is_lost_in_its_write() {
             world.write(&array, 0, &new).expect("it has a place");
             let read = world.read(&array, 0, BLOCK);
             assert!(read.expect("it was acknowledged") == new, "{level}");
-            world.run(&array, array.submit(Op::flush())).result.expect("durable");
+            world.flush(&array);
             world.crash(array);
             let array = world.start_without(&[other]);
             assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new, "{level}");

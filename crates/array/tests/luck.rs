@@ -33,7 +33,7 @@ fn a_member_that_fails_one_flush_is_lost_before_the_flush_is_answered() {
         world.write(&array, 0, &bytes).expect("healthy");
         // It takes writes, and loses what it took: only the flush says so.
         world.disks[1].break_with(Fault::FlushError);
-        world.run(&array, array.submit(Op::flush())).result.expect("the others have it");
+        world.flush(&array);
         assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
         let events = array.log().since(0);
         let fail = events.iter().find(|event| event.kind == EventKind::Fail).expect("it is told");
@@ -181,7 +181,7 @@ fn a_write_that_was_under_way_when_a_flush_was_sent_is_covered_by_the_next_one()
     let world = world(Level::Raid1, 2, 0);
     let array = world.start();
     world.write(&array, 0, &[1; 4096]).expect("healthy");
-    let flush = || world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    let flush = || world.flush(&array);
     flush();
     // So slow that the flush is sent, and ends, while it is under way.
     let slow = |delay| world.disks.iter().for_each(|disk| disk.delay.set(delay));
@@ -205,7 +205,7 @@ fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
     let array = world.start();
     let bytes = pattern(0, 48 << 10, 3);
     world.write(&array, 0, &bytes).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     let mut first = vec![0; 16 << 10];
     let at = (0..(6 << 20)).step_by(4096).find(|&at| {
         world.disks[0].disk.peek(at, &mut first);
@@ -338,7 +338,7 @@ fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
     let array = world.start();
     let content = pattern(0, 256 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     let offset = world.data_offset() + 4096;
     world.disks[2].break_with(Fault::Gone);
     world.disks[3].break_with(Fault::Unreadable { offset, len: 512 });
@@ -373,7 +373,7 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     let array = world.start();
     let content = pattern(0, 256 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     // The first block comes out of a rebuild as bad; a write makes a part of it good.
     let (offset, [first, second]) = (world.data_offset(), [0, 1].map(|i| holder(&array, i)));
     world.disks[second].break_with(Fault::Unreadable { offset, len: 512 });

@@ -7,16 +7,11 @@ use std::rc::Rc;
 use array::Array;
 use array::assemble::{Note, Options};
 use array::create::NewArray;
-use array::status::SlotState;
 use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
-
-fn whole(status: &array::Status) -> bool {
-    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
-}
+use world::{Fault, World, pattern, whole};
 
 /// A member is away while the policy is changed, and comes back.
 #[test]
@@ -85,7 +80,7 @@ fn who_has_missed_the_change_of_policy_is_given_it() {
             assert_eq!(array.status().consistency, after, "{what}");
             world.write(&array, 512 << 10, &content).expect("healthy");
             world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
-            world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+            world.flush(&array);
             world.cut(array);
             let again = world.assemble(0..5, &Options::default());
             let again = again.unwrap_or_else(|why| panic!("{what}: {why}"));

@@ -3,17 +3,16 @@
 mod world;
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use array::assemble::Options;
 use array::create::NewArray;
 use array::status::SlotState;
 use array::{Array, MemberId};
-use io::{Clock, Disk, Op};
+use io::Disk;
 use layout::md::Superblock;
 use layout::private::Consistency;
 use layout::{Layout, Level, Stripe};
-use world::{Fault, World, pattern};
+use world::{Fault, World, pattern, whole};
 
 /// Where the superblock of a member begins on its disk.
 const SUPERBLOCK: u64 = 4096;
@@ -27,17 +26,14 @@ fn world(level: Level, members: usize) -> World {
     world
 }
 
-fn whole(status: &array::Status) -> bool {
-    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
-}
-
-fn flush(world: &World, array: &Array) {
-    world.run(array, array.submit(Op::flush())).result.expect("healthy");
-}
-
-fn sleep(world: &World, array: &Array, span: Duration) {
-    let until = world.clock.now() + span;
-    world.run(array, world.clock.sleep_until(until));
+/// What was written, flushed, and of which no region is dirty any more.
+fn settled(world: &World, array: &Array) -> Vec<u8> {
+    let content = pattern(0, 256 << 10, 1);
+    world.write(array, 0, &content).expect("healthy");
+    world.flush(array);
+    world.sleep(array, 3 * world.host.bounds.region_linger);
+    world.until(array, |status| status.clean);
+    content
 }
 
 /// A client writes, the server dies and is started again, and the client flushes: as far as it
@@ -53,7 +49,7 @@ fn a_flush_covers_what_the_process_before_has_written() {
         world.crash(before);
 
         let after = world.start();
-        flush(&world, &after);
+        world.flush(&after);
         world.cut(after);
         let array = world.start();
         let found = world.read(&array, 0, 64 << 10).expect("healthy");
@@ -68,11 +64,7 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
         let world = world(level, members);
         let array = world.start();
-        let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
-        flush(&world, &array);
-        sleep(&world, &array, 3 * world.host.bounds.region_linger);
-        world.until(&array, |status| status.clean);
+        let content = settled(&world, &array);
 
         let rotten = match level {
             Level::Raid1 => 1,
@@ -104,18 +96,14 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right(
     let mut world = world(Level::Raid6, 5);
     world.host.check_reads = true;
     let array = world.start();
-    let content = pattern(0, 256 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
-    flush(&world, &array);
-    sleep(&world, &array, 3 * world.host.bounds.region_linger);
-    world.until(&array, |status| status.clean);
+    let content = settled(&world, &array);
 
     let rotten = array.geometry().stripe(Stripe(0)).data(0).index();
     let disk = Rc::clone(&world.disks[rotten]);
     disk.disk.poke(world.data_offset(), &[0x77; 4096]);
     disk.flush_fails_in.set(Some(0));
     assert!(world.read(&array, 0, 4096).expect("Q names who is wrong") == content[..4096]);
-    flush(&world, &array);
+    world.flush(&array);
     world.until(&array, |status| status.slots[rotten].state == SlotState::Missing);
 
     let back = Rc::clone(&disk) as Rc<dyn Disk>;
@@ -196,7 +184,7 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
         let array = Array::start(assembly, &world.host);
         world.write(&array, 512 << 10, &content).expect("healthy");
         world.until(&array, whole);
-        flush(&world, &array);
+        world.flush(&array);
         world.cut(array);
         let again = world.assemble(0..4, &Options::default());
         let again = again.unwrap_or_else(|why| panic!("{what}: {why}"));

@@ -6,7 +6,7 @@ mod world;
 use array::Array;
 use array::assemble::{Assembly, Options};
 use array::create::NewArray;
-use io::{Disk, Op};
+use io::Disk;
 use layout::md::ppl::{self, PplHeader};
 use layout::md::{Features, Superblock, Timestamp};
 use layout::private::Consistency;
@@ -25,7 +25,7 @@ fn filled() -> (World, Array) {
     world.create(&NewArray { zeroed: true, consistency, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     (world, array)
 }
 
@@ -226,7 +226,7 @@ fn only_raid_5_has_it() {
 fn what_cannot_be_read_is_not_made_of_an_older_entry() {
     let (world, array) = filled();
     world.write(&array, 2 * CHUNK, &pattern(0, 4096, 5)).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("durable");
+    world.flush(&array);
     let map = array.geometry().stripe(layout::Stripe(0));
     let offset = world.data_offset();
     let unreadable = Fault::Unreadable { offset, len: 4096 };
@@ -234,7 +234,7 @@ fn what_cannot_be_read_is_not_made_of_an_older_entry() {
     [one, p].into_iter().for_each(|member| world.disks[member].break_with(unreadable));
     let new = pattern(0, 4096, 7);
     world.write(&array, 0, &new).expect("it has a place");
-    world.run(&array, array.submit(Op::flush())).result.expect("durable");
+    world.flush(&array);
     world.crash(array);
     world.disks[one].break_with(unreadable);
     let array = world.start();

@@ -4,9 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use array::Array;
 use array::create::{BitmapChunk, NewArray};
-use io::{Clock, Disk, Op};
 use layout::private::Consistency;
 use layout::{Layout, Level};
 use world::{Fault, World, pattern};
@@ -34,11 +32,6 @@ fn world(level: Level, members: usize) -> World {
     world
 }
 
-fn sleep(world: &World, array: &Array, span: Duration) {
-    let until = world.clock.now() + span;
-    world.run(array, world.clock.sleep_until(until));
-}
-
 /// A region is given back by a client just when the resync after a crash goes over it: the flush
 /// for it began before the resync wrote there.
 #[test]
@@ -51,7 +44,7 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
         for at in 0..REGIONS {
             world.write(&array, at * region, &pattern(at, region as usize, 1)).expect("healthy");
         }
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let last = members - 1;
         world.disks.iter().skip(1).for_each(|disk| disk.break_with(Fault::HungWrites));
         drop(world.begin(&array, cut, &[7; 4096]));
@@ -62,20 +55,20 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
         assert!(array.status().unsynced_bytes >= REGIONS * region, "{level}");
         array.set_speed(1, 1);
         world.write(&array, cut + region / 2, &[8; 4096]).expect("healthy");
-        sleep(&world, &array, Duration::from_secs(1));
+        world.sleep(&array, Duration::from_secs(1));
         let flushes = world.disks[last].flushes.get();
         world.disks.iter().for_each(|disk| disk.flush_delay.set(Duration::from_millis(500)));
         while world.disks[last].flushes.get() == flushes {
-            sleep(&world, &array, Duration::from_millis(1));
+            world.sleep(&array, Duration::from_millis(1));
         }
         // The flush is under way.
         array.set_speed(1000 * region, 1000 * region);
         while array.status().unsynced_bytes > region {
-            sleep(&world, &array, Duration::from_micros(100));
+            world.sleep(&array, Duration::from_micros(100));
         }
         array.set_speed(1, 1);
         assert!(array.status().unsynced_bytes > 0, "{level}: it is not at the end");
-        sleep(&world, &array, Duration::from_secs(1));
+        world.sleep(&array, Duration::from_secs(1));
         world.cut(array);
         world.disks.iter().for_each(|disk| disk.flush_delay.set(Duration::ZERO));
 

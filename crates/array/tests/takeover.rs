@@ -9,11 +9,11 @@ use array::assemble::Options;
 use array::create::{NewArray, create};
 use array::status::SlotState;
 use array::{Array, MemberId};
-use io::{Clock, Disk, Op};
+use io::{Clock, Disk};
 use layout::md::{Features, Superblock};
 use layout::private::Consistency;
 use layout::{Layout, Level, Slot};
-use world::{Fault, FaultyDisk, World, pattern};
+use world::{Fault, FaultyDisk, World, pattern, whole};
 
 /// Where the superblock of a member begins on its disk.
 const SUPERBLOCK: u64 = 4096;
@@ -32,13 +32,17 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     world
 }
 
-fn whole(status: &array::Status) -> bool {
-    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
-}
-
-fn sleep(world: &World, array: &Array, span: Duration) {
-    let until = world.clock.now() + span;
-    world.run(array, world.clock.sleep_until(until));
+/// An array of three disks of the four; the last one was added to it.
+fn of_three(world: &World, new: NewArray) -> Array {
+    let new = NewArray { zeroed: true, checksums: Some(false), ..new };
+    let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
+    let create = create(&new, world.candidates(0..3), &clock, &world::random);
+    world.wait(create).expect("the array is created");
+    let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
+    let array = Array::start(assembly, &world.host);
+    let spare = Rc::clone(&world.disks[3]) as Rc<dyn Disk>;
+    world.run(&array, array.add(spare, "spare")).expect("it fits");
+    array
 }
 
 fn superblock(disk: &FaultyDisk) -> Superblock {
@@ -56,14 +60,14 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
         let array = world.start();
         let content = pattern(0, 256 << 10, 1);
         world.write(&array, 0, &content).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
-        sleep(&world, &array, Duration::from_secs(20));
+        world.flush(&array);
+        world.sleep(&array, Duration::from_secs(20));
 
         array.set_speed(1, 1);
         let (first, second) = (MemberId(members as u32), MemberId(members as u32 + 1));
         world.run(&array, array.replace(Slot::new(0), first)).expect("a spare");
         world.disks[members].break_with(Fault::HungAt(SUPERBLOCK));
-        sleep(&world, &array, Duration::from_millis(1));
+        world.sleep(&array, Duration::from_millis(1));
         array.set_speed(u64::MAX, u64::MAX);
         world.until(&array, |_| world.disks[members].is_holding() > 0);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
@@ -87,32 +91,25 @@ fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
     for level in [Level::Raid0, Level::Linear, Level::Raid1, Level::Raid5] {
         let world = World::new(4, 8 << 20);
         let chunk = if matches!(level, Level::Raid1 | Level::Linear) { 0 } else { 16 << 10 };
-        let layout = Layout::default_for(level, 3);
-        let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) };
-        let new = NewArray { checksums: Some(false), ..new };
-        let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
-        let create = create(&new, world.candidates(0..3), &clock, &world::random);
-        world.wait(create).expect("the array is created");
-        let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
-        let array = Array::start(assembly, &world.host);
-        world.run(&array, array.add(Rc::clone(&world.disks[3]) as _, "spare")).expect("it fits");
+        let new = NewArray::new("tank", Layout::default_for(level, 3), chunk);
+        let array = of_three(&world, new);
         let content = pattern(0, 512 << 10, 1);
         world.write(&array, 0, &content).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
-        sleep(&world, &array, Duration::from_secs(20));
+        world.flush(&array);
+        world.sleep(&array, Duration::from_secs(20));
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         array.set_speed(1, 1);
         world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
-        sleep(&world, &array, Duration::from_millis(1));
+        world.sleep(&array, Duration::from_millis(1));
         array.set_speed(u64::MAX, u64::MAX);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         let copy = Rc::clone(&world.disks[3]);
         while superblock(&copy).features.contains(Features::RECOVERY_OFFSET) {
-            sleep(&world, &array, Duration::from_micros(100));
+            world.sleep(&array, Duration::from_micros(100));
         }
         assert!(superblock(&copy).features.contains(Features::REPLACEMENT), "{level}: not yet");
         world.disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
-        sleep(&world, &array, Duration::from_millis(100));
+        world.sleep(&array, Duration::from_millis(100));
         world.cut(array);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::ZERO));
 
@@ -120,7 +117,7 @@ fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
         let array = Array::start(assembly, &world.host);
         let newer = pattern(0, content.len(), 2);
         world.write(&array, 0, &newer).expect("the copy is whole");
-        world.run(&array, array.submit(Op::flush())).result.expect("the copy is whole");
+        world.flush(&array);
         world.cut(array);
 
         let array = world.start();
@@ -139,29 +136,21 @@ fn a_copy_that_a_crash_has_put_in_doubt_says_so_before_its_source_is_read() {
     for consistency in [Consistency::Bitmap, Consistency::Intent] {
         let world = World::new(4, 8 << 20);
         let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);
-        let new = NewArray { zeroed: true, checksums: Some(false), ..new };
-        let new = NewArray { consistency: Some(consistency), ..new };
-        let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
-        let create = create(&new, world.candidates(0..3), &clock, &world::random);
-        world.wait(create).expect("the array is created");
-        let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
-        let data = assembly.members[0].data_offset;
-        let array = Array::start(assembly, &world.host);
-        world.run(&array, array.add(Rc::clone(&world.disks[3]) as _, "spare")).expect("it fits");
+        let array = of_three(&world, NewArray { consistency: Some(consistency), ..new });
         world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
-        sleep(&world, &array, Duration::from_secs(20));
+        world.flush(&array);
+        world.sleep(&array, Duration::from_secs(20));
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         array.set_speed(1, 1);
         world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
-        sleep(&world, &array, Duration::from_millis(1));
+        world.sleep(&array, Duration::from_millis(1));
         let copy = Rc::clone(&world.disks[3]);
-        copy.break_with(Fault::HungAt(data));
+        copy.break_with(Fault::HungAt(world.data_offset()));
         drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
         assert_eq!(copy.is_holding(), 1, "the write is cut");
         array.set_speed(u64::MAX, u64::MAX);
         while superblock(&copy).features.contains(Features::RECOVERY_OFFSET) {
-            sleep(&world, &array, Duration::from_micros(100));
+            world.sleep(&array, Duration::from_micros(100));
         }
         assert!(superblock(&copy).features.contains(Features::REPLACEMENT), "not yet");
         world.cut(array);

@@ -316,7 +316,7 @@ fn what_was_read_once_stays_so_while_nothing_may_be_written() {
         world.create(&new);
         let array = world.start();
         world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let offset = world.data_offset();
         world.disks[1].break_with(Fault::HungFrom(offset));
         drop(world.begin(&array, 8192, &pattern(8192, 4096, 2)));

@@ -94,18 +94,14 @@ impl Director {
             self.mark(mark::RUINED);
             self.stage.world.trace.fault();
             self.stage.overloaded.set(true);
-            let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(rebuild);
-            match gone {
-                true => self.ruin_members(node, &mut rng).await,
+            let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(rebuild)
+                && node.geometry().family() == Family::Parity
                 // With md's log what was being written beside a loss may be anything.
-                false
-                    if rebuild
-                        && node.geometry().family() == Family::Parity
-                        && node.shape.consistency != Consistency::Ppl =>
-                {
-                    self.ruin_rebuild(node, &mut rng).await;
-                }
-                false => self.ruin_sectors(node, &mut rng).await,
+                && node.shape.consistency != Consistency::Ppl;
+            match (gone, rebuild) {
+                (true, _) => self.ruin_members(node, &mut rng).await,
+                (false, true) => self.ruin_rebuild(node, &mut rng).await,
+                (false, false) => self.ruin_sectors(node, &mut rng).await,
             }
             self.stage.overloaded.set(false);
         }

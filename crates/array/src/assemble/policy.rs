@@ -28,16 +28,13 @@ use crate::member::MemberId;
 use crate::ranges::RangeSet;
 use crate::sums;
 
-/// The change, if there is one. Refuses it while a log tells of rows that are not settled, where
+/// Refuses a change of policy while a log tells of rows that are not settled, where
 /// superblocks alone say which log it is: a crash before they are settled would leave them to the
 /// wrong one.
-pub(super) fn permit(
-    (now, wanted): (Consistency, Consistency),
-    intents: &Intents,
-) -> Result<(Consistency, Consistency)> {
+pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
     let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
     if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
-        return Ok((now, wanted));
+        return Ok(());
     }
     refuse(format!(
         "writes were under way when the array was last used: assemble it with its policy {} first, \
@@ -58,14 +55,13 @@ pub(super) fn align(
     (members, seated): (&Members, &Seated),
 ) -> Result<BTreeMap<MemberId, Superblock>> {
     let array = members.latest().superblock.features;
-    let kind = |of: Features| (of.contains(Features::BITMAP), of.intersects(Features::ANY_PPL));
     let writable = seated.read_only_reason.is_none() && !broken(Broken::PolicyUnaligned);
     for (&id, record) in loaded.records.iter_mut().filter(|_| writable) {
         let own = record.superblock.features;
-        if kind(own) == kind(array) {
+        if own.consistency() == array.consistency() {
             continue;
         }
-        match (kind(array), record.map.bitmap_offset(), record.map.ppl_place()) {
+        match (array.consistency(), record.map.bitmap_offset(), record.map.ppl_place()) {
             ((_, true), _, Some(place)) => record.superblock.set_ppl(place),
             ((true, false), Some(offset), _) => record.superblock.bitmap_offset = offset,
             ((false, false), ..) => record.superblock.bitmap_offset = 0,

@@ -403,8 +403,8 @@ impl Keeper {
         self.change(|next| {
             let seat = &mut next.seats[slot.index()];
             // A change may have taken back what was done last, and not on record as done.
-            let least = if broken(Broken::CopyTakenUnasked) { 0 } else { self.geometry.capacity() };
-            if seat.twin.is_some_and(|(twin, at)| twin == id && at >= least) {
+            let is_whole = |at| at >= self.geometry.capacity() || broken(Broken::CopyTakenUnasked);
+            if seat.twin.is_some_and(|(twin, at)| twin == id && is_whole(at)) {
                 old = seat.member;
                 *seat = Seat { member: Some(id), recovered: None, twin: None };
             }

@@ -190,7 +190,7 @@ impl Ledger {
         let failed = |why| Error::refused(format!("{name} cannot be written")).because(why);
         let writer = self.reach.of(name, disk);
         if let Some(area) = &map.private {
-            let headers = area.start..area.start + layout::private::HEADERS_BYTES;
+            let headers = area.start..area.start + private::HEADERS_BYTES;
             writer.zero(headers, false).await.map_err(failed)?;
         }
         if let Some(log) = &map.bad_blocks {
@@ -259,7 +259,7 @@ impl Ledger {
             return u64::MAX;
         }
         let Some(bounds) = found.map.private.clone() else { return 0 };
-        let headers = bounds.start..bounds.start + layout::private::HEADERS_BYTES;
+        let headers = bounds.start..bounds.start + private::HEADERS_BYTES;
         let Ok(copies) = self.reach.read(&*found.disk, headers).await else { return 0 };
         let own = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
         own.and_then(|header| header.sums_from).unwrap_or(0)
@@ -279,10 +279,7 @@ impl Ledger {
         if let Some(what) = history::difference(ours, theirs) {
             return refuse(format!("the array has changed its shape since it left: {what}"));
         }
-        let keeps = |of: &Superblock| {
-            (of.features.contains(Features::BITMAP), of.features.intersects(Features::ANY_PPL))
-        };
-        if keeps(ours) != keeps(theirs) {
+        if ours.features.consistency() != theirs.features.consistency() {
             return refuse("the array had another consistency policy when it left".to_string());
         }
         let Role::Slot(slot) = theirs.own_role() else {

@@ -105,6 +105,17 @@ fn who_is_clean_has_all_sums() {
     }
 }
 
+/// An array with checksums on all disks of a world of its own bounds, filled.
+fn filled_on(world: &World, level: Level, members: usize) -> Array {
+    let layout = Layout::default_for(level, members);
+    let checksums = Some(true);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    pause(world, &array);
+    array
+}
+
 /// A block is written, and the array dies before the block or its entry is durable; beside it in
 /// its row another one has rotted. If what was being written is held to be wrong as well, that is
 /// more than redundancy bears, and rot is believed.
@@ -116,12 +127,7 @@ fn rot_beside_a_cut_write(table_is_ahead: bool) {
             // Pages go out at once.
             world.host.bounds.sums_bytes = 4096;
         }
-        let layout = Layout::default_for(level, members);
-        let checksums = Some(true);
-        world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
-        let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
-        pause(&world, &array);
+        let array = filled_on(&world, level, members);
         let map = array.geometry().stripe(Stripe(0));
         let redundancy = array.geometry().redundancy();
         let place = |index: usize| {
@@ -180,17 +186,12 @@ fn the_log_keeps_the_sums_that_a_member_failed_to_take() {
         world.host.bounds.log_bytes = 128 << 10;
         // Sums are written for more than one reason.
         world.host.bounds.region_linger = Duration::from_millis(8);
-        let layout = Layout::default_for(level, members);
-        let checksums = Some(true);
-        world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
-        let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
-        pause(&world, &array);
+        let array = filled_on(&world, level, members);
         let at = LEN as u64 - 3 * CHUNK;
         let map = array.geometry().stripe(Stripe(at / (3 * CHUNK)));
         let [failing, missing] = [0, 1].map(|index| map.data(index).index());
         world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("healthy");
-        world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+        world.flush(&array);
         let table = map_of(&world.disks[failing]).private_parts().expect("room").checksums.start;
         world.disks[failing].break_with(Fault::WriteErrorAt(table));
         world.disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));

@@ -139,6 +139,20 @@ fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
     }
 }
 
+/// An array that was stopped, of which parity has lost a write together with its entry: and the
+/// members that have the block and its parity.
+fn parity_in_the_past(level: Level, members: usize) -> (World, usize, usize) {
+    let (world, array) = filled(level, members);
+    pause(&world, &array);
+    let map = array.geometry().stripe(Stripe(0));
+    let (holder, parity) = (map.data(0).index(), map.p().index());
+    let old = data_and_table(&world.disks[parity]);
+    world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+    world.run(&array, array.stop()).expect("healthy");
+    old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
+    (world, holder, parity)
+}
+
 /// Parity has lost a write together with its entry, and a block of that row, or another one of the
 /// same chunk, cannot be read: what parity says of it does not fit the block's own entry, and is
 /// neither given to anybody nor written.
@@ -146,14 +160,7 @@ fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
 fn what_is_recovered_fits_its_own_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid35, 3)] {
         for unreadable in [0, 1] {
-            let (world, array) = filled(level, members);
-            pause(&world, &array);
-            let map = array.geometry().stripe(Stripe(0));
-            let (holder, parity) = (map.data(0).index(), map.p().index());
-            let old = data_and_table(&world.disks[parity]);
-            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
-            world.run(&array, array.stop()).expect("healthy");
-            old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
+            let (world, holder, _) = parity_in_the_past(level, members);
             let offset = map_of(&world.disks[holder]).data.start + unreadable * BLOCK;
             world.disks[holder].break_with(Fault::Unreadable { offset, len: BLOCK });
             let array = world.start();
@@ -180,14 +187,7 @@ fn what_is_recovered_fits_its_own_entry() {
 #[test]
 fn what_is_computed_for_a_slow_member_fits_its_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
-        let (world, array) = filled(level, members);
-        pause(&world, &array);
-        let map = array.geometry().stripe(Stripe(0));
-        let (holder, parity) = (map.data(0).index(), map.p().index());
-        let old = data_and_table(&world.disks[parity]);
-        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
-        world.run(&array, array.stop()).expect("healthy");
-        old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
+        let (world, holder, parity) = parity_in_the_past(level, members);
         let array = world.start();
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         for at in (0..LEN as u64).step_by(BLOCK as usize).cycle().take(2000) {

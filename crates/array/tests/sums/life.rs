@@ -7,7 +7,7 @@ use array::assemble::Options;
 use array::create::NewArray;
 use array::status::SlotState;
 use array::{Array, CacheMode, MemberId};
-use io::{Clock, Disk, Op};
+use io::{Clock, Disk};
 use layout::md::{Superblock, Timestamp};
 use layout::{Layout, Level, Slot, Stripe};
 
@@ -168,7 +168,7 @@ fn a_stop_with_something_stuck_in_the_cache_writes_the_sums_of_the_rest() {
         let len = 4 * BLOCK as usize;
         let at = 6 * CHUNK;
         world.write(&array, at, &pattern(at, len, 2)).expect("degraded");
-        world.run(&array, array.submit(Op::flush())).result.expect("degraded");
+        world.flush(&array);
         let offset = map_of(&world.disks[unreadable]).data.start;
         world.disks[unreadable].break_with(Fault::Unreadable { offset, len: BLOCK });
         world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("it is in the cache");

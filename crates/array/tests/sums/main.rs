@@ -6,7 +6,7 @@ use std::time::Duration;
 use array::Array;
 use array::Status;
 use array::create::NewArray;
-use io::{Clock, Disk, Op};
+use io::{Clock, Disk};
 use layout::{Layout, Level};
 pub(crate) use world::map_of;
 use world::{FaultyDisk, World, pattern};
@@ -47,7 +47,7 @@ pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
     let world = world(level, members, true);
     let array = world.start();
     world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
-    world.run(&array, array.submit(Op::flush())).result.expect("healthy");
+    world.flush(&array);
     (world, array)
 }
 

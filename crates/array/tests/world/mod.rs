@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use array::assemble::{Assembly, Candidate, Options, assemble};
 use array::create::{NewArray, create, create_with_journal};
+use array::status::SlotState;
 use array::{Array, Host};
 use io::{
     Clock, Completion, Completions, Cost, Disk, Done, Error, ErrorKind, Limits, MemDisk, Op, Pool,
@@ -483,6 +484,17 @@ impl World {
         });
     }
 
+    /// Runs the array for so long.
+    pub fn sleep(&self, array: &Array, span: Duration) {
+        let until = self.clock.now() + span;
+        self.run(array, self.clock.sleep_until(until));
+    }
+
+    /// Makes durable what was written, which must succeed.
+    pub fn flush(&self, array: &Array) {
+        self.run(array, array.submit(Op::flush())).result.expect("the level bears what has failed");
+    }
+
     pub fn write(&self, array: &Array, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let op = Op::write(offset, self.pool.copy_of(bytes).freeze());
         self.run(array, array.submit(op)).result
@@ -492,6 +504,11 @@ impl World {
         let done = self.run(array, array.submit(Op::read(offset, self.pool.take(len))));
         done.result.clone().map(|()| done.into_buf().to_vec())
     }
+}
+
+/// Is every slot taken by a member that is whole, and nothing under way?
+pub fn whole(status: &array::Status) -> bool {
+    status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
 }
 
 /// Bytes that say where they belong.

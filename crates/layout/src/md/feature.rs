@@ -70,6 +70,12 @@ impl Features {
         self.0 & other.0 != 0
     }
 
+    /// What keeps the members consistent: whether it is a bitmap, and whether a partial parity log
+    /// in either form.
+    pub const fn consistency(self) -> (bool, bool) {
+        (self.contains(Features::BITMAP), self.intersects(Features::ANY_PPL))
+    }
+
     /// The set with `other` in it.
     #[must_use]
     pub const fn with(self, other: Features) -> Features {
