@@ -136,7 +136,14 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
     }
     let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
     write(&folder.join("undo.json"), &text)?;
+    // What is overwritten next may be lost for good: the names of the copies must be durable too.
+    let named = [Some(folder.as_path()), folder.parent()];
+    named.into_iter().flatten().try_for_each(|at| sync_folder(at).map_err(|e| of_path(at, &e)))?;
     Ok(Some(folder))
+}
+
+fn sync_folder(at: &Path) -> std::io::Result<()> {
+    File::open(at)?.sync_all()
 }
 
 async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
@@ -154,16 +161,22 @@ fn folder(now: &Timestamp, array: &str) -> Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(&parent).map_err(|error| of_path(&parent, &error))?;
+    let name = folder_name(now, array);
     // Twice in one second, with one name: another try with another number.
     for number in 0..100 {
         let suffix = if number == 0 { String::new() } else { format!("-{number}") };
-        let folder = parent.join(format!("{}-{array}{suffix}", now.as_second()));
+        let folder = parent.join(format!("{name}{suffix}"));
         match fs::DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| folder.clone()).map_err(|error| of_path(&folder, &error)),
         }
     }
     Err(of_path(&parent, &std::io::ErrorKind::AlreadyExists.into()))
+}
+
+/// A superblock of somebody else's may name its array as no folder can be named.
+fn folder_name(now: &Timestamp, array: &str) -> String {
+    format!("{}-{}", now.as_second(), array.replace(['/', '\0'], "_"))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -200,6 +213,13 @@ fn ranges(disk_bytes: u64, signatures: &[SignatureView]) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_of_any_name_has_one_folder() {
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(folder_name(&now, "nas:tank"), "0-nas:tank");
+        assert_eq!(folder_name(&now, "a/../../b\0"), "0-a_.._.._b_");
+    }
 
     #[test]
     fn ranges_cover_both_ends_and_what_was_found_and_do_not_overlap() {
