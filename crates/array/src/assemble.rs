@@ -211,15 +211,19 @@ pub async fn assemble(
     let change = (intents.consistency, consistency);
     policy::permit(change, &intents)?;
     let found = policy::align(&mut loaded, (&members, &seated))?;
-    policy::adopt(&mut loaded, (&members, &mut seated), &geometry, change)?;
+    let asked = options.consistency.is_some();
+    policy::adopt(&mut loaded, (&members, &mut seated), &geometry, change, asked)?;
 
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
+    // Parity may be believed by the user's word; copies that differ stay two.
+    let believed = options.force_dirty_degraded
+        && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
     // All that was ever written to a new array has its parity.
-    let known = settled || is_new(&loaded) || options.force_dirty_degraded;
+    let known = settled || is_new(&loaded) || believed;
     let doubt = !loaded.unsynced.is_empty() && !known;
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;

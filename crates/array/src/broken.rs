@@ -360,6 +360,32 @@ ways! {
     PageOvertaken: "ours" by "test sums",
     /// The checksums of a member that comes back are believed though it has missed some.
     ReaddSumsBelieved: "ours" by "test sums",
+    /// Of several batches that tell of a piece the newest alone is asked whether it is durable.
+    NewestAlone: "ours" by "test intents",
+    /// A member comes back while a batch of the log without units is on its way to it.
+    BatchOvertaken: "ours" by "test intents",
+    /// The log of a journal device is looked for wherever its header says.
+    JournalUnbounded: "ours" by "test journal",
+    /// What P contradicts is not asked of Q.
+    ContradictedByP: "ours" by "test sums",
+    /// A block without a checksum is held to be wrong when its row is made right after a crash.
+    UnsummedWrong: "ours" by "test sums",
+    /// A page of a table that was not read in time counts as one that knows nothing.
+    UnreadForgotten: "ours" by "test sums",
+    /// A scrub forgets the checksum of a block that no copy has.
+    LostSumForgotten: "ours" by "test sums",
+    /// The first bad block of a member is not believed without a superblock that says so.
+    FirstListUnread: "ours" by "test listed",
+    /// A list of bad blocks that is full costs members that are whole.
+    FullListCostsAll: "ours" by "test listed",
+    /// Copies that differ after a crash are believed by the user's word.
+    ForcedCopies: "ours" by "test resynced",
+    /// What nobody wrote beside a bad sector is made like another copy.
+    UnsettledTogether: "ours" by "test resynced",
+    /// A job waits as it would beside clients, though they are gone.
+    ClientsRemembered: "ours" by "test life",
+    /// A bad sector wherever a superblock could lie costs the member.
+    AnySectorNeeded: "ours" by "test corrupt",
     /// Checksums are believed though somebody else has run the array.
     ForeignSums: "13" by "test sums",
 }

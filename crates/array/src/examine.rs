@@ -79,7 +79,7 @@ pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examinati
     let unreadable = |why| Error::refused("the disk cannot be read").because(why);
     let bytes = disk.limits().bytes;
     let mut superblocks = Vec::new();
-    for trace in sighting::traces(&reach, disk).await.map_err(unreadable)? {
+    for trace in sighting::traces(&reach, disk).await.map_err(unreadable)?.found {
         superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
     }
     let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
@@ -153,10 +153,12 @@ async fn read_bad_blocks(
     superblock: &Superblock,
     map: &ByteMap,
 ) -> io::Result<Option<std::result::Result<FoundBadBlocks, String>>> {
-    let room =
-        map.bad_blocks.clone().filter(|_| superblock.features.contains(Features::BAD_BLOCKS));
-    let Some(room) = room else { return Ok(None) };
+    let Some(room) = sighting::bad_block_log(superblock, map) else { return Ok(None) };
     let bytes = reach.read(disk, room).await?;
     let parsed = BadBlocks::parse(&bytes, superblock.bblog_shift);
+    let says = superblock.features.contains(Features::BAD_BLOCKS);
+    if !says && parsed.as_ref().is_ok_and(|found| found.blocks.is_empty()) {
+        return Ok(None);
+    }
     Ok(Some(parsed.map_err(|error| error.to_string())))
 }

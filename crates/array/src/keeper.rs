@@ -315,7 +315,11 @@ impl Keeper {
         if self.ledger.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };
             let full = io::Error::new(kind, "its list of bad blocks is full");
-            self.lost.borrow_mut().push_back((member, full));
+            let filled = self.configuration.borrow().filled_beside(member);
+            // One that is whole is worth more than one that is being filled from it.
+            let none = filled.is_empty() || broken(Broken::FullListCostsAll);
+            let lost = if none { vec![member] } else { filled };
+            self.lost.borrow_mut().extend(lost.into_iter().map(|id| (id, full.clone())));
         }
     }
 

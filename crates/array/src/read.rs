@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::vec::Drain;
 
 use io::Buf;
-use layout::plan::{Erasure, WritePlan, plan_read};
+use layout::plan::{Erasure, Method, WritePlan, plan_read};
 use layout::{Family, Slot, SlotSet};
 
 use crate::batch::Manner;
@@ -258,24 +258,27 @@ impl Shard {
                 return Ok(false);
             }
             planned?;
-            if self.read_for_rows(work, manner, &view).await {
-                if corrected || !self.correct_rows(work, manner, inside, &view).await? {
-                    break view;
-                }
+            if !self.read_for_rows(work, manner, &view).await {
+                let mut found = Report::default();
+                self.after_reading(work, manner, inside, &view, &mut found).await?;
+                continue;
+            }
+            if !corrected && self.correct_rows(work, manner, inside, &view).await? {
                 corrected = true;
                 continue;
             }
-            let mut found = Report::default();
-            self.after_reading(work, manner, inside, &view, &mut found).await?;
-        };
-        let fits = |row: &&RowWork| self.recovered_fits(&view, row, &work.pieces);
-        if let Some(&row) = work.rows.iter().find(|row| !fits(row)) {
+            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
+            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
+            let row = work.rows[misfit];
             // Block by block, what can be read is not recovered.
-            return match self.read_apart(&view, &mut work.rows) {
-                true => Ok(false),
-                false => Err(self.contradicted(&row)),
-            };
-        }
+            if self.read_apart(&view, &mut work.rows) {
+                return Ok(false);
+            }
+            work.rows[misfit] = row;
+            if !ask_q(&mut work.rows[misfit]) {
+                return Err(self.contradicted(&row));
+            }
+        };
         for row in &work.rows {
             self.deliver(row, &work.pieces, target)?;
         }
@@ -301,8 +304,8 @@ impl Shard {
             let all = work.roles.data.union(work.roles.parity());
             let check = self.setup.check_reads && state.synced && all.is_subset(state.readable);
             let method = match plan.recover {
-                Some(erasure) => layout::plan::Method::Recover(erasure),
-                None => layout::plan::Method::DataOnly,
+                Some(erasure) => Method::Recover(erasure),
+                None => Method::DataOnly,
             };
             let read = if check { all } else { plan.read };
             work.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
@@ -324,9 +327,7 @@ impl Shard {
             self.check_row(work, pieces)?;
         }
         let recovered = match plan.method {
-            layout::plan::Method::Recover(erasure) => {
-                Some((erasure, self.recover_row(work, erasure, pieces)))
-            }
+            Method::Recover(erasure) => Some((erasure, self.recover_row(work, erasure, pieces))),
             _ => None,
         };
         let base = self.stripe_offset(row.stripe) + row.start;
@@ -449,7 +450,7 @@ impl Shard {
         work.outgoing.clear();
         for row in work.rows.iter().filter(|row| !row.bad.is_empty()) {
             let plan = row.plan.expect("planned in read_rows");
-            let layout::plan::Method::Recover(erasure) = plan.method else { continue };
+            let Method::Recover(erasure) = plan.method else { continue };
             let (x, y) = self.recover_row(row, erasure, &work.pieces);
             for (slot, buf) in erasure.lost().iter().zip([x, y]) {
                 // What contradicts it is not made to agree with it.
@@ -512,6 +513,18 @@ impl Shard {
         }
         Ok(())
     }
+}
+
+/// What was recovered from P contradicts what is known of it: it is P that is not believed, if
+/// there is another parity to ask. False if there is none.
+pub(crate) fn ask_q(row: &mut RowWork) -> bool {
+    let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));
+    let asks =
+        row.map.q().is_some() && row.plan.is_some_and(from_p) && !broken(Broken::ContradictedByP);
+    if asks {
+        row.bad.insert(row.map.p());
+    }
+    asks
 }
 
 /// The client's buffers, to be filled at array offsets.

@@ -72,6 +72,17 @@ impl Configuration {
         })
     }
 
+    /// Members that are being filled, where this one is whole.
+    pub(crate) fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
+        let is_whole = |seat: &Seat| seat.member == Some(whole) && seat.recovered.is_none();
+        let filled = self.seats.iter().filter(|seat| seat.recovered.is_some());
+        if self.seats.iter().any(is_whole) {
+            filled.filter_map(|seat| seat.member).collect()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// The slot a member sits in, and whether as a twin.
     pub fn seat_of(&self, id: MemberId) -> Option<(Slot, bool)> {
         self.seated().find(|&(_, seated)| seated == id).map(|(slot, _)| {

@@ -28,6 +28,7 @@ use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
+use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::Report;
@@ -281,6 +282,11 @@ impl Shard {
             }
             planned?;
             if self.read_for_rows(work, manner, &view).await {
+                let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
+                let misfit = work.rows.iter().position(|row| !fits(row));
+                if misfit.is_some_and(|misfit| ask_q(&mut work.rows[misfit])) {
+                    continue;
+                }
                 return Ok(Ok(view));
             }
             self.after_reading(work, manner, inside, &view, &mut Report::default()).await?;

@@ -653,3 +653,95 @@ fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
     let listed = array.status().bad_bytes / block;
     assert!(listed > 2000 && lost > listed, "{lost} blocks, {listed} of them in the list");
 }
+
+/// Two writes lie in one 4 KiB of one member. The older one is slow: the newer one is flushed
+/// before it lands. A third write, beside the older one in its row, is logged though that is not
+/// durable.
+#[test]
+fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let (world, array) = filled_with(level, |new| new.checksums = Some(false));
+        world.run(&array, array.stop()).expect("healthy");
+        world.disks.iter().for_each(|disk| disk.volatile.set(true));
+        let array = world.start();
+        let data = world.data_offset();
+        let missing = holder(&array, 2);
+        let both: Vec<usize> = match level {
+            Level::Raid6 => vec![missing, holder(&array, 4)],
+            _ => vec![missing],
+        };
+        let first = &world.disks[holder(&array, 0)];
+        let mut old = vec![0; 512];
+        first.disk.peek(data, &mut old);
+
+        // A: on its way to its member.
+        first.break_with(Fault::HungAt(data));
+        let slow = world.begin(&array, 0, &pattern(0, 512, 2));
+        assert_eq!(first.is_holding(), 1);
+        // B: the next sector of the same block. It lands, and is flushed.
+        world.write(&array, 512, &pattern(512, 512, 2)).expect("nothing holds it");
+        world.flush(&array);
+        // A lands now: it is in the cache of its member.
+        first.release();
+        world.run(&array, slow).result.expect("it has landed");
+        let flushes = first.flushes.get();
+        // C: beside A in its row.
+        world.write(&array, CHUNK, &pattern(CHUNK, 512, 2)).expect("healthy");
+        let durable = first.flushes.get() > flushes;
+
+        // The power goes, and a member with it. What A wrote is lost unless it was flushed.
+        world.crash(array);
+        if !durable {
+            first.disk.poke(data, &old);
+        }
+        let array = world.start_without(&both);
+        let at = 2 * CHUNK;
+        let found = world.read(&array, at, CHUNK as usize).expect("nobody wrote it");
+        assert!(found == pattern(at, CHUNK as usize, 1), "{level}: a block that nobody wrote");
+    }
+}
+
+/// The log is full and somebody waits for room: batches go out that tell of nothing but that. One
+/// of them is under way when its member is failed: it may land over a newer one.
+#[test]
+fn a_batch_that_is_on_its_way_keeps_a_member_from_coming_back() {
+    let mut world = World::new(4, 8 << 20);
+    world.host.bounds.log_bytes = 128 << 10;
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let checksums = Some(false);
+    world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
+    world.disks.iter().for_each(|disk| disk.volatile.set(true));
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.flush(&array);
+    // It holds neither data that is written now, nor its parity: what it gets are such batches.
+    let slot = holder(&array, 2);
+    let back = &world.disks[slot];
+    let log = map_of(back).private_parts().expect("room").log;
+    back.break_with(Fault::HungFrom(log.start));
+    let flushes = |millis| {
+        let delay = Duration::from_millis(millis);
+        world.disks.iter().for_each(|disk| disk.flush_delay.set(delay));
+    };
+    flushes(20);
+    let mut sent = Vec::new();
+    for _ in 0..50 {
+        if back.is_holding() > 0 {
+            break;
+        }
+        for at in (0..CHUNK).step_by(1024) {
+            let bytes = world.pool.copy_of(&pattern(at, 512, 2)).freeze();
+            sent.push(array.submit(Op::write(at, bytes)));
+        }
+        world.sleep(&array, Duration::from_millis(5));
+    }
+    flushes(0);
+    let held = back.held_at();
+    assert!(matches!(held[..], [(at, 4096)] if log.contains(&at)), "a batch of nothing: {held:?}");
+    world.run(&array, array.fail(MemberId(slot as u32))).expect("one may go");
+    back.faults.borrow_mut().clear();
+    let disk = Rc::clone(back) as Rc<dyn Disk>;
+    let early = world.run(&array, array.readd(disk, &format!("disk{slot}")));
+    let refused = early.expect_err("the batch may still land").to_string();
+    assert!(refused.contains("may still land"), "{refused}");
+}

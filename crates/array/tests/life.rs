@@ -708,3 +708,32 @@ fn a_write_under_way_at_one_flush_is_covered_by_the_next() {
     world.flush(&array);
     assert_eq!(world.disks[0].flushes.get(), before + 1, "the write is not durable yet");
 }
+
+/// A least speed of 0 and a client that came by once.
+#[test]
+fn a_job_goes_on_when_clients_are_gone() {
+    for min in [1 << 20, 0] {
+        let mut world = World::new(2, 64 << 20);
+        world.host.bounds.unit_bytes = 1 << 20;
+        let layout = Layout::default_for(Level::Raid1, 2);
+        world.create(&NewArray {
+            zeroed: true,
+            checksums: Some(false),
+            ..NewArray::new("tank", layout, 0)
+        });
+        let array = world.start();
+        array.set_speed(min, u64::MAX);
+        // One client reads once, slowly, then goes.
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(500)));
+        let read = array.submit(Op::read(0, world.pool.take(4096)));
+        world.sleep(&array, Duration::from_micros(1));
+        world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+        array.scrub(false).expect("nothing else");
+        world.run(&array, read).result.expect("healthy");
+        world.sleep(&array, Duration::from_secs(3600));
+        assert!(
+            array.status().last_scrub.is_some(),
+            "min {min}: an hour after the last client it still stands"
+        );
+    }
+}

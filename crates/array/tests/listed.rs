@@ -406,3 +406,94 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_their_chunks() {
         }
     }
 }
+
+/// The first entry of a list of bad blocks, and a crash in the middle of the commit that has it.
+#[test]
+fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
+    let mut world = World::new(3, 8 << 20);
+    world.host.bounds.job_units = 1;
+    let chunk = 16 << 10;
+    let layout = Layout::default_for(Level::Raid5, 3);
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        consistency: Some(Consistency::Bitmap),
+        ..NewArray::new("tank", layout, chunk)
+    });
+    let array = world.start();
+    let stripe_bytes = array.geometry().stripe_bytes();
+    let stripe = array.geometry().stripes() - 2;
+    let (at, len) = (stripe * stripe_bytes, stripe_bytes as usize);
+    world.write(&array, at, &pattern(at, len, 1)).expect("healthy");
+    world.flush(&array);
+    let map = array.geometry().stripe(Stripe(stripe));
+    let (p, d1) = (map.p().index(), map.data(1).index());
+    let from = map_of(&world.disks[p]).data.start;
+    world.disks[p].break_with(Fault::HungFrom(from));
+    drop(world.begin(&array, at, &pattern(at, 4096, 2)));
+    assert!(world.disks[p].is_holding() > 0);
+    world.crash(array);
+
+    let offset = map_of(&world.disks[d1]).data.start + map.member_offset();
+    let unreadable = Fault::Unreadable { offset, len: 4096 };
+    world.disks[d1].break_with(unreadable);
+    let array = world.start();
+    array.set_speed(1, 1);
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("healthy");
+    world.until(&array, |status| status.clean);
+    assert!(array.status().unsynced_bytes > 0);
+    world
+        .read(&array, at + chunk, 4096)
+        .expect_err("parity is in doubt, and the block cannot be read");
+    // The resync goes over the row; the commit after it reaches all but one.
+    world.disks[p].break_with(Fault::HungAt(4096));
+    array.set_speed(u64::MAX, u64::MAX);
+    world.sleep(&array, Duration::from_secs(5));
+    assert!(world.disks[p].is_holding() > 0, "its superblock");
+    world.read(&array, at + chunk, 4096).expect_err("nobody knows what it was");
+    world.crash(array);
+    world.disks[d1].break_with(unreadable);
+    let array = world.start();
+    let found = world.read(&array, at + chunk, 4096);
+    if let Ok(found) = found {
+        assert!(found == pattern(at + chunk, 4096, 1), "garbage is delivered");
+    }
+}
+
+/// A member is lost before the resync after a crash is through, and a spare takes over: rows that
+/// are in doubt are errors. No survivor may be given up for that.
+#[test]
+fn lists_that_are_full_cost_no_survivor() {
+    let mut world = World::new(4, 96 << 20);
+    world.host.bounds.unit_bytes = 1 << 20;
+    let chunk = 4 << 10;
+    let layout = Layout::default_for(Level::Raid5, 3);
+    world.create(&NewArray {
+        zeroed: true,
+        spares: 1,
+        checksums: Some(false),
+        consistency: Some(Consistency::Bitmap),
+        ..NewArray::new("tank", layout, chunk)
+    });
+    let array = world.start();
+    let stripe = array.geometry().stripes() / 4;
+    let (at, len) = (stripe * array.geometry().stripe_bytes(), 8192);
+    let good = array.limits().bytes - (1 << 20);
+    world.write(&array, good, &pattern(good, 4096, 1)).expect("healthy");
+    world.flush(&array);
+    let map = array.geometry().stripe(Stripe(stripe));
+    let p = map.p().index();
+    world.disks[p].break_with(Fault::HungFrom(map_of(&world.disks[p]).data.start));
+    drop(world.begin(&array, at, &pattern(at, len, 2)));
+    world.crash(array);
+    let array = world.start();
+    array.set_speed(1, 1);
+    world.sleep(&array, Duration::from_secs(1));
+    world.disks[0].break_with(Fault::Gone);
+    let _ = world.read(&array, good, 65536);
+    world.sleep(&array, Duration::from_secs(1));
+    array.set_speed(u64::MAX, u64::MAX);
+    world.sleep(&array, Duration::from_secs(100));
+    assert_eq!(array.status().mode, array::Mode::ReadWrite);
+    world.write(&array, good, &pattern(good, 4096, 3)).expect("one is lost of three");
+}

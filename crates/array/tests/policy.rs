@@ -3,6 +3,7 @@
 mod world;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::Array;
 use array::assemble::{Note, Options};
@@ -10,8 +11,8 @@ use array::create::NewArray;
 use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
-use layout::{Layout, Level};
-use world::{Fault, World, pattern, whole};
+use layout::{Layout, Level, Stripe};
+use world::{Fault, World, map_of, pattern, whole};
 
 /// A member is away while the policy is changed, and comes back.
 #[test]
@@ -162,4 +163,47 @@ fn an_array_that_cannot_have_its_log_any_more_says_so() {
     assert!(why.contains("disk4"), "{why}");
     let options = Options { consistency: Some(Consistency::Bitmap), ..Options::default() };
     assert_eq!(unlogged(&found(options)), None);
+}
+
+/// The user's word, and a crash between the commits of a start.
+#[test]
+fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {
+    let world = World::new(4, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        consistency: Some(Consistency::Intent),
+        ..NewArray::new("tank", layout, 16 << 10)
+    });
+    let array = world.start();
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    world.flush(&array);
+    let map = array.geometry().stripe(Stripe(0));
+    let (p, gone) = (map.p().index(), map.data(2).index());
+    let from = map_of(&world.disks[p]).data.start;
+    world.disks[p].break_with(Fault::HungFrom(from));
+    drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
+    world.crash(array);
+    let there: Vec<usize> = (0..4).filter(|&d| d != gone).collect();
+    let options =
+        Options { degraded: true, consistency: Some(Consistency::Resync), ..Options::default() };
+    let assembly = world.assemble(there.iter().copied(), &options).expect("the log knows");
+    let array = Array::start(assembly, &world.host);
+    // Who is left out is on record; the rows are not right yet.
+    world.disks.iter().for_each(|disk| disk.break_with(Fault::HungFrom(from)));
+    world.sleep(&array, Duration::from_millis(5));
+    world.crash(array);
+    let plain = Options { degraded: true, ..Options::default() };
+    let assembly = world.assemble(there.iter().copied(), &plain).expect("the log knows");
+    let array = Array::start(assembly, &world.host);
+    let found = world.read(&array, 4096, content.len() - 4096).expect("there");
+    assert!(found == content[4096..]);
+    world.run(&array, array.stop()).expect("in order");
+    let wanted =
+        Options { degraded: true, consistency: Some(Consistency::Intent), ..Options::default() };
+    let assembly = world.assemble(there.iter().copied(), &wanted).expect("in order");
+    let facts = assembly.facts().clone();
+    assert!(facts.mark_bytes.is_some(), "policy intent without a bitmap, for ever");
 }

@@ -4,10 +4,13 @@ mod world;
 
 use std::time::Duration;
 
+use array::Array;
+use array::assemble::Options;
 use array::create::{BitmapChunk, NewArray};
+use io::Disk;
 use layout::private::Consistency;
 use layout::{Layout, Level};
-use world::{Fault, World, pattern};
+use world::{Fault, World, map_of, pattern};
 
 const REGION: u32 = 64 << 10;
 const REGIONS: u64 = 12;
@@ -79,4 +82,58 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
         let report = array.status().last_scrub.expect("waited for").report;
         assert_eq!(report.mismatches, 0, "{level}: {:?}", report.findings);
     }
+}
+
+/// Somebody says --force-dirty-degraded of a mirror with nobody missing.
+#[test]
+fn what_was_read_of_a_mirror_after_a_crash_stays_whatever_was_forced() {
+    for force in [false, true] {
+        let world = World::new(2, 8 << 20);
+        let layout = Layout::default_for(Level::Raid1, 2);
+        world.create(&NewArray {
+            zeroed: true,
+            checksums: Some(false),
+            ..NewArray::new("tank", layout, 0)
+        });
+        let array = world.start();
+        let at = array.limits().bytes - (64 << 10);
+        world.write(&array, at, &pattern(at, 4096, 1)).expect("healthy");
+        world.flush(&array);
+        world.disks[1].break_with(Fault::HungFrom(map_of(&world.disks[1]).data.start));
+        drop(world.begin(&array, at, &pattern(at, 4096, 2)));
+        world.crash(array);
+        let options = Options { force_dirty_degraded: force, ..Options::default() };
+        let assembly = world.assemble(0..2, &options).expect("all are there");
+        let array = Array::start(assembly, &world.host);
+        array.set_speed(1, 1);
+        let first = world.read(&array, at, 4096).expect("there");
+        world.disks[0].break_with(Fault::Gone);
+        let second = world.read(&array, at, 4096).expect("there");
+        assert!(first == second, "force {force}: what was read has changed");
+    }
+}
+
+/// A new mirror that was never synced, and a bad sector.
+#[test]
+fn what_nobody_wrote_stays_where_a_sector_beside_it_is_bad() {
+    let world = World::new(2, 8 << 20);
+    world.disks[0].disk.poke(0, &vec![0xaa; 8 << 20]);
+    world.disks[1].disk.poke(0, &vec![0xbb; 8 << 20]);
+    let layout = Layout::default_for(Level::Raid1, 2);
+    world.create(&NewArray {
+        zeroed: false,
+        checksums: Some(false),
+        ..NewArray::new("tank", layout, 0)
+    });
+    let array = world.start();
+    array.set_speed(1, 1);
+    let at = array.limits().bytes - (64 << 10);
+    let offset = map_of(&world.disks[0]).data.start + at + 1024;
+    world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
+    let first = world.read(&array, at, 512).expect("there");
+    world.sleep(&array, Duration::from_millis(1));
+    array.set_speed(u64::MAX, u64::MAX);
+    world.until(&array, |status| status.unsynced_bytes == 0);
+    let second = world.read(&array, at, 512).expect("there");
+    assert!(first == second, "what nobody wrote has changed");
 }

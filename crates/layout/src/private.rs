@@ -249,6 +249,11 @@ impl Consistency {
         matches!(self, Consistency::Intent | Consistency::Journal)
     }
 
+    /// True if the array has md's write-intent bitmap by this policy.
+    pub const fn has_bitmap(self) -> bool {
+        matches!(self, Consistency::Bitmap | Consistency::Intent | Consistency::Journal)
+    }
+
     const fn number(self) -> u64 {
         match self {
             Consistency::Resync => 1,
@@ -416,7 +421,7 @@ impl PrivateHeader {
         }
         let most = self.parts.log.end - self.parts.log.start;
         match zone_bytes.checked_mul(zones.into()) {
-            Some(bytes) if bytes <= most => Ok(()),
+            Some(bytes) if bytes <= most && (zones == 0 || bytes > 0) => Ok(()),
             _ => Err(at::LOG_ZONES.wrong(STRUCTURE, zones.into(), Fault::Above { most })),
         }
     }

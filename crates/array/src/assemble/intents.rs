@@ -12,7 +12,7 @@ use std::ops::Range;
 use layout::md::superblock::Role;
 use layout::md::{Features, Superblock, Uuid};
 use layout::private::journal::{JournalNote, JournalUse};
-use layout::private::{self, Consistency, HEADERS_BYTES, LogShape, PrivateHeader};
+use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Family, Geometry, Slot};
 
 use super::journal::Journals;
@@ -156,7 +156,7 @@ fn logs_to_read<'a>(
     let Some((Some(note @ JournalNote { used: JournalUse::Logging, .. }), shape)) = first else {
         return Ok(members.into_iter().map(Log::of_member).collect());
     };
-    match journals.log_of(&note, shape.run) {
+    match journals.log_of(&note, &shape) {
         Ok((found, log)) => Ok(vec![Log::of_device((&found.name, &*found.disk), log, shape)]),
         Err(_) if broken(Broken::AbsentJournalIgnored) => Ok(Vec::new()),
         Err(why) => Err(why),
@@ -191,12 +191,17 @@ fn logs_of<'a>(
     Some(logs)
 }
 
-/// Every member that has a seat has a header that goes with its superblock.
+/// Every member that has a seat has a header that goes with its superblock. One that was a spare
+/// until a commit that it has missed has none yet; what one that cannot be read would say, the
+/// others say as well.
 fn all_valid(headers: &[(&Sighting, Header)], configuration: &Configuration) -> bool {
-    headers.iter().all(|(found, header)| {
+    let sits = |found: &Sighting| {
         let id = MemberId(found.superblock.dev_number);
-        header.valid.is_some() || configuration.seat_of(id).is_none()
-    })
+        configuration.seat_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
+    };
+    let heard = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
+    let mut valid = heard.map(|(_, header)| header.valid.is_some()).peekable();
+    valid.peek().is_some() && valid.all(|valid| valid)
 }
 
 /// There was doubt before the session that md's log is of, which it cannot remove.
@@ -243,10 +248,9 @@ impl Header {
 async fn read_header(reach: &Reach, found: &Sighting) -> Header {
     let none = Header { latest: None, valid: None, bad: Vec::new(), error: None };
     let Some(bounds) = found.map.private.clone() else { return none };
-    let copies = reach.read(&*found.disk, bounds.start..bounds.start + HEADERS_BYTES).await;
-    match copies {
+    match read_copies(reach, found, bounds.start).await {
         Err(error) => Header { error: Some(error), ..none },
-        Ok(copies) => {
+        Ok((copies, unread)) => {
             let valid = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
             let bad = match &valid {
                 Some(header) if header.bad.count > 0 && !broken(Broken::LostListUnread) => {
@@ -256,11 +260,41 @@ async fn read_header(reach: &Reach, found: &Sighting) -> Header {
             };
             let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);
             match bad {
-                Ok(bad) => Header { latest, valid, bad, error: None },
+                // It may be that which cannot be read.
+                Ok(bad) => {
+                    let error = unread.filter(|_| valid.is_none());
+                    Header { latest, valid, bad, error }
+                }
                 Err(error) => Header { latest, valid: None, bad: Vec::new(), error: Some(error) },
             }
         }
     }
+}
+
+/// Both copies of a header, one after the other; nothing stands for one that a bad sector has cost.
+///
+/// # Errors
+/// If neither can be read, or it is no bad sector.
+async fn read_copies(
+    reach: &Reach,
+    found: &Sighting,
+    start: u64,
+) -> io::Result<(Vec<u8>, Option<io::Error>)> {
+    let (mut copies, mut unread) = (Vec::new(), None);
+    for at in [start, start + HEADER_BYTES] {
+        match reach.read(&*found.disk, at..at + HEADER_BYTES).await {
+            Ok(copy) => copies.extend(copy),
+            Err(why) => {
+                let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+                if !lost || unread.is_some() {
+                    return Err(why);
+                }
+                copies.resize(copies.len() + HEADER_BYTES as usize, 0);
+                unread = Some(why);
+            }
+        }
+    }
+    Ok((copies, unread))
 }
 
 /// The array's bad blocks, as a member lists them.

@@ -9,10 +9,10 @@ use std::rc::Rc;
 
 use io::{Disk, Limits};
 use layout::md::{Name, Uuid};
-use layout::private::Consistency;
 use layout::private::journal::{
     self, COPIES, HEADER_BYTES, JournalHeader, JournalNote, JournalUse,
 };
+use layout::private::{Consistency, LogShape};
 
 use super::intents::Intents;
 use super::sighting;
@@ -95,22 +95,33 @@ impl Journals {
         Ok(())
     }
 
-    /// The log of a session on the device that members' headers name.
+    /// The log of a session, of the shape that members' headers tell, on the device that they name.
     ///
     /// # Errors
     /// Why there is none.
     pub(super) fn log_of(
         &self,
         note: &JournalNote,
-        session: u64,
+        shape: &LogShape,
     ) -> std::result::Result<(&Found, Range<u64>), String> {
         let here: Vec<&Found> = self.found.iter().filter(|found| is_it(found, note)).collect();
-        let of = here.iter().filter_map(|found| Some((*found, found.copy_of(session)?)));
+        let of = here.iter().filter_map(|found| Some((*found, found.copy_of(shape.run)?)));
         let of: Vec<(&Found, usize)> = of.collect();
         match (&here[..], &of[..]) {
             (_, [(found, copy)]) => {
                 let header = found.headers[*copy].as_ref().expect("this copy has the session");
-                Ok((found, header.log.clone()))
+                let log = header.log.clone();
+                let zones = shape.zone_bytes.checked_mul(shape.zones.into());
+                let end = zones.and_then(|bytes| log.start.checked_add(bytes));
+                let room = log.end.min(found.disk.limits().bytes);
+                if end.is_none_or(|end| end > room) && !broken(Broken::JournalUnbounded) {
+                    return Err(format!(
+                        "its log would not end within its journal device {}: the header of that \
+                         is damaged",
+                        found.name
+                    ));
+                }
+                Ok((found, log))
             }
             (_, [(one, _), (other, _), ..]) => Err(format!(
                 "its log lies on its journal device, and {} and {} are copies of that: leave one \

@@ -225,6 +225,22 @@ struct Both<'a> {
     slots: SlotSet,
 }
 
+impl Both<'_> {
+    /// Both parity members got the same record, but for the parity in it.
+    fn check(&self) -> Result<(), Disbelief> {
+        let row = |record: &Record| {
+            let Record { len, stripes, first, count, partial, zeros, .. } = *record;
+            (len, stripes, first, count, partial, zeros)
+        };
+        match (self.p, self.q) {
+            (Some((.., p)), Some((zone, _, q))) if row(&p.record) != row(&q.record) => {
+                Err(zone.log.disbelieved("contradicts what another member has of the same row"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The newest word on every row that a zone tells of.
 fn zone_cuts(
     logs: &[Zone<'_>],
@@ -256,6 +272,7 @@ fn zone_cuts(
             }
         }
         for both in rows.values() {
+            both.check()?;
             let says = says(both, logs, holders, geometry);
             if says != Says::Nothing {
                 add_cuts(both, &mut covered, (says == Says::Cut).then_some(&mut cuts));
@@ -269,7 +286,7 @@ fn zone_cuts(
 fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     let stripes = record.stripe.checked_add(record.stripes.into());
     let inside = stripes.is_some_and(|end| end <= geometry.stripes())
-        && record.start + record.len <= geometry.chunk_bytes()
+        && record.start.saturating_add(record.len) <= geometry.chunk_bytes()
         && usize::from(record.first) + usize::from(record.count) <= geometry.data_count();
     let what = || format!("the log tells of stripe {}, which is not there", record.stripe);
     inside.then_some(()).ok_or_else(what)

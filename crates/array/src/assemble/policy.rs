@@ -91,10 +91,16 @@ pub(super) fn adopt(
     (members, seated): (&Members, &mut Seated),
     geometry: &Geometry,
     (now, wanted): (Consistency, Consistency),
+    asked: bool,
 ) -> Result<()> {
     let unlogged = unlogged(loaded, seated, geometry, wanted);
     seated.notes.extend(unlogged);
     if now == wanted {
+        // It may have been made without a bitmap, or a crash in an earlier change has left it so.
+        let lacks = loaded.bits.is_none() && seated.read_only_reason.is_none();
+        if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
+            add_bitmap(loaded, members, seated, geometry)?;
+        }
         return Ok(());
     }
     if let Some(why) = &seated.read_only_reason {
@@ -273,10 +279,12 @@ fn add_bitmap(
     geometry: &Geometry,
 ) -> Result<()> {
     let none = || Error::refused("there is no room for a write-intent bitmap on its members");
+    let places = loaded.records.values().map(|record| record.map.bitmap_offset());
+    let places: Vec<_> = places.collect::<Option<_>>().ok_or_else(none)?;
     loaded.bits = Some(new_bits(loaded, members, seated, geometry).ok_or_else(none)?);
-    for record in loaded.records.values_mut() {
+    for (record, place) in loaded.records.values_mut().zip(places) {
         record.superblock.features = record.superblock.features.with(Features::BITMAP);
-        record.superblock.bitmap_offset = record.map.bitmap_offset().ok_or_else(none)?;
+        record.superblock.bitmap_offset = place;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use layout::md::{
     BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, RawSuperblock, SECTOR,
     Superblock, Superblock090, Uuid, Version, foreign, position, super090,
 };
+use layout::private::Tag;
 
 use crate::bitmap::Pages;
 use crate::broken::{Broken, broken};
@@ -39,13 +40,15 @@ impl Sighting {
     /// What the ledger keeps of it.
     pub(crate) fn into_record(self) -> Record {
         let Sighting { name, disk, superblock, map, bad, .. } = self;
+        let ours = Tag::of(superblock.utime).is_some();
         Record {
             name,
             disk,
             map,
             superblock,
             bad: bad.blocks,
-            bad_changed: false,
+            // Others leave there what was listed once.
+            bad_changed: !ours,
             behind: Pages::ALL,
             session: 0,
             next_session: 0,
@@ -124,10 +127,10 @@ pub(crate) async fn look(
     name: &str,
     wanted: Option<Uuid>,
 ) -> Result<Sighting, Reject> {
-    let traces = traces(reach, &**disk).await.map_err(Reject::Unreadable)?;
+    let Traces { found, unread } = traces(reach, &**disk).await.map_err(Reject::Unreadable)?;
     let disk_bytes = disk.limits().bytes;
     let (mut members, mut rejects) = (Vec::new(), Vec::new());
-    for Trace { format, offset, superblock, .. } in traces {
+    for Trace { format, offset, superblock, .. } in found {
         let damaged = |error| Reject::Damaged { format, offset, error };
         let mapped = superblock.map_err(damaged).and_then(|superblock| {
             let needed_bytes = (superblock.data_offset + superblock.data_size) * SECTOR;
@@ -142,7 +145,17 @@ pub(crate) async fn look(
             Err(reject) => rejects.push(reject),
         }
     }
-    if let Some((format, superblock, map)) = choose(members, wanted) {
+    let best = choose(members, wanted);
+    // What lies in the data of the one that was found is no superblock of it, nor of what holds it.
+    let inside = |place: &Range<u64>, data: &Range<u64>| {
+        place.start >= data.start && place.end <= data.end && !broken(Broken::AnySectorNeeded)
+    };
+    let needed =
+        |place: &Range<u64>| best.as_ref().is_none_or(|(_, _, map)| !inside(place, &map.data));
+    if let Some((_, why)) = unread.into_iter().find(|(place, _)| needed(place)) {
+        return Err(Reject::Unreadable(why));
+    }
+    if let Some((format, superblock, map)) = best {
         let bad = bad_blocks(reach, &**disk, &superblock, &map).await?;
         let (name, disk) = (name.to_string(), Rc::clone(disk));
         return Ok(Sighting { name, disk, format, superblock, map, bad });
@@ -170,14 +183,43 @@ fn believed(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// Everything on a disk that begins like a superblock, valid or not.
-pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Trace>> {
+/// What there is on a disk where superblocks may lie.
+pub(crate) struct Traces {
+    /// Everything that begins like one, valid or not.
+    pub(crate) found: Vec<Trace>,
+    /// Where bad sectors keep it from being known.
+    pub(crate) unread: Vec<(Range<u64>, io::Error)>,
+}
+
+impl Traces {
+    /// What a read gave; nothing if a bad sector is in the way, which is noted.
+    fn readable(
+        &mut self,
+        place: Range<u64>,
+        read: io::Result<Vec<u8>>,
+    ) -> io::Result<Option<Vec<u8>>> {
+        match read {
+            Err(why) if matches!(why.kind(), io::ErrorKind::Medium { .. }) => {
+                self.unread.push((place, why));
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
+/// Looks at all places of a disk where superblocks may lie.
+///
+/// # Errors
+/// Of the disk, but for bad sectors.
+pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Traces> {
     let disk_bytes = disk.limits().bytes;
-    let mut found = Vec::new();
+    let mut traces = Traces { found: Vec::new(), unread: Vec::new() };
     for version in Version::ALL {
         let Some(offset) = position(version, disk_bytes) else { continue };
         let end = (offset + RESERVED_BYTES).min(disk_bytes);
-        let bytes = reach.read(disk, offset..end).await?;
+        let read = reach.read(disk, offset..end).await;
+        let Some(bytes) = traces.readable(offset..end, read)? else { continue };
         let superblock = Superblock::parse(&believed(&bytes), offset / SECTOR);
         if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
             continue;
@@ -187,20 +229,22 @@ pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Vec<Tra
         // A 0.90 superblock has the same magic, and may lie where a 1.x one could.
         let older = superblock.as_ref().is_err_and(|error| error.field == "major_version");
         if !(older && Superblock090::parse(&bytes).is_ok()) {
-            found.push(Trace { format, offset, superblock, bytes });
+            traces.found.push(Trace { format, offset, superblock, bytes });
         }
     }
     if let Some(offset) = super090::position(disk_bytes) {
-        let bytes = reach.read(disk, offset..offset + super090::BYTES as u64).await?;
+        let place = offset..offset + super090::BYTES as u64;
+        let read = reach.read(disk, place.clone()).await;
+        let Some(bytes) = traces.readable(place, read)? else { return Ok(traces) };
         let read = Superblock090::parse(&bytes);
         let superblock = read.and_then(|superblock| superblock.as_version_1(disk_bytes));
         let other =
             |error: &ParseError| error.fault == Fault::Magic || error.field == "major_version";
         if !superblock.as_ref().is_err_and(other) {
-            found.push(Trace { format: Format::Md090, offset, superblock, bytes });
+            traces.found.push(Trace { format: Format::Md090, offset, superblock, bytes });
         }
     }
-    Ok(found)
+    Ok(traces)
 }
 
 type Mapped = (Format, Superblock, ByteMap);
@@ -227,6 +271,14 @@ fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     best.map(|index| members.swap_remove(index))
 }
 
+/// Where the list of bad blocks of a member lies, if it has one. The list on one of ours counts at
+/// once, without a superblock that says so: a crash may come before that is written.
+pub(crate) fn bad_block_log(superblock: &Superblock, map: &ByteMap) -> Option<Range<u64>> {
+    let ours = Tag::of(superblock.utime).is_some() && !broken(Broken::FirstListUnread);
+    let listed = superblock.features.contains(Features::BAD_BLOCKS) || ours;
+    map.bad_blocks.clone().filter(|_| listed)
+}
+
 /// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
 /// would be taken for good ones.
 async fn bad_blocks(
@@ -235,8 +287,7 @@ async fn bad_blocks(
     superblock: &Superblock,
     map: &ByteMap,
 ) -> Result<FoundBadBlocks, Reject> {
-    let log = map.bad_blocks.clone().filter(|_| superblock.features.contains(Features::BAD_BLOCKS));
-    let Some(log) = log else {
+    let Some(log) = bad_block_log(superblock, map) else {
         return Ok(FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() });
     };
     let offset = log.start;

@@ -32,10 +32,12 @@ use crate::view::Configuration;
 #[derive(Default)]
 pub(super) struct Tables {
     pages: RefCell<BTreeMap<(MemberId, u64), Vec<u8>>>,
+    /// Members that did not say what they have, though it may be there: they are lost.
+    failures: RefCell<Failures>,
 }
 
 impl Keeper {
-    /// Brings the pages with the entries of a part of a member into memory. What cannot be read
+    /// Brings the pages with the entries of a part of a member into memory. What its disk has lost
     /// knows nothing.
     async fn read_tables(&self, tables: &Tables, id: MemberId, range: Range<u64>) {
         let (first, last) = (place(range.start / BLOCK).0, place((range.end - 1) / BLOCK).0);
@@ -44,7 +46,10 @@ impl Keeper {
                 continue;
             }
             let page = self.ledger.read_table(id, number).await;
-            let page = page.unwrap_or_else(|_| Sum::unknown_page());
+            let page = page.unwrap_or_else(|why| {
+                tables.could_not_read(id, why);
+                Sum::unknown_page()
+            });
             tables.pages.borrow_mut().entry((id, number)).or_insert(page);
         }
     }
@@ -64,7 +69,10 @@ impl Keeper {
         blocks(at..at + bytes.len() as u64).any(|(block, range)| {
             let part = (range.start - at) as usize..(range.end - at) as usize;
             let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
-            let fits = sums.fits(tables.entry(id, block), (slot, block), crc);
+            let entry = tables.entry(id, block);
+            // Of what has no sum nothing says that it is wrong.
+            let says = entry.is_known() || broken(Broken::UnsummedWrong);
+            let fits = !says || sums.fits(entry, (slot, block), crc);
             whole && !fits && !claimed(sums, told, (slot, block), crc)
         })
     }
@@ -101,7 +109,8 @@ impl Keeper {
                         match self.ledger.read_data(id, block * BLOCK..(block + 1) * BLOCK).await {
                             Ok(bytes) => parity::crc32c(0, &bytes),
                             // Its entry may be older than its row, or newer.
-                            Err(_) => {
+                            Err(why) => {
+                                tables.could_not_read(id, why);
                                 if tables.entry(id, block).is_known() {
                                     tables.put(id, block, Sum::UNKNOWN);
                                     changed.insert((id, place(block).0));
@@ -123,7 +132,8 @@ impl Keeper {
         for row in mended {
             self.align_tables(configuration, tables, row, &mut changed).await;
         }
-        let mut failures = Failures::new();
+        let mut failures = tables.failures.take();
+        changed.retain(|(id, _)| !failures.iter().any(|(failed, _)| failed == id));
         for (id, number) in changed {
             let page = tables.pages.borrow()[&(id, number)].clone();
             if let Err(why) = self.ledger.write_table(id, number, &page).await {
@@ -172,6 +182,15 @@ impl Keeper {
 }
 
 impl Tables {
+    /// A bad sector has lost what was there. Any other error says nothing of it: what is on the
+    /// disk must not be written over by one who has not seen it.
+    fn could_not_read(&self, id: MemberId, why: io::Error) {
+        let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+        if !lost && !broken(Broken::UnreadForgotten) {
+            self.failures.borrow_mut().push((id, why));
+        }
+    }
+
     fn entry(&self, id: MemberId, block: u64) -> Sum {
         let (number, index) = place(block);
         self.pages.borrow().get(&(id, number)).map_or(Sum::UNKNOWN, |page| Sum::get(page, index))

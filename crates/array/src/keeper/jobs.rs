@@ -427,13 +427,20 @@ impl Keeper {
     /// Waits as long as the speed limit says.
     async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = crate::sync::member_share(&self.geometry, array_bytes);
-        let busy = self.requests() > 0;
+        let mut busy = self.requests() > 0;
         let now = self.clock.now();
-        if let Some(until) = self.pace.next(now, share.max(1), busy) {
+        if let Some(mut until) = self.pace.next(now, share.max(1), busy) {
             // In small steps: a stop, a loss, or another limit, is not kept waiting.
             while self.clock.now() < until && self.goes_on(task) && !self.pace.is_newer(now) {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
+                if busy && self.requests() == 0 && !broken(Broken::ClientsRemembered) {
+                    // Nobody is in the way any more, however little was granted beside clients.
+                    let now = self.clock.now();
+                    busy = false;
+                    self.pace.forgive(now);
+                    until = self.pace.next(now, share.max(1), busy).unwrap_or(now);
+                }
             }
             if let Some(job) = self.job.borrow_mut().as_mut() {
                 job.throttled += self.clock.now() - now;

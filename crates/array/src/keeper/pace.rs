@@ -28,8 +28,13 @@ impl Pace {
     pub(crate) fn set(&self, min: u64, max: u64, now: Time) {
         self.min.set(min);
         self.max.set(max);
-        self.paid_until.set(now);
+        self.forgive(now);
         self.changed.set(now);
+    }
+
+    /// What is owed is forgotten.
+    pub(crate) fn forgive(&self, now: Time) {
+        self.paid_until.set(now);
     }
 
     /// True if the limits were changed after `since`.

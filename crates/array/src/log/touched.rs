@@ -14,11 +14,13 @@
 //! several blocks: what is left of these could not be checked any more. So whatever a newer record
 //! has taken a part of is durable.
 //!
-//! Owns a table from 4 KiB of row to what is written there and the newest batch that says so. It
+//! Owns a table from 4 KiB of row to what is written there and the batches that say so. It
 //! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
 //! until that batch does not matter any more.
 
 use layout::SlotSet;
+
+use crate::broken::{Broken, broken};
 
 /// Rows are looked up in pieces of this size.
 const GRAIN: u64 = 4096;
@@ -38,12 +40,21 @@ struct Piece {
     slots: SlotSet,
     /// Bytes of it, the first and the one behind the last.
     span: (u16, u16),
+    /// The newest batch that says so.
     sequence: u64,
+    /// The oldest one that mattered when newer ones were added.
+    oldest: u64,
 }
 
-const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, span: (0, 0), sequence: 0 };
+const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, span: (0, 0), sequence: 0, oldest: 0 };
 
 impl Piece {
+    /// True if any of its batches may not be durable: they end in any order.
+    fn matters(&self, is_live: impl Fn(u64) -> bool) -> bool {
+        let oldest = if broken(Broken::NewestAlone) { self.sequence } else { self.oldest };
+        (oldest..=self.sequence).any(is_live)
+    }
+
     /// True if a write of these slots and bytes leaves something of it that matters.
     fn is_cut_by(&self, slots: SlotSet, (start, end): (u16, u16)) -> bool {
         let overlaps = self.span.0 < end && start < self.span.1;
@@ -57,11 +68,13 @@ pub(crate) struct Touched {
     pieces: Vec<Piece>,
     /// Something up to this batch found no place in the table.
     flooded: u64,
+    /// From this one on.
+    flooding: u64,
 }
 
 impl Touched {
     pub(crate) fn new() -> Touched {
-        Touched { pieces: vec![NOBODY; FIRST], flooded: 0 }
+        Touched { pieces: vec![NOBODY; FIRST], flooded: 0, flooding: 0 }
     }
 
     /// True if a row at `at` on its members, in which `slots` are to be written, has others that
@@ -72,12 +85,12 @@ impl Touched {
         slots: SlotSet,
         is_live: impl Fn(u64) -> bool,
     ) -> bool {
-        if self.flooded > 0 && is_live(self.flooded) {
+        if self.flooded > 0 && (self.flooding..=self.flooded).any(&is_live) {
             return true;
         }
         grains(at, len).any(|(key, span)| {
             let piece = self.find(key).map(|place| &self.pieces[place]);
-            piece.is_some_and(|piece| piece.is_cut_by(slots, span) && is_live(piece.sequence))
+            piece.is_some_and(|piece| piece.is_cut_by(slots, span) && piece.matters(&is_live))
         })
     }
 
@@ -92,18 +105,29 @@ impl Touched {
         for (key, span) in grains(at, len) {
             let place = self.place(key, &is_live);
             let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
-                self.flooded = sequence;
+                self.flood(sequence, &is_live);
                 continue;
             };
             let piece = &mut self.pieces[place];
-            let goes_on = piece.key == key && is_live(piece.sequence);
+            let goes_on = piece.key == key && piece.matters(&is_live);
             let (before, (start, end)) = (*piece, span);
-            *piece = Piece { key, slots, span, sequence };
+            *piece = Piece { key, slots, span, sequence, oldest: sequence };
             if goes_on {
+                let mut batches = before.oldest..=sequence;
+                piece.oldest = batches.find(|&batch| is_live(batch)).unwrap_or(sequence);
                 piece.slots = before.slots.union(slots);
                 piece.span = (before.span.0.min(start), before.span.1.max(end));
             }
         }
+    }
+
+    /// Something of this batch finds no place.
+    fn flood(&mut self, sequence: u64, is_live: impl Fn(u64) -> bool) {
+        if !(self.flooding..=self.flooded).any(is_live) {
+            (self.flooding, self.flooded) = (sequence, sequence);
+        }
+        self.flooding = self.flooding.min(sequence);
+        self.flooded = self.flooded.max(sequence);
     }
 
     /// Where a key is.
@@ -115,7 +139,7 @@ impl Touched {
     fn place(&self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
         let free = |&place: &usize| {
             let piece = &self.pieces[place];
-            piece.key == 0 || !is_live(piece.sequence)
+            piece.key == 0 || !piece.matters(&is_live)
         };
         self.find(key).or_else(|| probes(key, self.pieces.len()).find(free))
     }
@@ -125,10 +149,13 @@ impl Touched {
         while self.pieces.len() < CAPACITY {
             let larger = vec![NOBODY; self.pieces.len() * GROWTH];
             let old = std::mem::replace(&mut self.pieces, larger);
-            for piece in old.into_iter().filter(|piece| piece.key != 0 && is_live(piece.sequence)) {
+            for piece in old.into_iter().filter(|piece| piece.key != 0 && piece.matters(&is_live)) {
                 match self.place(piece.key, &is_live) {
                     Some(place) => self.pieces[place] = piece,
-                    None => self.flooded = self.flooded.max(piece.sequence),
+                    None => {
+                        self.flood(piece.oldest, &is_live);
+                        self.flood(piece.sequence, &is_live);
+                    }
                 }
             }
             if let Some(place) = self.place(key, &is_live) {
@@ -227,5 +254,24 @@ mod tests {
         for row in rows {
             assert!(touched.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true), "{row}");
         }
+    }
+
+    /// Of two batches that found no place the newer one is durable first.
+    #[test]
+    fn a_newer_flood_that_is_over_does_not_hide_an_older_one() {
+        let mut touched = Touched::new();
+        let slots = SlotSet::only(layout::Slot::new(0));
+        let other = SlotSet::only(layout::Slot::new(1));
+        let mut at = 0;
+        while touched.flooded == 0 {
+            touched.insert((at, GRAIN), slots, 5, |_| true);
+            at += GRAIN;
+        }
+        let lost = at - GRAIN;
+        while touched.flooded == 5 {
+            touched.insert((at, GRAIN), slots, 6, |_| true);
+            at += GRAIN;
+        }
+        assert!(touched.conflicts((lost, GRAIN), other, |sequence| sequence == 5));
     }
 }

@@ -78,7 +78,13 @@ impl Shard {
             op_bytes: 0,
             deadline: self.setup.bounds.deadline,
         };
+        // No gate waits for a batch without units.
+        let alone = gathered.units.is_empty() && !broken(Broken::BatchOvertaken);
+        let members = view.members().filter(|_| alone);
+        let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
+        ungated.iter().for_each(|member| member.counters().late_writes.add(1));
         self.run(&mut desk.batch, manner).await;
+        ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
         log.forget_failed(&desk.failures);
         let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {

@@ -19,6 +19,7 @@ use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::Result;
 use crate::gate::Inside;
+use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
@@ -187,6 +188,18 @@ impl Shard {
     /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
     /// is not known already.
     pub(crate) fn sum_pieces(&self, work: &mut Scratch, view: &View, row: &RowWork) {
+        self.sum_undisputed(work, view, row, &RangeSet::default());
+    }
+
+    /// As [`Shard::sum_pieces`]; of the blocks of the row in which something is `left` in dispute
+    /// nobody knows who is right.
+    pub(crate) fn sum_undisputed(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        row: &RowWork,
+        left: &RangeSet,
+    ) {
         let Some(sums) = &self.sums else { return };
         let Scratch { pieces, outgoing, news, .. } = work;
         let stripe = self.stripe_offset(row.row.stripe);
@@ -204,16 +217,21 @@ impl Shard {
                     buf[start..start + out.bytes.len()].copy_from_slice(&out.bytes);
                 }
             }
+            let first = news.len();
             push_sums(news, *slot, row.at(), buf);
-        }
-    }
-
-    /// Where a row disagrees and is left so, nothing is said about who is right.
-    pub(crate) fn distrust_sums(&self, work: &Scratch, row: &RowWork) {
-        let stripe = self.stripe_offset(row.row.stripe);
-        let Some(sums) = &self.sums else { return };
-        if !sums.counts(stripe, self.setup.geometry.stripe_bytes()) {
-            self.forget_sums(work);
+            if left.is_empty() {
+                continue;
+            }
+            let disputed = |block: u64| {
+                let within = |at: u64| at.saturating_sub(row.at());
+                left.overlaps(within(block * BLOCK)..within((block + 1) * BLOCK))
+            };
+            let member = view.member(*slot).filter(|_| !counts);
+            for new in news[first..].iter().filter(|new| disputed(new.block)) {
+                member.inspect(|member| sums.forget_block(member, new.block));
+            }
+            // Those before are of other slots of the row.
+            news.retain(|new| new.slot != *slot || !disputed(new.block));
         }
     }
 

@@ -26,6 +26,8 @@ use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::error::Result;
 use crate::gate::Inside;
+use crate::ranges::RangeSet;
+use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::sums::BLOCK;
@@ -203,7 +205,8 @@ impl Shard {
         } else {
             self.compare_rest(&view, &row, &work.pieces, report);
         }
-        let disputed = !work.outgoing.is_empty();
+        let within = |out: &Outgoing| out.at - row.at()..out.at - row.at() + out.bytes.len() as u64;
+        let disputed: RangeSet = work.outgoing.iter().map(within).collect();
         if matches!(task, Task::Check | Task::Sum) {
             work.outgoing.clear();
         }
@@ -219,25 +222,22 @@ impl Shard {
         Ok(Compared::Done)
     }
 
-    /// Sums a row that was compared, as it will be when it is mended. What is left in dispute has
-    /// no sums; true if it is.
+    /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
+    /// left in dispute have no sums; true if something is.
     fn sum_compared(
         &self,
         work: &mut Scratch,
         view: &View,
         row: &RowWork,
-        (task, disputed): (Task, bool),
+        (task, disputed): (Task, RangeSet),
     ) -> bool {
-        if let Some(sums) = self.sums.as_ref().filter(|_| task == Task::Repair && disputed) {
+        let repairs = task == Task::Repair && !disputed.is_empty();
+        if let Some(sums) = self.sums.as_ref().filter(|_| repairs) {
             sums.mended.set(true);
         }
-        let left = disputed && work.outgoing.is_empty();
-        if left {
-            self.distrust_sums(work, row);
-        } else {
-            self.sum_pieces(work, view, row);
-        }
-        left
+        let left = if work.outgoing.is_empty() { disputed } else { RangeSet::default() };
+        self.sum_undisputed(work, view, row, &left);
+        !left.is_empty()
     }
 
     /// What to read to compare a row; `None` if there is nothing left to compare it with.
@@ -356,11 +356,17 @@ impl Shard {
             }
             return Ok(false);
         }
-        let row = work.rows[0];
-        if !self.recovered_fits(&view, &row, &work.pieces) {
-            report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
-            return Ok(false);
+        let fits = |work: &Scratch| self.recovered_fits(&view, &work.rows[0], &work.pieces);
+        if !fits(work) {
+            let again = ask_q(&mut work.rows[0])
+                && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
+                && self.read_for_rows(work, manner, &view).await;
+            if !again || !fits(work) {
+                report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+                return Ok(false);
+            }
         }
+        let row = work.rows[0];
         work.outgoing.clear();
         for slot in bad.iter() {
             let bytes = self.bytes_of(&row, slot, &work.pieces).freeze();

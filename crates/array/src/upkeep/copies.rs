@@ -181,8 +181,11 @@ impl Shard {
             return Ok(true);
         }
         self.want_copies(work, &copies, part);
+        // Where copies differ by right, nothing beside a bad sector is made like another copy.
+        let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
+        let grain = if unsettled { self.block_bytes(&view) } else { GRAIN };
         if self.load_sums(work).await {
-            self.fill_copies(work, manner, &mut copies, part).await;
+            self.fill_copies(work, manner, &mut copies, (part, grain)).await;
         }
         if !work.failures.is_empty() {
             self.lose(inside, &view, &mut work.failures).await?;
@@ -202,7 +205,11 @@ impl Shard {
         };
         let tell = task != Task::Resync;
         let mut mends = judge(&copies, (at, part), block, (settled, tell), newest, report);
-        let disputed = mends.iter().any(|mend| !mend.unreadable || mend.guessed);
+        let disputed: RangeSet = mends
+            .iter()
+            .filter(|mend| !mend.unreadable || mend.guessed)
+            .map(|mend| mend.range.clone())
+            .collect();
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
@@ -210,14 +217,15 @@ impl Shard {
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
-        let leave = disputed && matches!(task, Task::Check | Task::Sum);
-        self.sum_copies(work, &view, (&copies, &mends), (at, part), leave);
+        let compares = matches!(task, Task::Check | Task::Sum);
+        let left = if compares { disputed } else { RangeSet::default() };
+        self.sum_copies(work, &view, (&copies, &mends), (at, part), &left);
         if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
             sums.mended.set(true);
         }
         self.write_mends(work, repairing(manner, task), inside, (&copies, &mends)).await?;
         self.renew_sums(work, inside).await?;
-        if !leave {
+        if left.is_empty() {
             self.align_copies(work, &self.view(), places, part).await;
         }
         Ok(true)
@@ -276,25 +284,19 @@ impl Shard {
         }
     }
 
-    /// Sums copies as they are, or will be when they are mended, where that is not known; where
-    /// they disagree and are left so, nothing is said about who is right.
+    /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
+    /// in which they disagree and that are `left` so, nothing is said about who is right.
     fn sum_copies(
         &self,
         work: &mut Scratch,
         view: &View,
         (copies, mends): (&[Copy], &[Mend]),
         stretch: (u64, u64),
-        leave: bool,
+        left: &RangeSet,
     ) {
         work.news.clear();
         let Some(sums) = &self.sums else { return };
         let counts = sums.counts(stretch.0, stretch.1);
-        if leave {
-            if !counts {
-                self.forget_sums(work);
-            }
-            return;
-        }
         for (index, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
             let own = || mends.iter().filter(|mend| mend.copy == index);
@@ -312,9 +314,11 @@ impl Shard {
             for begin in (0..stretch.1).step_by(GRAIN as usize) {
                 let range = begin..(begin + GRAIN).min(stretch.1);
                 let bytes = &bytes[range.start as usize..range.end as usize];
-                match holes.overlaps(range) {
+                match holes.overlaps(range.clone()) || left.overlaps(range) {
                     false => self.sum_bytes(work, slot, member_offset + begin, bytes),
-                    // What nobody can read has no sum, whatever the table says.
+                    // What is wrong by a sum that counts stays so.
+                    true if counts && !broken(Broken::LostSumForgotten) => {}
+                    // What nobody can read, or is disputed, has no sum, whatever the table says.
                     true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
                 }
             }
@@ -328,7 +332,7 @@ impl Shard {
         work: &mut Scratch,
         manner: Manner,
         copies: &mut [Copy],
-        part: u64,
+        (part, grain): (u64, u64),
     ) {
         for (tag, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
@@ -347,22 +351,28 @@ impl Shard {
             if !work.failures.is_empty() {
                 return;
             }
-            self.fill_torn(work, manner, &mut copies[index], part).await;
+            self.fill_torn(work, manner, &mut copies[index], (part, grain)).await;
         }
     }
 
     /// Reads a copy grain by grain.
-    async fn fill_torn(&self, work: &mut Scratch, manner: Manner, copy: &mut Copy, part: u64) {
+    async fn fill_torn(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        copy: &mut Copy,
+        (part, grain): (u64, u64),
+    ) {
         let Place { slot, member_offset } = copy.place;
-        for (tag, at) in (0..part).step_by(GRAIN as usize).enumerate() {
-            let buf = self.pool.take(GRAIN.min(part - at) as usize);
-            work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, GRAIN);
+        for (tag, at) in (0..part).step_by(grain as usize).enumerate() {
+            let buf = self.pool.take(grain.min(part - at) as usize);
+            work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
         }
         self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
         let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
-            let start = u64::from(tag) * GRAIN;
-            let range = start..(start + GRAIN).min(part);
+            let start = u64::from(tag) * grain;
+            let range = start..(start + grain).min(part);
             match buf.filter(|_| ok) {
                 Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
                 None => holes.insert(range),

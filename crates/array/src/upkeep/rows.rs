@@ -14,6 +14,7 @@ use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
+use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Report, Task};
@@ -174,15 +175,16 @@ impl Shard {
                 let targets = self.lacking(&view, row, task, targets);
                 self.plan_restore(&view, row, targets)?;
             }
-            if self.read_for_rows(work, manner, &view).await {
-                break view;
+            if !self.read_for_rows(work, manner, &view).await {
+                self.after_reading(work, manner, inside, &view, report).await?;
+                continue;
             }
-            self.after_reading(work, manner, inside, &view, report).await?;
+            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
+            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
+            if !ask_q(&mut work.rows[misfit]) {
+                return Err(self.contradicted(&work.rows[misfit]));
+            }
         };
-        let fits = |row: &&RowWork| self.recovered_fits(&view, row, &work.pieces);
-        if let Some(row) = work.rows.iter().find(|row| !fits(row)) {
-            return Err(self.contradicted(row));
-        }
         work.outgoing.clear();
         for row in &work.rows {
             let Some(WritePlan { read, write, .. }) = row.plan else { continue };

@@ -200,3 +200,23 @@ fn what_is_computed_for_a_slow_member_fits_its_entry() {
         assert!(found == pattern(0, BLOCK as usize, 2), "{level}: what was written last");
     }
 }
+
+/// As `what_is_recovered_fits_its_own_entry`, where Q is right.
+#[test]
+fn what_p_contradicts_is_recovered_from_q() {
+    for scrub in [false, true] {
+        let (world, _, _) = parity_in_the_past(Level::Raid6, 5);
+        let array = world.start();
+        let holder = array.geometry().stripe(Stripe(0)).data(1).index();
+        let offset = map_of(&world.disks[holder]).data.start;
+        world.disks[holder].break_with(Fault::Unreadable { offset, len: BLOCK });
+        if scrub {
+            array.scrub(true).expect("nothing else is under way");
+            world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+            let report = array.status().last_scrub.expect("waited for").report;
+            assert_eq!(report.lost_bytes, 0);
+        }
+        let found = world.read(&array, CHUNK, BLOCK as usize).expect("two may be wrong");
+        assert!(found == pattern(CHUNK, BLOCK as usize, 1));
+    }
+}

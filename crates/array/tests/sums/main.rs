@@ -12,9 +12,11 @@ pub(crate) use world::map_of;
 use world::{FaultyDisk, World, pattern};
 
 mod crash;
+mod disputed;
 mod generations;
 mod life;
 mod rot;
+mod unread;
 #[path = "../world/mod.rs"]
 mod world;
 

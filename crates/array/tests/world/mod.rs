@@ -73,6 +73,8 @@ pub enum Fault {
     WriteErrorAt(u64),
     /// Flushes fail, and nothing else.
     FlushError,
+    /// The next read of these bytes is not answered in time.
+    LateOnce { offset: u64, len: u64 },
 }
 
 /// A disk in memory that does what it is told to do wrong.
@@ -129,6 +131,20 @@ impl FaultyDisk {
 
     pub fn break_with(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
+    }
+
+    /// Offset and length of what is held.
+    pub fn held_at(&self) -> Vec<(u64, u64)> {
+        self.held.borrow().iter().map(|(_, op)| (op.offset, op.work.len())).collect()
+    }
+
+    /// Takes the fault away that makes this late.
+    fn is_late(&self, op: &Op) -> bool {
+        let (start, end) = (op.offset, op.offset + op.work.len());
+        let late = |fault: &Fault| matches!(*fault, Fault::LateOnce { offset, len } if offset < end && start < offset + len);
+        let mut faults = self.faults.borrow_mut();
+        let at = faults.iter().position(late).filter(|_| matches!(op.work, Work::Read(_)));
+        at.map(|at| faults.remove(at)).is_some()
     }
 
     pub fn is_holding(&self) -> usize {
@@ -256,6 +272,10 @@ impl Disk for FaultyDisk {
         }
         if let Some(error) = self.forget_unflushed(&op) {
             return self.answer(Done::failed(op.work, error), self.flush_fails_after.get());
+        }
+        if self.is_late(&op) {
+            let late = Error::new(ErrorKind::Timeout, "late");
+            return Completion::ready(Done::failed(op.work, late));
         }
         for fault in self.faults.borrow().iter() {
             let kind = match *fault {

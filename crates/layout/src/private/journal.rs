@@ -125,7 +125,7 @@ impl JournalHeader {
         }
         let most = self.log.end - self.log.start;
         match self.zone_bytes.checked_mul(self.zones.into()) {
-            Some(bytes) if bytes <= most => Ok(()),
+            Some(bytes) if bytes <= most && (self.zones == 0 || bytes > 0) => Ok(()),
             _ => Err(at::ZONES.wrong(STRUCTURE, self.zones.into(), Fault::Above { most })),
         }
     }

@@ -1,0 +1,146 @@
+//! Damage on disks: bad sectors where nothing of the array lies cost nothing, and of images whose
+//! sums are right and whose numbers are not nothing is believed.
+
+mod world;
+
+use array::Array;
+use array::assemble::Options;
+use array::create::NewArray;
+use array::status::SlotState;
+use layout::private::journal::{COPIES, JournalHeader};
+use layout::private::log::{self as form, Batch, Syndrome};
+use layout::private::{Consistency, PrivateHeader};
+use layout::{Layout, Level};
+use world::{Fault, World, holder, map_of, pattern};
+
+const CHUNK: u64 = 16 << 10;
+
+#[test]
+fn a_journal_whose_log_lies_at_the_end_of_numbers_is_no_panic() {
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let new = NewArray {
+        zeroed: true,
+        consistency: Some(Consistency::Journal),
+        ..NewArray::new("tank", layout, CHUNK)
+    };
+    let world = World::new(5, 8 << 20);
+    world.create_journaled(&new).expect("it is created");
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
+    drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
+    world.crash(array);
+    for at in COPIES {
+        let mut bytes = vec![0; 4096];
+        world.disks[4].disk.peek(at, &mut bytes);
+        let Ok(header) = JournalHeader::parse(&bytes, parity::crc32c) else { continue };
+        let end = u64::MAX - 4095;
+        let wrong = JournalHeader { log: end..end, zone_bytes: 0, zones: 0, ..header };
+        let bytes = wrong.print(parity::crc32c);
+        if JournalHeader::parse(&bytes, parity::crc32c).is_err() {
+            return;
+        }
+        world.disks[4].disk.poke(at, &bytes);
+    }
+    // Refused or started without its log, but no panic.
+    let assembled = world.assemble(0..5, &Options::default());
+    let believed = assembled.as_ref().is_ok_and(|assembly| {
+        !assembly.notes.iter().any(|n| matches!(n, array::assemble::Note::LogUnusable { .. }))
+    });
+    assert!(!believed, "a log that is not there is believed");
+}
+
+fn raid6() -> (World, Array) {
+    let world = World::new(5, 8 << 20);
+    let layout = Layout::default_for(Level::Raid6, 5);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.flush(&array);
+    (world, array)
+}
+
+#[test]
+fn records_of_a_row_that_differ_in_length_are_no_panic() {
+    let (world, array) = raid6();
+    let held = &world.disks[holder(&array, 0)];
+    held.break_with(Fault::HungFrom(world.data_offset()));
+    drop(world.begin(&array, 0, &pattern(0, 8192, 2)));
+    let q = &world.disks[holder(&array, 4)];
+    world.crash(array);
+    let parts = map_of(q).private_parts().expect("room");
+    let mut zone = vec![0; (parts.log.end - parts.log.start) as usize];
+    q.disk.peek(parts.log.start, &mut zone);
+    let bounds = map_of(q).private.expect("room");
+    let mut copies = vec![0; 8192];
+    q.disk.peek(bounds.start, &mut copies);
+    let headers = copies.chunks(4096).filter_map(|c| PrivateHeader::parse(c, parity::crc32c).ok());
+    let header = headers.max_by_key(|header| header.events).expect("ours");
+    let batches = (0..zone.len()).step_by(4096).filter_map(|at| {
+        let batch = Batch::parse(&zone[at..], parity::crc32c).ok()?;
+        (batch.header.session == header.log.session).then_some((at, batch))
+    });
+    let (at, batch) = batches.max_by_key(|(_, b)| b.header.sequence).expect("it was logged");
+    let mut record = batch.entries[0].record;
+    assert!(record.syndrome == Syndrome::Q && record.len == 8192 && record.partial);
+    // The same batch, with a record of half the row, in the last place of the zone.
+    record.len = 512;
+    (record.checked, record.summed) = (false, false);
+    let payload = [7_u8; 512];
+    let mut head = vec![0; form::head_bytes(1, 0)];
+    form::put_record(&mut head, 0, &record);
+    let parts_of = [&payload[..]];
+    form::seal(&mut head, &batch.header, 1, parts_of.into_iter(), parity::crc32c);
+    q.disk.poke(parts.log.start + at as u64, &[0; 4096]);
+    let last = parts.log.start + header.log.zone_bytes - 4096;
+    q.disk.poke(last, &[&head[..], &payload[..]].concat());
+    let _ = world.assemble(0..5, &Options::default()).map(drop);
+}
+
+/// Each zone costs a look at it.
+#[test]
+fn zones_of_nothing_are_not_looked_at_one_by_one() {
+    let (world, array) = raid6();
+    world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
+    drop(world.begin(&array, 0, &pattern(0, 8192, 2)));
+    world.crash(array);
+    for disk in &world.disks {
+        let bounds = map_of(disk).private.expect("room");
+        for at in [bounds.start, bounds.start + 4096] {
+            let mut bytes = vec![0; 4096];
+            disk.disk.peek(at, &mut bytes);
+            let Ok(mut header) = PrivateHeader::parse(&bytes, parity::crc32c) else { continue };
+            (header.log.zones, header.log.zone_bytes) = (1 << 16, 0);
+            disk.disk.poke(at, &header.print(parity::crc32c));
+        }
+    }
+    let array = world.start();
+    assert!(array.status().unsynced_bytes > 0, "a log of nothing is believed");
+}
+
+/// A sector that no superblock of the array lies in cannot be read: in the data, near the end.
+#[test]
+fn a_bad_sector_at_the_end_of_the_data_costs_no_member() {
+    let world = World::new(3, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 3);
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        ..NewArray::new("tank", layout, 16 << 10)
+    });
+    let array = world.start();
+    world.run(&array, array.stop()).expect("in order");
+    let map = map_of(&world.disks[0]);
+    let ends = [map.member_bytes - 8192, map.member_bytes - (64 << 10)];
+    for (disk, at) in ends.into_iter().enumerate() {
+        assert!(map.data.contains(&at), "data");
+        world.disks[disk].break_with(Fault::Unreadable { offset: at, len: 512 });
+    }
+    let options = Options { degraded: true, ..Options::default() };
+    let assembly = match world.assemble(0..3, &options) {
+        Ok(assembly) => assembly,
+        Err(why) => panic!("{why}"),
+    };
+    let array = Array::start(assembly, &world.host);
+    assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
+}

@@ -1,0 +1,117 @@
+//! Blocks of which nobody knows who is right, and what lies beside them.
+
+use array::Array;
+use array::assemble::Options;
+use array::create::NewArray;
+use layout::{Layout, Level, Stripe};
+
+use crate::world::{Fault, World, pattern};
+use crate::{BLOCK, CHUNK, LEN, filled, map_of, pause, spoil, summed};
+
+#[test]
+fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
+    for repair in [false, true] {
+        for unreadable in [false, true] {
+            let (world, array) = filled(Level::Raid1, 2);
+            let from = map_of(&world.disks[0]).data.start;
+            // Block 2 is lost on both, in different ways; block 5 on one.
+            spoil(&world.disks[0], from + 2 * BLOCK + 7);
+            spoil(&world.disks[1], from + 2 * BLOCK + 9);
+            if unreadable {
+                let offset = from + 5 * BLOCK;
+                world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
+            } else {
+                spoil(&world.disks[0], from + 5 * BLOCK + 7);
+            }
+            world.read(&array, 2 * BLOCK, 4096).expect_err("beyond redundancy");
+            array.scrub(repair).expect("nothing else is under way");
+            pause(&world, &array);
+            world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+            for _ in 0..4 {
+                let found = world.read(&array, 2 * BLOCK, 4096);
+                assert!(found.is_err(), "repair {repair} unreadable {unreadable}: not what it was");
+            }
+        }
+    }
+}
+
+/// A row whose parity was wrong when checksums were switched on: nobody knows who is right, so
+/// there are no sums. A crash cuts a write to one of its blocks: another one, that nobody wrote,
+/// stays as it is.
+#[test]
+fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
+    let world = World::new(5, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 5);
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(false),
+        ..NewArray::new("tank", layout, CHUNK)
+    });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.flush(&array);
+    let map = array.geometry().stripe(Stripe(0));
+    let p = map.p().index();
+    world.run(&array, array.stop()).expect("in order");
+    spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
+    let options = Options { checksums: Some(true), ..Options::default() };
+    let array = Array::start(world.assemble(0..5, &options).expect("room"), &world.host);
+    world.until(&array, summed);
+    // Blocks 1 and 2 of the row are written, and have sums.
+    for index in 1..3 {
+        let at = index * CHUNK;
+        world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("healthy");
+    }
+    world.flush(&array);
+    let before = world.read(&array, 3 * CHUNK, BLOCK as usize).expect("healthy");
+    let d0 = map.data(0).index();
+    world.disks[d0].break_with(Fault::HungFrom(map_of(&world.disks[d0]).data.start));
+    drop(world.begin(&array, 0, &pattern(0, BLOCK as usize, 3)));
+    assert!(world.disks[d0].is_holding() > 0);
+    world.crash(array);
+    let array = world.start();
+    let after = world.read(&array, 3 * CHUNK, BLOCK as usize);
+    assert!(before == pattern(3 * CHUNK, BLOCK as usize, 1));
+    assert!(after.is_ok_and(|after| after == before), "what nobody wrote has changed");
+}
+
+/// One sector in which copies (or a row) disagree when checksums are switched on: only its block
+/// has no sum.
+#[test]
+fn a_disputed_block_costs_no_sum_of_another() {
+    for (level, members, chunk) in [(Level::Raid5, 4, 64 << 10), (Level::Raid1, 2, 0)] {
+        let mut world = World::new(members, 8 << 20);
+        world.host.bounds.unit_bytes = 1 << 20;
+        let layout = Layout::default_for(level, members);
+        world.create(&NewArray {
+            zeroed: true,
+            checksums: Some(false),
+            ..NewArray::new("tank", layout, chunk)
+        });
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.flush(&array);
+        let other =
+            if level == Level::Raid1 { 1 } else { array.geometry().stripe(Stripe(0)).p().index() };
+        let first = if level == Level::Raid1 {
+            0
+        } else {
+            array.geometry().stripe(Stripe(0)).data(0).index()
+        };
+        world.run(&array, array.stop()).expect("in order");
+        spoil(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
+        let options = Options { checksums: Some(true), ..Options::default() };
+        let array = Array::start(world.assemble(0..members, &options).expect("room"), &world.host);
+        world.until(&array, summed);
+        // Rot, ten blocks away.
+        let at = 10 * BLOCK;
+        spoil(&world.disks[first], map_of(&world.disks[first]).data.start + at + 9);
+        for _ in 0..4 {
+            let found = world.read(&array, at, BLOCK as usize);
+            assert!(
+                found.is_ok_and(|found| found == pattern(at, BLOCK as usize, 1)),
+                "{level}: rot is delivered"
+            );
+        }
+    }
+}

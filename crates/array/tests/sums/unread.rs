@@ -1,0 +1,98 @@
+//! What cannot be read of headers and tables, and what of the checksums it costs.
+
+use std::future::Future;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use array::assemble::Options;
+use array::{Array, MemberId};
+use layout::md::{Role, Superblock};
+use layout::{Level, Stripe};
+
+use crate::world::{Fault, FaultyDisk, pattern};
+use crate::{BLOCK, LEN, SUPERBLOCK, filled, map_of, pause, spoil};
+
+/// One bad sector in one member's private header, and rot on another member.
+#[test]
+fn an_unreadable_header_of_one_member_does_not_cost_all_sums() {
+    for late in [false, true] {
+        let (world, array) = filled(Level::Raid5, 4);
+        world.run(&array, array.stop()).expect("in order");
+        let map = map_of(&world.disks[0]);
+        spoil(&world.disks[0], map.data.start + 2 * BLOCK + 7);
+        let area = map_of(&world.disks[1]).private.expect("ours");
+        let (offset, len) = (area.start, 512);
+        let fault = match late {
+            true => Fault::LateOnce { offset, len },
+            false => Fault::Unreadable { offset, len },
+        };
+        world.disks[1].break_with(fault);
+        let array = world.start();
+        let found = world.read(&array, 0, LEN);
+        assert!(found.is_ok_and(|f| f == pattern(0, LEN, 1)), "late {late}: rot is delivered");
+    }
+}
+
+/// The table of a member cannot be read for a moment while rows are settled.
+#[test]
+fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
+    let (world, array) = filled(Level::Raid5, 4);
+    world.run(&array, array.stop()).expect("in order");
+    let array = world.start();
+    let map = array.geometry().stripe(Stripe(0));
+    let (data, hung) = (map.data(0).index(), map.p().index());
+    let from = map_of(&world.disks[hung]).data.start;
+    world.disks[hung].break_with(Fault::HungFrom(from));
+    let write = world.begin(&array, 0, &pattern(0, BLOCK as usize, 2));
+    assert!(world.disks[hung].is_holding() > 0);
+    drop(write);
+    world.crash(array);
+    // Elsewhere on the member that was written, in the same page of its table.
+    spoil(&world.disks[data], map_of(&world.disks[data]).data.start + 3 * BLOCK + 7);
+    let offset = map_of(&world.disks[data]).private_parts().expect("room").checksums.start;
+    world.disks[data].break_with(Fault::LateOnce { offset, len: 512 });
+    let array = world.start();
+    let found = world.read(&array, 3 * BLOCK, BLOCK as usize).expect("one is lost at most");
+    assert!(found == pattern(3 * BLOCK, BLOCK as usize, 1), "rot is delivered");
+}
+
+/// The power goes in the middle of the commit that gives a spare its slot.
+#[test]
+fn a_spare_that_missed_its_commit_does_not_cost_all_sums() {
+    let (mut world, array) = filled(Level::Raid6, 5);
+    let spare = FaultyDisk::new(8 << 20);
+    *spare.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.disks.push(Rc::clone(&spare));
+    let map = array.geometry().stripe(Stripe(0));
+    let (bad, gone) = (map.data(0).index(), map.data(2).index());
+    pause(&world, &array);
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
+    let mut failing = Box::pin(array.fail(MemberId(gone as u32)));
+    let first = failing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(first.is_pending(), "it is under way");
+    let role = |disk: &FaultyDisk| {
+        let mut bytes = vec![0; 4096];
+        disk.disk.peek(SUPERBLOCK, &mut bytes);
+        let superblock = Superblock::parse(&bytes, 8).expect("a member");
+        (superblock.own_role(), bytes)
+    };
+    let (mut before, mut now) = (role(&spare), role(&spare));
+    while !matches!(now.0, Role::Slot(_)) {
+        world.sleep(&array, Duration::from_micros(100));
+        (before, now) = (now, role(&spare));
+    }
+    assert_eq!(before.0, Role::Spare);
+    drop(failing);
+    world.crash(array);
+    spare.disk.poke(SUPERBLOCK, &before.1);
+    world.disks.iter().for_each(|disk| disk.delay.set(Duration::ZERO));
+    spoil(&world.disks[bad], map_of(&world.disks[bad]).data.start + 2 * BLOCK + 7);
+    let there = (0..world.disks.len()).filter(|&d| d != gone);
+    let options = Options { degraded: true, ..Options::default() };
+    let assembly = world.assemble(there, &options).expect("one may be missing");
+    let array = Array::start(assembly, &world.host);
+    let found = world.read(&array, 0, LEN);
+    assert!(found.is_ok_and(|f| f == pattern(0, LEN, 1)), "rot is delivered");
+}
