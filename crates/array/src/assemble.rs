@@ -219,12 +219,7 @@ pub async fn assemble(
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
-    // Parity may be believed by the user's word; copies that differ stay two.
-    let believed = options.force_dirty_degraded
-        && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
-    // All that was ever written to a new array has its parity.
-    let known = settled || is_new(&loaded) || believed;
-    let doubt = !loaded.unsynced.is_empty() && !known;
+    let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
     let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
@@ -307,6 +302,15 @@ async fn hear(
             _ => return Ok(Heard { seated, loaded, intents }),
         }
     }
+}
+
+/// Where parity or copies may disagree, and no log has settled them: may what was written there
+/// differ from what they say? Parity may be believed by the user's word; copies that differ stay
+/// two. All that was ever written to a new array has its parity.
+fn is_doubtful(loaded: &sync::Loaded, geometry: &Geometry, options: &Options) -> bool {
+    let believed = options.force_dirty_degraded
+        && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
+    !loaded.unsynced.is_empty() && !is_new(loaded) && !believed
 }
 
 /// True if the array was never used.

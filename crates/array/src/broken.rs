@@ -365,7 +365,7 @@ ways! {
     /// A member comes back while a batch of the log without units is on its way to it.
     BatchOvertaken: "ours" by "test intents",
     /// The log of a journal device is looked for wherever its header says.
-    JournalUnbounded: "ours" by "test journal",
+    JournalUnbounded: "ours" by "test corrupt",
     /// What P contradicts is not asked of Q.
     ContradictedByP: "ours" by "test sums",
     /// A block without a checksum is held to be wrong when its row is made right after a crash.

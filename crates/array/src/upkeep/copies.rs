@@ -181,9 +181,7 @@ impl Shard {
             return Ok(true);
         }
         self.want_copies(work, &copies, part);
-        // Where copies differ by right, nothing beside a bad sector is made like another copy.
-        let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
-        let grain = if unsettled { self.block_bytes(&view) } else { GRAIN };
+        let grain = self.grain(&view, (at, part));
         if self.load_sums(work).await {
             self.fill_copies(work, manner, &mut copies, (part, grain)).await;
         }
@@ -205,11 +203,7 @@ impl Shard {
         };
         let tell = task != Task::Resync;
         let mut mends = judge(&copies, (at, part), block, (settled, tell), newest, report);
-        let disputed: RangeSet = mends
-            .iter()
-            .filter(|mend| !mend.unreadable || mend.guessed)
-            .map(|mend| mend.range.clone())
-            .collect();
+        let disputed = disputed(&mends);
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
@@ -229,6 +223,13 @@ impl Shard {
             self.align_copies(work, &self.view(), places, part).await;
         }
         Ok(true)
+    }
+
+    /// In what pieces a stretch is read that cannot be read as a whole. Where copies differ by
+    /// right, nothing beside a bad sector is made like another copy.
+    fn grain(&self, view: &View, (at, part): (u64, u64)) -> u64 {
+        let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
+        if unsettled { self.block_bytes(view) } else { GRAIN }
     }
 
     /// Writes what was outvoted; writes what could not be read, and reads it once more.
@@ -493,6 +494,12 @@ fn judge(
         }
     }
     mends
+}
+
+/// Where copies that can be read contradict each other.
+fn disputed(mends: &[Mend]) -> RangeSet {
+    let each = mends.iter().filter(|mend| !mend.unreadable || mend.guessed);
+    each.map(|mend| mend.range.clone()).collect()
 }
 
 /// Adds a mend, to one that it goes on where there is one.

@@ -141,7 +141,10 @@ impl FaultyDisk {
     /// Takes the fault away that makes this late.
     fn is_late(&self, op: &Op) -> bool {
         let (start, end) = (op.offset, op.offset + op.work.len());
-        let late = |fault: &Fault| matches!(*fault, Fault::LateOnce { offset, len } if offset < end && start < offset + len);
+        let late = |fault: &Fault| match *fault {
+            Fault::LateOnce { offset, len } => offset < end && start < offset + len,
+            _ => false,
+        };
         let mut faults = self.faults.borrow_mut();
         let at = faults.iter().position(late).filter(|_| matches!(op.work, Work::Read(_)));
         at.map(|at| faults.remove(at)).is_some()
