@@ -428,10 +428,10 @@ impl Keeper {
     async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = crate::sync::member_share(&self.geometry, array_bytes);
         let mut busy = self.requests() > 0;
-        let now = self.clock.now();
+        let (now, limits) = (self.clock.now(), self.pace.changes());
         if let Some(mut until) = self.pace.next(now, share.max(1), busy) {
             // In small steps: a stop, a loss, or another limit, is not kept waiting.
-            while self.clock.now() < until && self.goes_on(task) && !self.pace.is_newer(now) {
+            while self.clock.now() < until && self.goes_on(task) && self.pace.changes() == limits {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
                 if busy && self.requests() == 0 && !broken(Broken::ClientsRemembered) {

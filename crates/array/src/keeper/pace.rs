@@ -11,15 +11,15 @@ pub(crate) struct Pace {
     pub(crate) max: Cell<u64>,
     /// Work up to here is paid for.
     paid_until: Cell<Time>,
-    /// When the limits were changed last.
-    changed: Cell<Time>,
+    /// How often the limits were changed.
+    changes: Cell<u64>,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
         let (min, max) = (Cell::new(64 << 20), Cell::new(u64::MAX));
-        let (paid_until, changed) = (Cell::new(Time(0)), Cell::new(Time(0)));
-        Pace { min, max, paid_until, changed }
+        let (paid_until, changes) = (Cell::new(Time(0)), Cell::new(0));
+        Pace { min, max, paid_until, changes }
     }
 }
 
@@ -29,7 +29,7 @@ impl Pace {
         self.min.set(min);
         self.max.set(max);
         self.forgive(now);
-        self.changed.set(now);
+        self.changes.set(self.changes.get() + 1);
     }
 
     /// What is owed is forgotten.
@@ -37,9 +37,9 @@ impl Pace {
         self.paid_until.set(now);
     }
 
-    /// True if the limits were changed after `since`.
-    pub(crate) fn is_newer(&self, since: Time) -> bool {
-        self.changed.get() > since
+    /// How often the limits were changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// When the next piece may begin, if `bytes` were done just now.

@@ -84,7 +84,6 @@ impl Shard {
         let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
         ungated.iter().for_each(|member| member.counters().late_writes.add(1));
         self.run(&mut desk.batch, manner).await;
-        ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
         log.forget_failed(&desk.failures);
         let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {
@@ -104,6 +103,8 @@ impl Shard {
                 self.post.to_keeper(ToKeeper::Lost { member, why });
             }
         }
+        // Only now: who comes back must not be told that it has failed before.
+        ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
         log.space.borrow_mut().written(placed.sequence, answer.is_err());
         for ticket in gathered.units.drain(..) {
             log.answers.finish(ticket, answer.clone());
