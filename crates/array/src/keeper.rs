@@ -40,7 +40,7 @@ use crate::member::{Introduction, MemberId};
 use crate::message::{ToKeeper, ToShard};
 use crate::ranges::RangeSet;
 use crate::shard::Shard;
-use crate::status::{Event, EventKind, EventLog, Replay};
+use crate::status::{Event, EventKind, EventLog, FULL_LIST, Replay};
 use crate::unit::Load;
 use crate::view::{Configuration, Mode};
 
@@ -314,7 +314,7 @@ impl Keeper {
         self.note(EventKind::BadBlock, Some(member), text);
         if self.ledger.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };
-            let full = io::Error::new(kind, "its list of bad blocks is full");
+            let full = io::Error::new(kind, FULL_LIST);
             let filled = self.configuration.borrow().filled_beside(member);
             // One that is whole is worth more than one that is being filled from it.
             let none = filled.is_empty() || broken(Broken::FullListCostsAll);

@@ -13,6 +13,9 @@ use crate::member::MemberId;
 use crate::pulse::Latency;
 use crate::view::Mode;
 
+/// Why a member was given up whose list of bad blocks can take no more.
+pub const FULL_LIST: &str = "its list of bad blocks is full";
+
 /// Everything there is to know about a running array, at one moment.
 #[derive(Clone, Debug)]
 pub struct Status {

@@ -12,7 +12,7 @@ use array::status::{EventKind, SlotState};
 use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::{Layout, Level, Slot, Stripe};
-use world::{Fault, FaultyDisk, World, holder, pattern};
+use world::{Fault, FaultyDisk, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
 
@@ -286,7 +286,8 @@ fn a_cut_before_parity_is_given_up_makes_no_garbage() {
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
     // What must be on record before a write is there already: only the list is not.
     world.write(&array, 128 << 10, &content[128 << 10..132 << 10]).expect("healthy");
-    world.disks[parity].break_with(Fault::HungWrites);
+    let list = map_of(&world.disks[parity]).bad_blocks.expect("room").start;
+    world.disks[parity].break_with(Fault::HungAt(list));
     drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
     world.cut(array);
     let offset = world.data_offset();

@@ -38,8 +38,11 @@ const HANDLED: [(i32, Signal); 3] = [
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 /// Catches SIGINT, SIGTERM and SIGHUP for as long as it lives. There is one per process at a time.
+///
+/// What the parent has made this process ignore, as `nohup` does with SIGHUP, stays ignored.
 pub struct Signals {
     watched: Watched,
+    caught: Vec<i32>,
 }
 
 impl Signals {
@@ -58,9 +61,13 @@ impl Signals {
         }
         // Never closed: a handler on another thread may have read `PIPE` just before it changed.
         let _ = writer.into_raw_fd();
-        let signals = Signals { watched };
+        let mut signals = Signals { watched, caught: Vec::new() };
         for (number, _) in HANDLED {
+            if number != libc::SIGTERM && handler_of(number)? == libc::SIG_IGN {
+                continue;
+            }
             set_handler(number, handle as *const () as libc::sighandler_t)?;
+            signals.caught.push(number);
         }
         set_handler(libc::SIGPIPE, libc::SIG_IGN)?;
         Ok(signals)
@@ -94,7 +101,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for (number, _) in HANDLED {
+        for &number in &self.caught {
             // It could be set, so it can be set back.
             let _ = set_handler(number, libc::SIG_DFL);
         }
@@ -112,6 +119,14 @@ extern "C" fn handle(number: i32) {
         libc::write(pipe, (&raw const number).cast(), 1);
         *libc::__errno_location() = errno;
     }
+}
+
+fn handler_of(number: i32) -> Result<libc::sighandler_t> {
+    // SAFETY: zeros are a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set; the action lives until the call returns.
+    let answer = unsafe { libc::sigaction(number, std::ptr::null(), &raw mut action) };
+    if answer == 0 { Ok(action.sa_sigaction) } else { Err(Error::last_os_error()) }
 }
 
 fn set_handler(number: i32, handler: libc::sighandler_t) -> Result<()> {

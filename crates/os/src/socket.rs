@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use io::Stream;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -27,6 +28,11 @@ use rustix::net::{
 
 use crate::executor::Spawner;
 use crate::reactor::source::{Direction, Watched};
+
+/// When the kernel asks a silent peer on TCP whether it is there, how often, and how many times.
+const KEEP_IDLE: Duration = Duration::from_secs(60);
+const KEEP_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_COUNT: u32 = 6;
 
 pub use activation::activated;
 pub use listener::Listener;
@@ -115,6 +121,11 @@ impl Socket {
         // Answers are written whole: waiting for more to send would only delay them. Unix sockets,
         // which do not wait, refuse the option.
         let _ = sockopt::set_tcp_nodelay(&fd, true);
+        // A client whose host has vanished gives back its place after two minutes.
+        let _ = sockopt::set_socket_keepalive(&fd, true);
+        let _ = sockopt::set_tcp_keepidle(&fd, KEEP_IDLE);
+        let _ = sockopt::set_tcp_keepintvl(&fd, KEEP_INTERVAL);
+        let _ = sockopt::set_tcp_keepcnt(&fd, KEEP_COUNT);
         Ok(Socket { watched: Watched::new(fd, on.reactor())? })
     }
 

@@ -5,6 +5,7 @@ use std::io::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Processors that this thread may run on, in ascending order.
@@ -27,6 +28,14 @@ pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Allows this process as many open files as its parent lets it have: a client takes one each.
+pub fn raise_open_files() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    // If it cannot be, clients are turned away earlier.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// Does `work`, which may wait for the kernel for as long as it likes, on a thread of its own. Who

@@ -109,11 +109,13 @@ pub(crate) fn member_of(text: &str, array: &Array) -> String {
     }
 }
 
-/// A path of the user's, as a server in another folder sees it.
+/// A path of the user's, as a server in another folder sees it; or what is none, as it is.
 pub(crate) fn absolute(text: &str) -> String {
-    let path = std::path::Path::new(text);
-    match std::path::absolute(path) {
-        Ok(absolute) if path.exists() => absolute.display().to_string(),
-        _ => text.into(),
-    }
+    if std::path::Path::new(text).exists() { whole(text) } else { text.into() }
+}
+
+/// A path of the user's, whether there is something or not: a server in another folder may have
+/// something else by that name.
+pub(crate) fn whole(text: &str) -> String {
+    std::path::absolute(text).map_or_else(|_| text.into(), |path| path.display().to_string())
 }

@@ -16,7 +16,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
@@ -70,6 +70,8 @@ pub(crate) struct Daemon {
     spawner: Spawner,
     pool: Pool,
     arrays: RefCell<Vec<Rc<Served>>>,
+    /// There are others, which are not served though they were looked for.
+    others: Cell<bool>,
     exports: Rc<Shown>,
     server: Server,
     crew: Crew,
@@ -128,6 +130,7 @@ impl Daemon {
             spawner: spawner.clone(),
             pool,
             arrays: RefCell::default(),
+            others: Cell::new(false),
             exports,
             server,
             crew,
@@ -205,18 +208,29 @@ impl Daemon {
         served: &Served,
         name: Option<&str>,
         read_only: bool,
+        is_default: bool,
     ) -> Result<()> {
         let name = name.unwrap_or(served.name());
         if self.exports.has(name) {
             let message = format!("there are two arrays called {name}");
             return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
         }
-        let card = served.card(name, read_only);
+        let card = served.card(name, read_only, is_default);
         let disk = Rc::new(served.array.clone());
-        self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()));
+        self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()), is_default);
         let uuid = served.uuid();
         self.crew.send_each(|_| Errand::Show { uuid: uuid.into(), card: card.clone() });
         Ok(())
+    }
+
+    /// Notes that there is an array that is not served, though it was looked for.
+    pub(crate) fn lack_another(&self) {
+        self.others.set(true);
+    }
+
+    /// True if there are arrays that are not served, though they were looked for.
+    pub(crate) fn lacks_others(&self) -> bool {
+        self.others.get()
     }
 
     /// Shows an array to clients no more.
@@ -394,7 +408,9 @@ impl Daemon {
         notify::stopping();
         let impatience = async {
             signals.next().await;
-            eprintln!("parapet: still {}; once more to give up", self.what_is_left());
+            // Whoever read it may have gone: that must not keep it from stopping in order.
+            let left = self.what_is_left();
+            let _ = writeln!(std::io::stderr(), "parapet: still {left}; once more to give up");
             signals.next().await;
         };
         first(self.close(), impatience).await.unwrap_or_else(|| {

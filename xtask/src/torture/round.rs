@@ -81,6 +81,18 @@ pub(super) struct Round<'a> {
 /// Files besides those of the array.
 pub(super) const SPARES: usize = 2;
 
+/// A round ends where more of an array that never was in sync has been lost than it can list.
+const BEYOND: &str = "more is in doubt than can be listed";
+
+/// True if the array says that it is not in sync, and that it gave up a member for that.
+fn is_beyond(array: &serde_json::Value) -> bool {
+    let says = |what: &str, field: &str, word: &str| {
+        let each = array[what].as_array().into_iter().flatten();
+        each.filter_map(|one| one[field].as_str()).any(|text| text.contains(word))
+    };
+    says("problems", "id", "PPT-8011") && says("faulty", "trouble", "list of bad blocks is full")
+}
+
 pub(super) type Outcome<T = ()> = Result<T, String>;
 
 impl<'a> Round<'a> {
@@ -119,7 +131,13 @@ impl<'a> Round<'a> {
     /// # Errors
     /// What must not happen, and did.
     pub(super) fn run(&mut self) -> Outcome {
-        let ended = self.lives();
+        let ended = match self.lives() {
+            Err(why) if why == BEYOND => {
+                self.tell(BEYOND);
+                Ok(())
+            }
+            ended => ended,
+        };
         self.tally.answers = self.court.answers();
         self.tally.verified = self.court.verified();
         self.tally.doubts = self.court.doubts();
@@ -438,6 +456,9 @@ impl<'a> Round<'a> {
         let array = self.program.settle()?;
         if self.away.is_none() {
             if array["state"] != "healthy" {
+                if is_beyond(&array) {
+                    return Err(BEYOND.into());
+                }
                 return Err(format!("not whole, and nothing is done about it: {array}"));
             }
             self.whole = true;

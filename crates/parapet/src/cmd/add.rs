@@ -2,7 +2,7 @@
 
 use crate::api::Order;
 use crate::client;
-use crate::cmd::absolute;
+use crate::cmd::whole;
 use crate::failure::{Exit, Result};
 use crate::flags::{Control, Overwrite};
 use crate::terminal::Terminal;
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
     let overwrite = args.overwrite.overwrite_signature.iter().map(ToString::to_string).collect();
-    let order = Order { member: Some(absolute(&args.disk)), overwrite, ..Order::default() };
+    let order = Order { member: Some(whole(&args.disk)), overwrite, ..Order::default() };
     terminal.report(&client.order(&array.uuid, "add", &order)?);
     Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! `parapet health`: one line and an exit status, as monitoring plugins speak.
 
-use crate::api::{Array, Health, Job, JobKind, Problem, State, Verdict};
+use crate::api::{Array, Health, Job, JobKind, List, Problem, State, Verdict};
 use crate::client;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let health = match arrays(args) {
-        Ok(arrays) => of_all(&arrays),
+        Ok(list) => of_all(&list),
         Err(failure) => Health {
             verdict: Verdict::Unknown,
             message: failure.message,
@@ -39,25 +39,32 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     })
 }
 
-fn arrays(args: &Args) -> Result<Vec<Array>> {
+fn arrays(args: &Args) -> Result<List> {
     match &args.name {
-        Some(name) => Ok(vec![client::find(args.control.path(), Some(name))?.1]),
-        None => client::everything(args.control.path()).map(|list| list.arrays),
+        Some(name) => {
+            let arrays = vec![client::find(args.control.path(), Some(name))?.1];
+            Ok(List { arrays, ..List::default() })
+        }
+        None => client::everything(args.control.path()),
     }
 }
 
-fn of_all(arrays: &[Array]) -> Health {
-    if arrays.is_empty() {
+fn of_all(list: &List) -> Health {
+    let List { arrays, silent } = list;
+    if arrays.is_empty() && silent.is_empty() {
         let message = "no array is being served".into();
         return Health { verdict: Verdict::Unknown, message, performance: String::new() };
     }
     let verdict = arrays.iter().map(of_one).max().unwrap_or(Verdict::Unknown);
+    // A server that does not answer serves nothing.
+    let verdict = if silent.is_empty() { verdict } else { Verdict::Critical };
     let mut worst_first: Vec<&Array> = arrays.iter().collect();
     worst_first.sort_by_key(|array| std::cmp::Reverse(of_one(array)));
     // Of those that are well nothing is said while others are not.
     let told =
         worst_first.iter().filter(|array| verdict == Verdict::Ok || of_one(array) > Verdict::Ok);
-    let sentences: Vec<String> = told.map(|array| sentence(array)).collect();
+    let told = told.map(|array| sentence(array));
+    let sentences: Vec<String> = silent.iter().cloned().chain(told).collect();
     let performance: Vec<String> = arrays.iter().map(performance).collect();
     Health { verdict, message: sentences.join("; "), performance: performance.join(" ") }
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let daemon = Daemon::new(&on, None, 1)?;
         let (served, fresh) = array(&args, &daemon).await?;
         let served = daemon.take_in(served);
-        daemon.export(&served, None, args.assembly.read_only)?;
+        daemon.export(&served, None, args.assembly.read_only, true)?;
         args.run.limit(&served.array);
         let session = Session { args: &args, on: &on, terminal, signals: &signals };
         let opened = session.open(&daemon).await;

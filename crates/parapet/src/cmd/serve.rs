@@ -103,6 +103,7 @@ impl TlsFlags {
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    os::threads::raise_open_files();
     let executor = engine::executor()?;
     let on = executor.spawner();
     let signals = catch(&on)?;
@@ -163,8 +164,11 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
         let message = "several arrays cannot have one export name";
         return Err(Failure::new(Id::Usage, message, "leave --export-name out"));
     }
+    // Which one is meant by no name must not depend on which ones could be started.
+    let alone = arrays.len() == 1 && !daemon.lacks_others();
     for served in arrays {
-        daemon.export(&served, args.export_name.as_deref(), args.assembly.read_only)?;
+        let name = args.export_name.as_deref();
+        daemon.export(&served, name, args.assembly.read_only, alone)?;
     }
     Ok(())
 }

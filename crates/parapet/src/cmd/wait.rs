@@ -1,13 +1,14 @@
 //! `parapet wait`: waits until background work is done, and shows how far it is.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use io::Clock;
+use io::{Clock, Time};
 use os::Spawner;
 
 use crate::api::{Array, Job, JobKind, SlotState, Waited, When};
-use crate::client::{self, Client};
+use crate::client;
 use crate::cmd::serve;
 use crate::daemon::first;
 use crate::engine;
@@ -104,8 +105,11 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
 
 async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
     let clock = on.clock();
-    let (client, mut array) = client::find(args.control.path(), args.name.as_deref())?;
     let began = Instant::now();
+    let end = args.timeout.map(|seconds| clock.now() + Duration::from_secs(seconds));
+    let (path, name) = (args.control.path().map(Path::to_owned), args.name.clone());
+    let find = move || client::find(path.as_deref(), name.as_deref());
+    let (client, mut array) = patiently(find, end, on).await?;
     let mut progress = Progress::new(terminal);
     while !args.what.is_reached(&array) {
         if let Err(refusal) = args.what.refuse_vain(&array) {
@@ -120,7 +124,8 @@ async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
         }
         progress.show(&array);
         clock.sleep_until(clock.now() + PACE).await;
-        array = again(&client, &array)?;
+        let (client, uuid) = (client.clone(), array.uuid.clone());
+        array = patiently(move || client.array(&uuid), end, on).await?;
     }
     terminal.undraw();
     let seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
@@ -128,8 +133,21 @@ async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn again(client: &Client, array: &Array) -> Result<Array> {
-    client.array(&array.uuid)
+/// Asks a server, which may not answer, until it is time to give up.
+async fn patiently<T: Send + 'static>(
+    ask: impl FnOnce() -> Result<T> + Send + 'static,
+    end: Option<Time>,
+    on: &Spawner,
+) -> Result<T> {
+    let answer = os::threads::aside(ask).map_err(|error| {
+        let message = format!("no thread can be had: {error}");
+        Failure::new(Id::Failed, message, "see the limit of processes")
+    })?;
+    let Some(end) = end else { return answer.await };
+    first(answer, on.clock().sleep_until(end)).await.unwrap_or_else(|| {
+        let action = "see what keeps it: its log, and the disks that it waits for";
+        Err(Failure::new(Id::TimedOut, "the server has not answered in time", action))
+    })
 }
 
 /// Progress on standard error: a line drawn over and over, or one for each step; with `--json` a

@@ -78,6 +78,8 @@ pub(super) struct Card {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) read_only: bool,
+    /// Whether a client that names none gets it.
+    pub(super) is_default: bool,
     /// What orders the writes of clients on all threads.
     pub(super) writers: Writers,
 }

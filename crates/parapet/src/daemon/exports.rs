@@ -7,15 +7,21 @@ use net::nbd::{Client, Denial, Export, Exports};
 
 use super::Served;
 
-/// What is exported now, with the array behind it; the first one is the default.
+/// What is exported now, with the array behind it.
 #[derive(Default)]
 pub(super) struct Shown {
     exports: RefCell<Vec<(String, Rc<Export>)>>,
+    /// What a client gets that names none. It never is another one, once an array is stopped or
+    /// could not be started: he would write over that.
+    default: RefCell<Option<String>>,
 }
 
 impl Shown {
     /// Shows one more.
-    pub(super) fn add(&self, uuid: &str, export: Export) {
+    pub(super) fn add(&self, uuid: &str, export: Export, is_default: bool) {
+        if is_default {
+            self.default.replace(Some(uuid.into()));
+        }
         self.exports.borrow_mut().push((uuid.into(), Rc::new(export)));
     }
 
@@ -46,7 +52,9 @@ impl Exports for Shown {
     fn find(&self, name: &str, _client: &Client) -> Result<Rc<Export>, Denial> {
         let exports = self.exports.borrow();
         let found = exports.iter().find(|(_, export)| export.name() == name);
-        let default = || exports.first().filter(|_| name.is_empty());
+        let default = self.default.borrow();
+        let is_default = |uuid: &str| name.is_empty() && default.as_deref() == Some(uuid);
+        let default = || exports.iter().find(|(uuid, _)| is_default(uuid));
         let (_, export) = found.or_else(default).ok_or(Denial::Unknown)?;
         Ok(Rc::clone(export))
     }

@@ -152,7 +152,7 @@ impl Hand {
     fn show(&self, uuid: &str, card: &Card) {
         if let Some(front) = self.fronts.borrow().get(uuid) {
             let disk = Rc::new(front.clone());
-            self.exports.add(uuid, export(card, disk, self.pool.clone()));
+            self.exports.add(uuid, export(card, disk, self.pool.clone()), card.is_default);
         }
     }
 

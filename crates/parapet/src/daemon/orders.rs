@@ -127,7 +127,7 @@ impl Daemon {
         let allowed: std::result::Result<Vec<SignatureView>, String> =
             overwrite.iter().map(|text| text.parse()).collect();
         let allowed = allowed.map_err(|error| usage(&error))?;
-        let path = Path::new(path);
+        let path = named(path)?;
         let opened = self.open(served, path).await?;
         let signatures = probe::signatures(&opened).await?;
         probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
@@ -224,7 +224,8 @@ impl Daemon {
         let known = match failed.and_then(|id| served.known(id)) {
             Some(known) => known,
             None => {
-                let opened = self.open(served, Path::new(who)).await?;
+                let path = if failed.is_some() { Path::new(who) } else { named(who)? };
+                let opened = self.open(served, path).await?;
                 engine::know(&opened).await
             }
         };
@@ -330,6 +331,17 @@ impl Daemon {
         let (name, from, to) = (served.name(), served.title(old), served.title(with));
         Ok(format!("{name}: slot {slot} is being copied from {from} to {to}"))
     }
+}
+
+/// The path of a disk that a client names. In this server's folder, a part of a path could be
+/// another file than the one that is meant.
+fn named(path: &str) -> Result<&Path> {
+    let path = Path::new(path);
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    let message = format!("{}: there is no such disk", path.display());
+    Err(Failure::new(Id::Missing, message, "name the disk by its whole path"))
 }
 
 impl Served {

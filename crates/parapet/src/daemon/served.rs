@@ -105,10 +105,11 @@ impl Served {
     }
 
     /// What clients are told of it.
-    pub(super) fn card(&self, name: &str, read_only: bool) -> Card {
+    pub(super) fn card(&self, name: &str, read_only: bool, is_default: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
-        Card { name: name.into(), description, read_only, writers: Default::default() }
+        let (name, writers) = (name.into(), Default::default());
+        Card { name, description, read_only, is_default, writers }
     }
 
     /// A member by its number.

@@ -1,7 +1,7 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
 use array::status::{
-    JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
+    FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
 };
 use array::{CacheMode, Mode, ScrubResult};
 use io::Clock;
@@ -268,6 +268,11 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
         _ if array.awaits_spare() => format!("parapet wait {name} --for whole{flag}"),
         _ if !array.writable => "serve it without --read-only, to have it filled again".into(),
         None => format!("parapet add {name} DISK{flag}"),
+        Some(lost) if lost.trouble.as_ref().is_some_and(|why| why.contains(FULL_LIST)) => format!(
+            "more of it is in doubt than can be listed: restore it from a backup, or stop it, \
+             assemble it with --force-dirty-degraded, which believes parity that may be wrong, \
+             and then: parapet add {name} DISK{flag}"
+        ),
         Some(lost) => {
             let lost = crate::places::quoted(&lost.name);
             format!("parapet re-add {name} {lost}{flag}, or parapet add {name} DISK{flag}")

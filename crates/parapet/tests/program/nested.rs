@@ -68,6 +68,14 @@ fn an_array_of_arrays_survives_what_its_parts_survive() {
     assert_eq!(server.terminate(), 0);
 }
 
+/// Of several arrays none is what a client gets that names none, whichever are there just now: it
+/// would be written over.
+fn refuses_nameless(world: &World) {
+    let nameless = world.uri().replace("/tank?", "/?");
+    let asked = world.try_tool("libnbd-bin", &["nbdinfo", "--size", &nameless]);
+    assert_ne!(asked.code, 0, "{nameless}");
+}
+
 #[test]
 fn a_scan_without_a_name_serves_the_outermost_arrays_only() {
     let world = World::new();
@@ -78,7 +86,9 @@ fn a_scan_without_a_name_serves_the_outermost_arrays_only() {
     let listed = exports(&world);
     assert_eq!(listed.matches("export=").count(), 2, "{listed}");
     assert!(listed.contains("\"tank\"") && listed.contains("\"pond\""), "{listed}");
+    refuses_nameless(&world);
     world.order(&["stop", "tank"]);
+    refuses_nameless(&world);
     assert_eq!(server.terminate(), 0);
     // Its halves are never shown as if they were arrays of their own.
     std::fs::remove_file(world.path("left0")).unwrap();
@@ -105,6 +115,7 @@ fn what_cannot_be_started_does_not_keep_the_others_from_being_served() {
     let server = world.serve(&["--scan", "."]);
     assert_eq!(server.ready["arrays"][0]["name"], "pond");
     assert!(world.log().contains("not started: tank"), "{}", world.log());
+    refuses_nameless(&world);
     // Served elsewhere: said to be.
     let message = world.refused(&["serve", "pond", "--scan", "."], 3, "PPT-3003");
     let pid = format!("process {}", server.pid());

@@ -152,6 +152,7 @@ impl<'a> Digger<'a> {
         }
         if sources.name.is_none() {
             for (_, failure) in self.failed.values() {
+                self.daemon.lack_another();
                 tracing::error!("not started: {failure}");
             }
         }
@@ -168,6 +169,7 @@ impl<'a> Digger<'a> {
                 continue;
             }
             if self.sources.name.is_none() {
+                self.daemon.lack_another();
                 let name = top.name();
                 tracing::error!(
                     "not served: {name} is a member of an array that was not started; to serve it \
