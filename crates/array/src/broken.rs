@@ -372,6 +372,10 @@ ways! {
     UnsummedWrong: "ours" by "test sums",
     /// A page of a table that was not read in time counts as one that knows nothing.
     UnreadForgotten: "ours" by "test sums",
+    /// What a member holds whose table was not read in time is believed when rows are made right.
+    LateTableBelieved: "ours" by "test sums",
+    /// A bad-block list that is full costs members that are being filled, whatever was to be listed.
+    FullListUnrecorded: "ours" by "test listed",
     /// A scrub forgets the checksum of a block that no copy has.
     LostSumForgotten: "ours" by "test sums",
     /// The first bad block of a member is not believed without a superblock that says so.

@@ -12,6 +12,7 @@ use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hedge::Attempt;
+use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
@@ -274,7 +275,8 @@ impl Shard {
         }
         self.rewrite(work, manner, inside, view).await?;
         if !healed.is_empty() {
-            self.align_copies(work, &self.view(), places, stretch.1).await;
+            let none = RangeSet::default();
+            self.align_copies(work, &self.view(), places, stretch.1, &none).await;
         }
         Ok(bytes)
     }

@@ -279,7 +279,9 @@ impl Keeper {
             ToKeeper::Quiet { shard } => {
                 self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard: Some(shard) });
             }
-            ToKeeper::Bad { member, start, len } => self.record_bad(member, start, len),
+            ToKeeper::Bad { member, start, len, filling } => {
+                self.record_bad(member, (start, len), filling);
+            }
             ToKeeper::Mended { offset, len } => {
                 self.ledger.set_bad(offset..offset + len, false);
             }
@@ -305,7 +307,7 @@ impl Keeper {
     }
 
     /// A block could not be recovered: the member's bad-block list says so from the next commit on.
-    fn record_bad(&self, member: MemberId, start: u64, len: u64) {
+    fn record_bad(&self, member: MemberId, (start, len): (u64, u64), filling: bool) {
         let disk = self.known(member).map_or(0, |known| known.data_offset) + start;
         let text = format!(
             "{len} bytes at offset {disk} of its disk ({start} of its data) could not be \
@@ -315,10 +317,13 @@ impl Keeper {
         if self.ledger.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };
             let full = io::Error::new(kind, FULL_LIST);
-            let filled = self.configuration.borrow().filled_beside(member);
-            // One that is whole is worth more than one that is being filled from it.
-            let none = filled.is_empty() || broken(Broken::FullListCostsAll);
-            let lost = if none { vec![member] } else { filled };
+            // What the bitmap knows to be in doubt stays so. One that is whole is worth more than
+            // one that is being filled from it.
+            let mut lost = self.configuration.borrow().filled_beside(member);
+            let filling = filling || broken(Broken::FullListUnrecorded);
+            if !filling || lost.is_empty() || broken(Broken::FullListCostsAll) {
+                lost = vec![member];
+            }
             self.lost.borrow_mut().extend(lost.into_iter().map(|id| (id, full.clone())));
         }
     }

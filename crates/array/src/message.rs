@@ -156,6 +156,8 @@ pub enum ToKeeper {
         start: u64,
         /// How many.
         len: u64,
+        /// It is not in sync yet, and listed for a member that is being filled from it.
+        filling: bool,
     },
     /// These bytes of a member were on its bad-block list, and have been written anew.
     Good {

@@ -72,15 +72,15 @@ impl Configuration {
         })
     }
 
-    /// Members that are being filled, where this one is whole.
+    /// Members that are being filled, copies among them, where this one is whole.
     pub(crate) fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
         let is_whole = |seat: &Seat| seat.member == Some(whole) && seat.recovered.is_none();
-        let filled = self.seats.iter().filter(|seat| seat.recovered.is_some());
-        if self.seats.iter().any(is_whole) {
-            filled.filter_map(|seat| seat.member).collect()
-        } else {
-            Vec::new()
+        if !self.seats.iter().any(is_whole) {
+            return Vec::new();
         }
+        let filled = |seat: &Seat| seat.member.filter(|_| seat.recovered.is_some());
+        let each = self.seats.iter().flat_map(|seat| [filled(seat), seat.twin.map(|(id, _)| id)]);
+        each.flatten().collect()
     }
 
     /// The slot a member sits in, and whether as a twin.

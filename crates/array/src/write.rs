@@ -282,9 +282,11 @@ impl Shard {
             }
             planned?;
             if self.read_for_rows(work, manner, &view).await {
-                let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
-                let misfit = work.rows.iter().position(|row| !fits(row));
-                if misfit.is_some_and(|misfit| ask_q(&mut work.rows[misfit])) {
+                let mut asked = false;
+                for row in &mut work.rows {
+                    asked |= !self.recovered_fits(&view, row, &work.pieces) && ask_q(row);
+                }
+                if asked {
                     continue;
                 }
                 return Ok(Ok(view));

@@ -497,3 +497,59 @@ fn lists_that_are_full_cost_no_survivor() {
     assert_eq!(array.status().mode, array::Mode::ReadWrite);
     world.write(&array, good, &pattern(good, 4096, 3)).expect("one is lost of three");
 }
+
+/// the list of a whole member is full when its parity is given up, and another one is being
+/// filled. Whatever is lost for that: old parity is not believed after the next start.
+#[test]
+fn parity_given_up_on_a_full_list_is_not_believed_later() {
+    let mut world = World::new(5, 16 << 20);
+    world.host.bounds.job_units = 1;
+    let consistency = Some(Consistency::Bitmap);
+    world.create(&NewArray { consistency, ..new_array(Level::Raid6, 5) });
+    let array = world.start();
+    let stripe_bytes = array.geometry().stripe_bytes();
+    let stripe = array.geometry().stripes() - 2;
+    let at = stripe * stripe_bytes;
+    world.write(&array, at, &pattern(at, stripe_bytes as usize, 1)).expect("healthy");
+    world.flush(&array);
+    let map = array.geometry().stripe(Stripe(stripe));
+    let (p, q) = (map.p().index(), map.q().expect("level 6").index());
+    let (x, y) = (map.data(0).index(), map.data(1).index());
+    world.run(&array, array.stop()).expect("in order");
+    let disk = map_of(&world.disks[p]);
+    let mut list = layout::md::BadBlocks::default();
+    (0..512).for_each(|entry| {
+        let start = disk.data.start / 512 + 2 * entry;
+        list.add(start..start + 1);
+    });
+    let bytes = list.print(0, 8).expect("there is room for 512");
+    world.disks[p].disk.poke(disk.bad_blocks.clone().expect("room").start, &bytes);
+
+    let array = world.start();
+    array.set_speed(1, 1);
+    let spare = FaultyDisk::new(16 << 20);
+    *spare.clock.borrow_mut() = Some(Rc::clone(&world.clock));
+    world.run(&array, array.fail(MemberId(q as u32))).expect("one may go");
+    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.sleep(&array, Duration::from_secs(1));
+    assert!(array.status().job.is_some(), "it is being filled");
+    for disk in [x, p] {
+        let offset = map_of(&world.disks[disk]).data.start + map.member_offset();
+        world.disks[disk].break_with(Fault::Unreadable { offset, len: 4096 });
+    }
+    let written = pattern(at + CHUNK, BLOCK, 2);
+    world.write(&array, at + CHUNK, &written).expect("what is lost in this row stays lost");
+    world.flush(&array);
+    world.sleep(&array, Duration::from_secs(1));
+    world.run(&array, array.stop()).expect("in order");
+    heal(&world);
+    world.disks[q] = spare;
+    let array = world.start();
+    array.set_speed(1, 1);
+    world.disks[y].break_with(Fault::Gone);
+    let found = world.read(&array, at + CHUNK, BLOCK);
+    if let Ok(found) = found {
+        assert!(found != pattern(at + CHUNK, BLOCK, 1), "what was there before the last write");
+        assert!(found == written, "garbage is delivered");
+    }
+}

@@ -66,6 +66,11 @@ impl Keeper {
         let Some(sums) = &self.home.sums else { return false };
         let Some(id) = configuration.seats[slot.index()].member else { return false };
         self.read_tables(tables, id, at..at + bytes.len() as u64).await;
+        // It is lost for that: nothing may be made of what it holds, and not be known to be right.
+        let late = tables.failures.borrow().iter().any(|(failed, _)| *failed == id);
+        if late && !broken(Broken::LateTableBelieved) {
+            return true;
+        }
         blocks(at..at + bytes.len() as u64).any(|(block, range)| {
             let part = (range.start - at) as usize..(range.end - at) as usize;
             let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));

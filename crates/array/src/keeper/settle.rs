@@ -188,7 +188,7 @@ impl Keeper {
         for slot in parity.union(own).iter() {
             let seat = &configuration.seats[slot.index()];
             for member in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
-                self.record_bad(member, start, len);
+                self.record_bad(member, (start, len), false);
                 self.home.post.to_all(|| ToShard::Distrust { member, start, len });
             }
         }

@@ -53,9 +53,19 @@ impl Shard {
         start: u64,
         len: u64,
     ) {
+        self.put_on_lists(members, (start, len), false);
+    }
+
+    /// Puts bytes of members on their lists of bad blocks; as [`ToKeeper::Bad`] if `filling`.
+    pub(crate) fn put_on_lists(
+        &self,
+        members: impl Iterator<Item = Rc<Member>>,
+        (start, len): (u64, u64),
+        filling: bool,
+    ) {
         for member in members {
             member.bad.borrow_mut().insert(start..start + len);
-            self.post.to_keeper(ToKeeper::Bad { member: member.id, start, len });
+            self.post.to_keeper(ToKeeper::Bad { member: member.id, start, len, filling });
         }
     }
 

@@ -17,6 +17,7 @@ use layout::{Place, Slot};
 use super::{Sums, Wanted};
 use crate::broken::{Broken, broken};
 use crate::member::{Member, MemberId};
+use crate::ranges::RangeSet;
 use crate::rows::RowWork;
 use crate::shard::{Scratch, Shard};
 use crate::view::View;
@@ -57,6 +58,18 @@ impl Shard {
     /// Gives the parity of rows that agree the generations that go with their data, and the copy
     /// that is made of a slot those of the original.
     pub(crate) async fn align_rows(&self, work: &mut Scratch, view: &View, rows: &[RowWork]) {
+        self.align_undisputed(work, view, rows, &RangeSet::default()).await;
+    }
+
+    /// As [`Shard::align_rows`], but for blocks of the rows in which something is `left` in dispute:
+    /// what their generations tell stays.
+    pub(crate) async fn align_undisputed(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        rows: &[RowWork],
+        left: &RangeSet,
+    ) {
         let Some(sums) = &self.sums else { return };
         if broken(Broken::RowsUnaligned) {
             return;
@@ -75,8 +88,10 @@ impl Shard {
             return work.failures.clear();
         }
         for row in rows {
-            for (block, _) in blocks(row.at()..row.at() + row.row.len()) {
-                self.align_block(sums, view, row, block);
+            for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
+                if !left.overlaps(range.start - row.at()..range.end - row.at()) {
+                    self.align_block(sums, view, row, block);
+                }
             }
         }
     }
@@ -126,6 +141,7 @@ impl Shard {
         view: &View,
         places: &layout::Places,
         len: u64,
+        left: &RangeSet,
     ) {
         let Some(sums) = &self.sums else { return };
         if broken(Broken::RowsUnaligned) {
@@ -141,7 +157,8 @@ impl Shard {
         }
         let wanted = std::mem::take(&mut work.wanted);
         let first = |wanted: &Wanted| wanted.range.start / super::BLOCK;
-        for number in 0..len.div_ceil(super::BLOCK) {
+        let disputed = |number| left.overlaps(number * super::BLOCK..(number + 1) * super::BLOCK);
+        for number in (0..len.div_ceil(super::BLOCK)).filter(|&number| !disputed(number)) {
             let entries = wanted.iter().map(|w| sums.entry(w.member.id, first(w) + number));
             let newest = newest(entries.map(|entry| entry.is_known().then_some(entry.generation)));
             for (copy, wanted) in

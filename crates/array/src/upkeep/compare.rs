@@ -216,28 +216,28 @@ impl Shard {
         self.send(work, repairing(manner, task), inside, view).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
-        if !left && read == row.roles.all() {
-            self.align_rows(work, &self.view(), &[row]).await;
+        if read == row.roles.all() {
+            self.align_undisputed(work, &self.view(), &[row], &left).await;
         }
         Ok(Compared::Done)
     }
 
     /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
-    /// left in dispute have no sums; true if something is.
+    /// left in dispute have no sums; gives these.
     fn sum_compared(
         &self,
         work: &mut Scratch,
         view: &View,
         row: &RowWork,
         (task, disputed): (Task, RangeSet),
-    ) -> bool {
+    ) -> RangeSet {
         let repairs = task == Task::Repair && !disputed.is_empty();
         if let Some(sums) = self.sums.as_ref().filter(|_| repairs) {
             sums.mended.set(true);
         }
         let left = if work.outgoing.is_empty() { disputed } else { RangeSet::default() };
         self.sum_undisputed(work, view, row, &left);
-        !left.is_empty()
+        left
     }
 
     /// What to read to compare a row; `None` if there is nothing left to compare it with.
@@ -361,6 +361,9 @@ impl Shard {
             let again = ask_q(&mut work.rows[0])
                 && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
                 && self.read_for_rows(work, manner, &view).await;
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
             if !again || !fits(work) {
                 report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
                 return Ok(false);
@@ -383,7 +386,7 @@ impl Shard {
         let state = self.state_of(&view, row);
         let counts = row.roles.all().is_subset(view.in_sync) && !state.synced;
         if (counts || state.doubtful) && !broken(Broken::DoubtForgotten) {
-            self.give_up_parity(&view, row);
+            self.give_up_parity(&view, row, false);
         }
     }
 

@@ -151,7 +151,7 @@ impl Shard {
         work.outgoing.clear();
         result?;
         self.renew_sums(work, inside).await?;
-        self.align_copies(work, &self.view(), places, part).await;
+        self.align_copies(work, &self.view(), places, part, &RangeSet::default()).await;
         Ok(())
     }
 
@@ -219,9 +219,7 @@ impl Shard {
         }
         self.write_mends(work, repairing(manner, task), inside, (&copies, &mends)).await?;
         self.renew_sums(work, inside).await?;
-        if left.is_empty() {
-            self.align_copies(work, &self.view(), places, part).await;
-        }
+        self.align_copies(work, &self.view(), places, part, &left).await;
         Ok(true)
     }
 

@@ -138,16 +138,16 @@ impl Shard {
     fn distrust(&self, row: &RowWork) {
         let view = self.view();
         if self.state_of(&view, row).doubtful {
-            self.give_up_parity(&view, row);
+            self.give_up_parity(&view, row, true);
         }
     }
 
     /// Nothing is computed from parity of this row any more, nor from a copy of it that takes its
     /// slot later.
-    pub(super) fn give_up_parity(&self, view: &View, row: &RowWork) {
+    pub(super) fn give_up_parity(&self, view: &View, row: &RowWork, filling: bool) {
         let parity = row.roles.parity().intersection(view.present);
         let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
-        self.unrecoverable(members, row.at(), row.row.len());
+        self.put_on_lists(members, (row.at(), row.row.len()), filling);
     }
 
     async fn restore_once(

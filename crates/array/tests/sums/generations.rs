@@ -4,8 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::Array;
+use array::assemble::Options;
+use array::create::NewArray;
 use array::status::SlotState;
-use layout::{Level, Slot, Stripe};
+use layout::{Layout, Level, Slot, Stripe};
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed};
@@ -218,5 +220,55 @@ fn what_p_contradicts_is_recovered_from_q() {
         }
         let found = world.read(&array, CHUNK, BLOCK as usize).expect("two may be wrong");
         assert!(found == pattern(CHUNK, BLOCK as usize, 1));
+    }
+}
+
+/// one sector of a row is disputed when checksums are switched on. What is told later of another
+/// block of that row by generations is right, or nothing is told.
+#[test]
+fn beside_a_disputed_block_nobody_is_named_wrongly() {
+    for lost in [44, 1, 2, 3] {
+        let mut world = World::new(4, 8 << 20);
+        world.host.bounds.unit_bytes = 1 << 20;
+        let layout = Layout::default_for(Level::Raid5, 4);
+        world.create(&NewArray {
+            zeroed: true,
+            checksums: Some(false),
+            ..NewArray::new("tank", layout, 64 << 10)
+        });
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.flush(&array);
+        let map = array.geometry().stripe(Stripe(0));
+        let (p, d) = (map.p().index(), map.data(0).index());
+        world.run(&array, array.stop()).expect("in order");
+        crate::spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
+        let options = Options { checksums: Some(true), ..Options::default() };
+        let array = Array::start(world.assemble(0..4, &options).expect("room"), &world.host);
+        world.until(&array, summed);
+        pause(&world, &array);
+        let old = data_and_table(&world.disks[d]);
+        // The member loses the last writes to a block ten blocks away, and its entry.
+        let at = 10 * BLOCK;
+        for salt in 0..lost {
+            world.write(&array, at, &pattern(at, BLOCK as usize, 50 + salt)).expect("healthy");
+        }
+        let beside = at + (64 << 10);
+        let before = world.read(&array, beside, BLOCK as usize).expect("healthy");
+        assert!(before == pattern(beside, BLOCK as usize, 1));
+        world.run(&array, array.stop()).expect("healthy");
+        old.iter().for_each(|(at, bytes)| world.disks[d].disk.poke(*at, bytes));
+        let array = world.start();
+        array.scrub(true).expect("nothing else is under way");
+        world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
+        let report = array.status().last_scrub.expect("just waited for").report;
+        let after = world.read(&array, beside, BLOCK as usize);
+        assert!(after.is_ok_and(|after| after == before), "lost {lost}: nobody wrote this block");
+        let beside: Vec<_> = report.findings.iter().filter(|f| f.member_offset > 4096).collect();
+        assert!(!beside.is_empty());
+        for found in beside {
+            let right = found.culprit.is_none() || found.culprit == Some(Slot::new(d));
+            assert!(right, "lost {lost}: {found:?}, and it was slot {d}");
+        }
     }
 }
