@@ -374,7 +374,7 @@ ways! {
     UnreadForgotten: "ours" by "test sums",
     /// What a member holds whose table was not read in time is believed when rows are made right.
     LateTableBelieved: "ours" by "test sums",
-    /// A bad-block list that is full costs members that are being filled, whatever was to be listed.
+    /// A bad-block list that is full costs members that are being filled, whatever it was for.
     FullListUnrecorded: "ours" by "test listed",
     /// A scrub forgets the checksum of a block that no copy has.
     LostSumForgotten: "ours" by "test sums",

@@ -61,8 +61,8 @@ impl Shard {
         self.align_undisputed(work, view, rows, &RangeSet::default()).await;
     }
 
-    /// As [`Shard::align_rows`], but for blocks of the rows in which something is `left` in dispute:
-    /// what their generations tell stays.
+    /// As [`Shard::align_rows`], but for blocks of the rows in which something is `left` in
+    /// dispute: what their generations tell stays.
     pub(crate) async fn align_undisputed(
         &self,
         work: &mut Scratch,

@@ -220,11 +220,12 @@ impl Daemon {
 
     /// Brings a member back: one that has failed and is still open, or a disk.
     async fn readmit(&self, served: &Served, who: &str) -> Result<MemberId> {
-        let failed = served.resolve(who).ok().filter(|id| served.faulty().contains(id));
+        let own = served.resolve(who).ok();
+        let failed = own.filter(|id| served.faulty().contains(id));
         let known = match failed.and_then(|id| served.known(id)) {
             Some(known) => known,
             None => {
-                let path = if failed.is_some() { Path::new(who) } else { named(who)? };
+                let path = if own.is_some() { Path::new(who) } else { named(who)? };
                 let opened = self.open(served, path).await?;
                 engine::know(&opened).await
             }

@@ -250,6 +250,59 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
     assert_eq!(server.terminate(), 0);
 }
 
+/// The server stands in another folder, and has a file of that name there.
+#[test]
+fn a_disk_is_looked_for_where_the_user_is() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let backup = world.pattern("backup", 16 << 20);
+    let before = std::fs::read(&backup).unwrap();
+    let server = world.serve_members(&members);
+    let elsewhere = world.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let control = format!("unix:{}", world.path("control.sock").display());
+    for words in [&["add", "tank", "backup"][..], &["replace", "tank", "0", "backup"]] {
+        let words = [words, &["--control", &control]].concat();
+        let asked = world.command(&words).current_dir(&elsewhere).output().unwrap();
+        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+        assert!(asked.status.code() == Some(5) && said.contains("PPT-5003"), "{words:?}: {said}");
+    }
+    let order = br#"{"member":"backup"}"#;
+    for verb in ["add", "re-add"] {
+        let head = format!("POST /v1/arrays/tank/{verb} HTTP/1.1\r\nHost: parapet\r\n");
+        let head = format!("{head}Content-Length: {}\r\n\r\n", order.len());
+        let answer = talk(&world, &[head.as_bytes(), order].concat());
+        assert!(answer.contains("PPT-5003"), "{verb}: {answer}");
+    }
+    assert!(std::fs::read(&backup).unwrap() == before, "nobody has written to it");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_server_that_has_died_is_critical() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
+    assert_eq!(world.run(&["health"]).code, 0);
+    server.kill();
+    let health = world.run(&["health"]);
+    assert!(health.code == 2 && health.out.contains("tank.sock"), "{health:?}");
+}
+
+#[test]
+fn waiting_ends_in_time_though_the_server_stands_still() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    server.signal("STOP");
+    let words = ["wait", "tank", "--timeout", "1", "--control", "control.sock"];
+    let message = world.refused(&words, 6, "PPT-6001");
+    assert!(message.contains("has not answered in time"), "{message}");
+    server.signal("CONT");
+    assert_eq!(server.terminate(), 0);
+}
+
 #[test]
 fn stop_ends_the_server_and_leaves_clean_members() {
     let world = World::new();

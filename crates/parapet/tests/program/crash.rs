@@ -80,18 +80,44 @@ fn a_crashed_array_is_settled_without_being_served() {
     assert_eq!(*clean, true);
 }
 
+/// As under `nohup`: the terminal may go.
+#[test]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let caught = |server: &crate::world::Server| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+        [1, 15].map(|signal| mask >> (signal - 1) & 1 == 1)
+    };
+    let server = world.serve_members(&members);
+    assert_eq!(caught(&server), [true, true]);
+    assert_eq!(server.terminate(), 0);
+    let server = world.serve_under(&["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"], &members);
+    assert_eq!(caught(&server), [false, true]);
+    assert_eq!(server.terminate(), 0);
+}
+
+/// Whoever read standard error has gone, as `tee` does on Ctrl-C: what was acknowledged is there.
+#[test]
+fn an_impatient_end_without_standard_error_is_in_order() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_under(&["sh", "-c", "exec \"$@\" 2>/dev/full", "sh"], &members);
+    let _client = greedy(&world);
+    server.signal("TERM");
+    until(|| !world.path("nbd.sock").exists());
+    server.signal("TERM");
+    assert_eq!(server.wait(), 0);
+}
+
 #[test]
 fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
-    use std::io::{Read, Write};
     let world = World::new();
     let members = world.create("1", 2, &[]);
     let server = world.serve_members(&members);
-    let mut client = std::os::unix::net::UnixStream::connect(world.path("nbd.sock")).unwrap();
-    client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();
-    client.read_exact(&mut [0; 28]).unwrap();
-    // READ of 8 MiB, and nobody reads.
-    client.write_all(b"\x25\x60\x95\x13\0\0\0\0AAAAAAAA\0\0\0\0\0\0\0\0\0\x80\0\0").unwrap();
-    client.read_exact(&mut [0; 16]).unwrap();
+    let _client = greedy(&world);
     server.signal("TERM");
     until(|| world.log().contains("asked to stop"));
     server.signal("TERM");
@@ -99,4 +125,15 @@ fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
     assert!(world.log().contains("1 NBD clients"), "{}", world.log());
     server.signal("TERM");
     assert_eq!(server.wait(), 1, "given up");
+}
+
+/// A client that asks for 8 MiB and does not read them.
+fn greedy(world: &World) -> std::os::unix::net::UnixStream {
+    use std::io::{Read, Write};
+    let mut client = std::os::unix::net::UnixStream::connect(world.path("nbd.sock")).unwrap();
+    client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();
+    client.read_exact(&mut [0; 28]).unwrap();
+    client.write_all(b"\x25\x60\x95\x13\0\0\0\0AAAAAAAA\0\0\0\0\0\0\0\0\0\x80\0\0").unwrap();
+    client.read_exact(&mut [0; 16]).unwrap();
+    client
 }

@@ -115,19 +115,41 @@ impl World {
         self.start(&[&["serve"], arguments, &flags].concat())
     }
 
+    /// As [`World::serve_members`], by a command that ends with that of the server.
+    pub fn serve_under(&self, wrapper: &[&str], members: &[String]) -> Server {
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        let flags = ["--nbd", "unix:nbd.sock", "--control", "unix:control.sock", "--json", "-v"];
+        let program = [env!("CARGO_BIN_EXE_parapet"), "serve", "tank"];
+        let mut command = self.command(&[]);
+        let mut wrapped = Command::new(wrapper[0]);
+        wrapped.args(&wrapper[1..]).args(program).args(members).args(flags);
+        wrapped.current_dir(&self.folder).stdin(Stdio::null());
+        for (name, value) in command.env("LC_ALL", "C").get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        self.launch(wrapped)
+    }
+
     /// Starts a server that says in JSON when it is ready.
     pub fn start(&self, arguments: &[&str]) -> Server {
+        self.launch(self.command(arguments))
+    }
+
+    fn launch(&self, mut command: Command) -> Server {
+        let arguments = format!("{command:?}");
         let log =
             std::fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
-        let mut command = self.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut out: Box<dyn BufRead> = Box::new(BufReader::new(child.stdout.take().unwrap()));
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         let Ok(ready) = serde_json::from_str::<Value>(&line) else {
-            panic!("{arguments:?} said {line:?}; {}", self.log());
+            panic!("{arguments} said {line:?}; {}", self.log());
         };
-        assert!(ready["error"].is_null(), "{arguments:?}: {ready}; {}", self.log());
+        assert!(ready["error"].is_null(), "{arguments}: {ready}; {}", self.log());
         crate::schema::check(&ready);
         Server { child, out, ready: ready["data"].clone() }
     }
