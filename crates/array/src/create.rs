@@ -214,6 +214,21 @@ fn failed(record: &Record, why: io::Error) -> Error {
     Error::refused(message).because(why)
 }
 
+/// What [`create`] writes on a member with this map, apart from the signatures that it wipes: byte
+/// ranges, some of them generous.
+pub fn writes(new: &NewArray, plan: &Plan, map: &ByteMap) -> Vec<Range<u64>> {
+    let part = zeroed_part(map, new.zeroed && plan.checksums);
+    let md = [&map.bitmap, &map.bad_blocks, &map.ppl].into_iter().flatten().cloned();
+    std::iter::once(map.superblock.clone()).chain(md).chain(part).collect()
+}
+
+/// What [`create_with_journal`] writes on the journal device, apart from the signatures that it
+/// wipes.
+pub fn writes_on_journal() -> Vec<Range<u64>> {
+    let copy = |at: u64| at..at + layout::private::journal::HEADER_BYTES;
+    layout::private::journal::COPIES.map(copy).into()
+}
+
 /// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
 async fn look_first(
     reach: &Reach,
@@ -380,6 +395,7 @@ async fn write_structures(
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     let table = zeroed && private.sums_from.is_some();
+    // What is written here and above must lie within `writes`.
     zero_private(&record.writer(reach), &record.map, table).await?;
     if let Some(bits) = bits {
         // They may lie in the private area.
@@ -396,20 +412,24 @@ async fn write_structures(
     record.writer(reach).flush().await
 }
 
-/// Zeros the private area. The checksum table is large: only where the disk does it quickly, or it
-/// counts from the beginning, since nothing is synced.
+/// Zeros what must be zero of the private area.
 async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) -> io::Result<()> {
-    let Some(area) = map.private.clone() else { return Ok(()) };
-    let checksums = map.private_parts().map(|parts| parts.checksums);
-    let table = checksums.map_or(area.end, |checksums| checksums.start);
-    match writer.zero(area.clone(), true).await {
-        Ok(()) => return Ok(()),
-        Err(why) if why.kind() == io::ErrorKind::Timeout => return Err(why),
-        Err(_) => {}
+    let Some(part) = zeroed_part(map, table_counts) else { return Ok(()) };
+    match writer.zero(part.clone(), true).await {
+        Ok(()) => Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::Timeout => Err(why),
+        Err(_) => writer.zero(part, false).await,
     }
-    let table = if table_counts { area.end } else { table };
+}
+
+/// What a new member's private area begins with as zeros. The table of checksums is large: only
+/// where it counts from the beginning, since nothing is synced. Else nobody reads what is there.
+fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
+    let area = map.private.clone()?;
+    let table = map.private_parts().map_or(area.end, |parts| parts.checksums.start);
     let headers_end = (area.start + HEADERS_BYTES).min(area.end);
-    writer.zero(area.start..table.max(headers_end), false).await
+    let end = if table_counts { area.end } else { table.max(headers_end) };
+    Some(area.start..end)
 }
 
 /// Overwrites signatures with zeros, so that nothing finds what was there before.

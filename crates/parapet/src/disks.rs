@@ -169,18 +169,56 @@ pub(crate) fn scan(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// The serial number that a block device, or the one it is a part of, tells; files have none.
 pub(crate) fn serial(path: &Path) -> Option<String> {
-    let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
-    let number = stat.rdev();
-    let (major, minor) =
-        (number >> 8 & 0xfff | number >> 32 & !0xfff, number & 0xff | number >> 12 & !0xff);
-    let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let device = sys(path)?;
     let whole = if device.join("partition").exists() { device.parent()? } else { &device };
-    let texts = ["serial", "device/serial", "device/vpd_pg80"].map(|name| whole.join(name));
-    let serial = texts.iter().find_map(|path| fs::read(path).ok())?;
-    // Page 0x80 begins with four bytes of its own.
-    let text = if serial.first() == Some(&0) { serial.get(4..)? } else { &serial };
-    let text = String::from_utf8_lossy(text).trim().to_owned();
-    (!text.is_empty()).then_some(text)
+    first_text(whole, &["serial", "device/serial", "device/vpd_pg80"])
+}
+
+/// The folder in which the kernel tells about a block device.
+fn sys(path: &Path) -> Option<PathBuf> {
+    let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
+    let (major, minor) = numbers(stat.rdev());
+    fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
+}
+
+/// Major and minor number of a device.
+const fn numbers(device: u64) -> (u64, u64) {
+    (device >> 8 & 0xfff | device >> 32 & !0xfff, device & 0xff | device >> 12 & !0xff)
+}
+
+/// The first of these files that says something.
+fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| {
+        let bytes = fs::read(folder.join(name)).ok()?;
+        // Page 0x80 begins with four bytes of its own.
+        let text = if bytes.first() == Some(&0) { bytes.get(4..)? } else { &bytes };
+        let text = String::from_utf8_lossy(text).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    })
+}
+
+/// What a disk is whatever path leads to it, and after a restart: in words, for comparison and for
+/// people. Nothing if the kernel has no name for it.
+pub(crate) fn nature(path: &Path) -> Option<String> {
+    let stat = fs::metadata(path).ok()?;
+    if stat.is_file() {
+        let (major, minor) = numbers(stat.dev());
+        let made = stat.created().ok().and_then(|time| jiff::Timestamp::try_from(time).ok());
+        let made = made.map_or_else(String::new, |time| format!(", made {time}"));
+        return Some(format!("inode {} on {major}:{minor}{made}", stat.ino()));
+    }
+    let device = sys(path)?;
+    let part = fs::read_to_string(device.join("partition")).ok();
+    let whole = if part.is_some() { device.parent()? } else { &device };
+    let ids = ["wwid", "device/wwid", "dm/uuid", "md/uuid", "serial", "device/serial"];
+    let name = first_text(whole, &ids).or_else(|| serial(path));
+    let backing = || first_text(whole, &["loop/backing_file"]);
+    let name = name.map(|id| format!("disk {id}"));
+    let name = name.or_else(|| backing().map(|file| format!("a loop device on {file}")))?;
+    Some(match part {
+        Some(part) => format!("partition {} of {name}", part.trim()),
+        None => name,
+    })
 }
 
 #[cfg(test)]
@@ -195,11 +233,13 @@ mod tests {
         fs::write(&one, "1").unwrap();
         fs::write(&two, "2").unwrap();
         std::os::unix::fs::symlink(&one, &other).unwrap();
-        let refusal = refuse_same(&[one.clone(), two.clone(), other]).unwrap_err();
+        let refusal = refuse_same(&[one.clone(), two.clone(), other.clone()]).unwrap_err();
         assert_eq!(refusal.id, Id::Same);
         assert!(refuse_same(&[one.clone(), two.clone()]).is_ok());
-        assert_eq!(scan(&folder).unwrap(), [one.clone(), two]);
+        assert_eq!(scan(&folder).unwrap(), [one.clone(), two.clone()]);
         assert_eq!(serial(&one), None);
+        assert!(nature(&one).is_some() && nature(&one) == nature(&other));
+        assert_ne!(nature(&one), nature(&two));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(scan(&folder).unwrap_err().id, Id::Missing);
     }

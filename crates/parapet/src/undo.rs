@@ -6,17 +6,18 @@
 //!        0-0x0                              the bytes of disk 0 from offset 0 on
 //! ```
 //!
-//! Owns what is worth keeping: the head and tail of a disk, where signatures and superblocks lie,
-//! and whatever was found elsewhere. Runs of zeros are not kept. `parapet undestroy` puts back what
-//! was kept, as long as nobody has used the disks; for everything else `undo.json` says what to
-//! write where, and `dd` does it.
+//! Owns what is worth keeping: all that will be overwritten, the head and tail of a disk, where
+//! signatures and superblocks lie, and whatever was found elsewhere. Of long runs of zeros only
+//! their place is kept. `parapet undestroy` puts back what `destroy` has taken, as long as nobody
+//! has used the disks; for everything else `undo.json` says what to write where, and `dd` does it.
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use io::{Op, Pool};
+use io::{Op, Pool, Work};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +26,25 @@ use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
+pub(crate) mod evidence;
+
+use evidence::Evidence;
+
 /// Everything that a superblock or a partition table may occupy, at either end.
 const HEAD_BYTES: u64 = 1 << 20;
 const TAIL_BYTES: u64 = 128 << 10;
 /// Around a signature elsewhere.
 const AROUND_BYTES: u64 = 64 << 10;
+/// The most that is read, and kept in one file.
+const PIECE_BYTES: u64 = 8 << 20;
+/// So many zeros are not kept.
+const RUN_BYTES: usize = 64 << 10;
+/// The most that a disk is asked to zero at once.
+const ZERO_BYTES: u64 = 64 << 20;
 
 const SCHEMA: &str = "parapet/undo/1";
+/// The verb whose copies can be put back by `undestroy`.
+pub(crate) const DESTROY: &str = "destroy";
 
 /// What is in a folder of copies.
 #[derive(Serialize, Deserialize)]
@@ -44,6 +57,9 @@ pub(crate) struct Manifest {
     /// The array that was made or destroyed.
     pub(crate) array: String,
     pub(crate) pieces: Vec<Piece>,
+    /// What tells the disks apart; nothing in copies that are not for `undestroy`.
+    #[serde(default)]
+    pub(crate) disks: Vec<Evidence>,
 }
 
 /// Bytes of a disk.
@@ -54,10 +70,27 @@ pub(crate) struct Piece {
     /// Where they were.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// The copy, in the folder.
-    pub(crate) file: String,
+    /// The copy, in the folder; none: they were zeros.
+    pub(crate) file: Option<String>,
     /// A command that puts them back.
     restore: String,
+}
+
+impl Piece {
+    /// The bytes; nothing if they were zeros.
+    ///
+    /// # Errors
+    /// If the copy cannot be read, or is not as long as it was.
+    pub(crate) fn kept(&self, folder: &Path) -> Result<Option<Vec<u8>>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let copy = folder.join(file);
+        let kept = fs::read(&copy).map_err(|error| of_path(&copy, &error))?;
+        if kept.len() as u64 != self.bytes {
+            let message = format!("{}: {} bytes, not {}", copy.display(), kept.len(), self.bytes);
+            return Err(Failure::new(Id::Input, message, "find another copy of that folder"));
+        }
+        Ok(Some(kept))
+    }
 }
 
 impl Manifest {
@@ -84,7 +117,7 @@ pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
         let manifest = Manifest::read(&folder).ok()?;
         Some((folder, manifest))
     });
-    let own = read.filter(|(_, kept)| kept.verb == "destroy" && kept.array == array);
+    let own = read.filter(|(_, kept)| kept.verb == DESTROY && kept.array == array);
     own.max_by_key(|(_, kept)| kept.made)
 }
 
@@ -94,52 +127,199 @@ pub(crate) struct Doomed<'a> {
     pub(crate) opened: &'a Opened,
     /// What was found on it.
     pub(crate) signatures: &'a [SignatureView],
+    /// What will be written.
+    pub(crate) written: Vec<Range<u64>>,
+    /// Where what is on it is most its own: there it is looked at, to know it again.
+    pub(crate) landmarks: Vec<u64>,
 }
 
-/// Keeps copies; gives the folder, or nothing if there was nothing but zeros.
+impl<'a> Doomed<'a> {
+    /// A disk of which both ends are kept, and what was found.
+    pub(crate) fn new(opened: &'a Opened, signatures: &'a [SignatureView]) -> Doomed<'a> {
+        Doomed { opened, signatures, written: Vec::new(), landmarks: Vec::new() }
+    }
+
+    /// As people know the disk, wherever they are.
+    fn name(&self) -> String {
+        name(self.opened)
+    }
+}
+
+fn name(opened: &Opened) -> String {
+    match opened.file {
+        Some(_) => places::absolute(&opened.path).display().to_string(),
+        None => opened.path.display().to_string(),
+    }
+}
+
+/// What was kept.
+pub(crate) struct Kept {
+    /// Where; nothing if there was nothing but zeros.
+    pub(crate) folder: Option<PathBuf>,
+    pieces: Vec<Piece>,
+}
+
+/// Keeps copies.
 ///
 /// # Errors
-/// If the copies cannot be made; then nothing may be overwritten.
-pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Option<PathBuf>> {
-    let mut copies = Vec::new();
-    for (index, doomed) in disks.iter().enumerate() {
-        for (offset, len) in ranges(doomed.opened.bytes(), doomed.signatures) {
-            let bytes = read(doomed.opened, offset, len).await?;
-            if bytes.iter().any(|&byte| byte != 0) {
-                copies.push((index, offset, bytes));
+/// If the copies cannot be made; then nothing may be overwritten, and nothing is left behind.
+pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Kept> {
+    let mut copies = Copies { now: Timestamp::now(), array, folder: None, pieces: Vec::new() };
+    match copies.make(verb, disks).await {
+        Ok(()) => Ok(Kept { folder: copies.folder, pieces: copies.pieces }),
+        Err(failure) => {
+            if let Some(folder) = copies.folder {
+                // We made it a moment ago.
+                let _ = fs::remove_dir_all(folder);
             }
+            Err(failure)
         }
     }
-    if copies.is_empty() {
-        return Ok(None);
-    }
-    let now = Timestamp::now();
-    let folder = folder(&now, array)?;
-    let (schema, verb, array) = (SCHEMA.into(), verb.into(), array.into());
-    let mut manifest = Manifest { schema, made: now, verb, array, pieces: Vec::new() };
-    for (index, offset, bytes) in copies {
-        let name = format!("{index}-{offset:#x}");
-        write(&folder.join(&name), &bytes)?;
-        let path = &disks[index].opened.path;
-        let disk = match disks[index].opened.file {
-            Some(_) => places::absolute(path).display().to_string(),
-            None => path.display().to_string(),
+}
+
+/// Copies on the way.
+struct Copies<'a> {
+    now: Timestamp,
+    array: &'a str,
+    folder: Option<PathBuf>,
+    pieces: Vec<Piece>,
+}
+
+impl Copies<'_> {
+    async fn make(&mut self, verb: &str, disks: &[Doomed<'_>]) -> Result<()> {
+        for (index, doomed) in disks.iter().enumerate() {
+            for (offset, len) in ranges(doomed) {
+                let mut at = offset;
+                while at < offset + len {
+                    let bytes = read(doomed.opened, at, PIECE_BYTES.min(offset + len - at)).await?;
+                    self.add(index, doomed, at, &bytes)?;
+                    at += bytes.len() as u64;
+                }
+            }
+        }
+        let Some(folder) = self.folder.clone() else { return Ok(()) };
+        let mut evidence = Vec::new();
+        for doomed in disks.iter().filter(|_| verb == DESTROY) {
+            evidence.push(Evidence::gather(doomed).await?);
+        }
+        let manifest = Manifest {
+            schema: SCHEMA.into(),
+            made: self.now,
+            verb: verb.into(),
+            array: self.array.into(),
+            pieces: std::mem::take(&mut self.pieces),
+            disks: evidence,
         };
-        let from = places::absolute(&folder.join(&name)).display().to_string();
-        let restore = format!(
-            "dd if={} of={} bs=4096 oflag=seek_bytes seek={offset} conv=notrunc,fsync",
-            places::quoted(&from),
-            places::quoted(&disk)
-        );
-        let bytes = bytes.len() as u64;
-        manifest.pieces.push(Piece { disk, offset, bytes, file: name, restore });
+        let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
+        self.pieces = manifest.pieces;
+        write(&folder.join("undo.json"), &text)?;
+        // What is overwritten next may be lost for good: the copies' names must be durable too.
+        let named = [Some(folder.as_path()), folder.parent()];
+        let mut named = named.into_iter().flatten();
+        named.try_for_each(|at| sync_folder(at).map_err(|e| of_path(at, &e)))
     }
-    let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
-    write(&folder.join("undo.json"), &text)?;
-    // What is overwritten next may be lost for good: the names of the copies must be durable too.
-    let named = [Some(folder.as_path()), folder.parent()];
-    named.into_iter().flatten().try_for_each(|at| sync_folder(at).map_err(|e| of_path(at, &e)))?;
-    Ok(Some(folder))
+
+    /// Keeps these bytes of a disk, and the places of what is zero.
+    fn add(&mut self, index: usize, doomed: &Doomed<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+        let is_zero = |run: &[u8]| run.iter().all(|&byte| byte == 0);
+        let mut start = 0;
+        for same in
+            bytes.chunks(RUN_BYTES).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b))
+        {
+            let len = same.iter().map(|run| run.len()).sum::<usize>();
+            let (from, at) = (&bytes[start..start + len], offset + start as u64);
+            start += len;
+            let end = at + len as u64;
+            let piece = match is_zero(from) {
+                false => self.copy(index, doomed, at, from)?,
+                // What stays zero need not be put back.
+                true if doomed.written.iter().all(|w| w.end <= at || end <= w.start) => continue,
+                true => self.zeros(doomed, at, end),
+            };
+            self.pieces.push(piece);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, index: usize, doomed: &Doomed<'_>, at: u64, from: &[u8]) -> Result<Piece> {
+        let folder = match &self.folder {
+            Some(folder) => folder,
+            None => self.folder.insert(folder(&self.now, self.array)?),
+        };
+        let (disk, file) = (doomed.name(), format!("{index}-{at:#x}"));
+        let path = folder.join(&file);
+        write(&path, from)?;
+        let restore = restore(&places::absolute(&path), &disk, at, from.len() as u64);
+        Ok(Piece { disk, offset: at, bytes: from.len() as u64, file: Some(file), restore })
+    }
+
+    /// A run of zeros, with the one that ends where it begins.
+    fn zeros(&mut self, doomed: &Doomed<'_>, at: u64, end: u64) -> Piece {
+        let disk = doomed.name();
+        let joins = |last: &mut Piece| last.disk == disk && last.file.is_none() && last.end() == at;
+        let offset = self.pieces.pop_if(joins).map_or(at, |before| before.offset);
+        let bytes = end - offset;
+        let restore = restore(Path::new("/dev/zero"), &disk, offset, bytes);
+        Piece { disk, offset, bytes, file: None, restore }
+    }
+}
+
+impl Piece {
+    const fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+fn restore(from: &Path, disk: &str, offset: u64, bytes: u64) -> String {
+    format!(
+        "dd if={} of={} bs=4096 iflag=count_bytes count={bytes} oflag=seek_bytes seek={offset} \
+         conv=notrunc,fsync",
+        places::quoted(&from.display().to_string()),
+        places::quoted(disk)
+    )
+}
+
+impl Kept {
+    /// Puts back what was kept of a disk, durably.
+    ///
+    /// # Errors
+    /// If the disk fails, or a copy cannot be read.
+    pub(crate) async fn put_back(&self, opened: &Opened) -> Result<()> {
+        let disk = name(opened);
+        let folder = self.folder.as_deref().unwrap_or(Path::new(""));
+        for piece in self.pieces.iter().filter(|piece| piece.disk == disk) {
+            match piece.kept(folder)? {
+                Some(bytes) => put(opened, piece.offset, &bytes).await?,
+                None => {
+                    let mut at = piece.offset;
+                    while at < piece.end() {
+                        let len = ZERO_BYTES.min(piece.end() - at);
+                        let zero = Work::Zero { len, unmap: true, fast: false };
+                        answer(opened, Op::new(at, zero)).await?;
+                        at += len;
+                    }
+                }
+            }
+        }
+        answer(opened, Op::flush()).await
+    }
+}
+
+/// Writes these bytes, durably.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) async fn put(opened: &Opened, offset: u64, bytes: &[u8]) -> Result<()> {
+    let mut buf = Pool::new(0).take(bytes.len());
+    buf.copy_from_slice(bytes);
+    answer(opened, Op::write(offset, buf.freeze()).with_fua()).await
+}
+
+async fn answer(opened: &Opened, op: Op) -> Result<()> {
+    opened.ask(op).await.map(drop).map_err(|error| {
+        let message = format!("{}: {error}", opened.path.display());
+        Failure::new(Id::Input, message, "run it again; what was kept stays kept")
+    })
 }
 
 fn sync_folder(at: &Path) -> std::io::Result<()> {
@@ -149,7 +329,7 @@ fn sync_folder(at: &Path) -> std::io::Result<()> {
 async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
     let buf = Pool::new(0).take(len as usize);
     let done = opened.ask(Op::read(offset, buf)).await.map_err(|error| {
-        let message = format!("no copy can be made of what is there: {error}");
+        let message = format!("{}: it cannot be read: {error}", opened.path.display());
         Failure::new(Id::Input, message, "see the system's log for the disk's errors")
     })?;
     Ok(done.into_buf().to_vec())
@@ -187,7 +367,15 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Offset and length of what is worth keeping, in order, without overlaps.
-fn ranges(disk_bytes: u64, signatures: &[SignatureView]) -> Vec<(u64, u64)> {
+fn ranges(doomed: &Doomed<'_>) -> Vec<(u64, u64)> {
+    joined(doomed.opened.bytes(), doomed.signatures, &doomed.written)
+}
+
+fn joined(
+    disk_bytes: u64,
+    signatures: &[SignatureView],
+    written: &[Range<u64>],
+) -> Vec<(u64, u64)> {
     let page = |offset: u64| offset & !4095;
     let mut wanted =
         vec![(0, HEAD_BYTES), (page(disk_bytes.saturating_sub(TAIL_BYTES)), disk_bytes)];
@@ -195,6 +383,7 @@ fn ranges(disk_bytes: u64, signatures: &[SignatureView]) -> Vec<(u64, u64)> {
         let start = page(signature.offset.saturating_sub(AROUND_BYTES));
         (start, signature.offset.saturating_add(AROUND_BYTES))
     }));
+    wanted.extend(written.iter().map(|range| (page(range.start), range.end)));
     wanted.sort_unstable();
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for (start, end) in wanted {
@@ -226,7 +415,7 @@ mod tests {
         let of = |bytes, offsets: &[u64]| {
             let signature = |&offset: &u64| SignatureView { name: "x".into(), offset };
             let signatures: Vec<SignatureView> = offsets.iter().map(signature).collect();
-            ranges(bytes, &signatures)
+            joined(bytes, &signatures, &[])
         };
         assert_eq!(of(0, &[]), []);
         assert_eq!(of(5120, &[]), [(0, 5120)]);
@@ -235,5 +424,7 @@ mod tests {
         let found = of(1 << 30, &[0x438, middle + 0x40]);
         assert_eq!(found[1], (middle - (64 << 10), (128 << 10) + 0x40));
         assert_eq!(found.len(), 3);
+        let head = joined(1 << 30, &[], &[4096..8192, 8192..3 << 20]);
+        assert_eq!(head[0], (0, 3 << 20), "all that is written");
     }
 }

@@ -22,9 +22,10 @@ use crate::disks::{self, ARRAY, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
+use crate::probe;
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
-use crate::{probe, undo};
+use crate::undo::{self, Kept};
 
 mod policy;
 
@@ -169,8 +170,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let destructive = prospects.iter().any(|disk| !disk.signatures.is_empty());
     let answer = if destructive { Answer::Name(&args.name) } else { Answer::Yes };
     terminal.confirm(args.consent.yes, "Make this array?", &answer)?;
-    let kept = executor.block_on(keep(&args.name, &prospects))?;
-    plan.undo = kept.map(|folder| folder.display().to_string());
+    let kept = executor.block_on(keep(&new, &planned, &prospects))?;
+    plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
     let made = executor.block_on(async {
         let made = carry_out(&new, prospects, args.journal.is_some(), &on).await;
         let closed = daemon.close().await;
@@ -357,14 +358,23 @@ fn show(
     }
 }
 
-async fn keep(name: &str, prospects: &[Prospect<'_>]) -> Result<Option<PathBuf>> {
+/// Copies all that will be overwritten.
+async fn keep(
+    new: &NewArray,
+    planned: &array::create::Plan,
+    prospects: &[Prospect<'_>],
+) -> Result<Kept> {
     let mut there = Vec::new();
-    for disk in prospects {
-        if let Some(opened) = &disk.opened {
-            there.push(undo::Doomed { opened, signatures: &disk.signatures });
-        }
+    for (index, disk) in prospects.iter().enumerate() {
+        let Some(opened) = &disk.opened else { continue };
+        let written = match planned.maps.get(index) {
+            Some(map) => array::create::writes(new, planned, map),
+            None => array::create::writes_on_journal(),
+        };
+        let signatures = &disk.signatures[..];
+        there.push(undo::Doomed { opened, signatures, written, landmarks: Vec::new() });
     }
-    undo::keep("create", name, &there).await
+    undo::keep("create", &new.name, &there).await
 }
 
 /// Makes the files that are missing, and the array; or nothing. The last disk is the journal device

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use array::examine::FoundSuperblock;
 use io::{Op, Pool};
 use layout::md::superblock::{RESERVED_BYTES, Role};
-use layout::md::{SECTOR, Superblock, Uuid};
+use layout::md::{ByteMap, SECTOR, Superblock, Uuid};
 
 use crate::api::{Plan, PlannedDisk, SignatureView};
 use crate::cmd::serve::Sources;
@@ -49,6 +49,20 @@ struct Victim<'a> {
     /// `None`: the journal device.
     superblock: Option<Superblock>,
     places: Vec<SignatureView>,
+    /// Where what is on it is its own: its private area and its data.
+    landmarks: Vec<u64>,
+}
+
+impl Victim<'_> {
+    fn doomed(&self) -> undo::Doomed<'_> {
+        let written = |place: &SignatureView| place.offset..place.offset + RESERVED_BYTES;
+        undo::Doomed {
+            opened: self.opened,
+            signatures: &self.places,
+            written: self.places.iter().map(written).collect(),
+            landmarks: self.landmarks.clone(),
+        }
+    }
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
@@ -108,12 +122,9 @@ async fn take_apart(
         }
         let question = "All data of this array will be given up.";
         terminal.confirm(args.consent.yes, question, &Answer::Name(&args.name))?;
-        let doomed: Vec<undo::Doomed<'_>> = victims
-            .iter()
-            .map(|victim| undo::Doomed { opened: victim.opened, signatures: &victim.places })
-            .collect();
-        let kept = undo::keep("destroy", &plan.name, &doomed).await?;
-        plan.undo = kept.map(|folder| folder.display().to_string());
+        let doomed: Vec<undo::Doomed<'_>> = victims.iter().map(Victim::doomed).collect();
+        let kept = undo::keep(undo::DESTROY, &plan.name, &doomed).await?;
+        plan.undo = kept.folder.map(|folder| folder.display().to_string());
         for victim in &victims {
             wipe(victim).await?;
         }
@@ -184,7 +195,7 @@ async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
         if let Some(journal) = journal {
             let place = |&offset: &u64| SignatureView { name: "journal header".into(), offset };
             let places = journal.places.iter().map(place).collect();
-            return Ok(Victim { opened, superblock: None, places });
+            return Ok(Victim { opened, superblock: None, places, landmarks: vec![0] });
         }
         let (id, what) = match superblocks.first() {
             Some(other) => (Id::Foreign, format!("a member of {}", other.set_name)),
@@ -200,8 +211,11 @@ async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
         name: format!("{} superblock", found.format),
         offset: found.offset,
     };
+    let maps = places.clone().filter_map(|found| found.map.as_ref()?.as_ref().ok());
+    let starts = |map: &ByteMap| map.private.iter().map(|area| area.start).collect::<Vec<_>>();
+    let landmarks = maps.flat_map(|map| [starts(map), vec![map.data.start]].concat()).collect();
     let places = places.map(place).collect();
-    Ok(Victim { opened, superblock: Some(superblock), places })
+    Ok(Victim { opened, superblock: Some(superblock), places, landmarks })
 }
 
 fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Result<Plan> {

@@ -1,9 +1,9 @@
 //! `parapet undestroy`: puts back the superblocks that `destroy` has taken away.
 //!
-//! Only while nobody has used the disks: each sector that was kept must still hold what was kept,
-//! or zeros, as `destroy` has left it. Never writes anything else than what was kept.
+//! Only while nobody has used the disks, and only on the disks that they were taken from: all that
+//! was noted must still be there, zeros where `destroy` has written them. Never writes anything but
+//! what was overwritten.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use io::{Op, Pool};
@@ -11,10 +11,11 @@ use io::{Op, Pool};
 use crate::api::{Plan, PlannedDisk};
 use crate::disks::{self, ARRAY, Opened};
 use crate::engine;
-use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Consent;
 use crate::terminal::{Answer, Terminal};
-use crate::undo::{self, Manifest, Piece};
+use crate::undo::evidence::Evidence;
+use crate::undo::{self, Manifest};
 
 /// Put a destroyed array back together, as long as its disks were not used for anything else
 #[derive(clap::Args)]
@@ -31,19 +32,14 @@ const SECTOR: usize = 512;
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (folder, manifest) = found(&args.name)?;
-    let paths: Vec<PathBuf> = disks_of(&manifest)?;
+    let paths = disks_of(&manifest, &folder)?;
     let executor = engine::executor()?;
     let opened = disks::open(&paths, false, &executor.spawner())?;
-    let by_path: BTreeMap<&Path, &Opened> =
-        opened.iter().map(|opened| (opened.path.as_path(), opened)).collect();
-    let mut pieces = Vec::new();
-    for piece in &manifest.pieces {
-        let disk = by_path[Path::new(&piece.disk)];
-        let copy = folder.join(&piece.file);
-        let kept = std::fs::read(&copy).map_err(|error| of_path(&copy, &error))?;
-        executor.block_on(refuse_used(disk, piece, &kept))?;
-        pieces.push((disk, piece.offset, kept));
+    let mut victims = Vec::new();
+    for (evidence, opened) in manifest.disks.iter().zip(&opened) {
+        victims.push(Victim::new(&manifest, &folder, evidence, opened)?);
     }
+    executor.block_on(refuse_others(&manifest, &victims))?;
     let mut plan = plan(&manifest, &folder, &opened);
     if args.consent.dry_run {
         terminal.report(&plan);
@@ -53,8 +49,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         terminal.preview(&plan);
     }
     terminal.confirm(args.consent.yes, "Put it back?", &Answer::Yes)?;
-    for (disk, offset, kept) in pieces {
-        executor.block_on(restore(disk, offset, &kept))?;
+    for victim in &victims {
+        executor.block_on(victim.restore())?;
     }
     plan.done = true;
     terminal.report(&plan);
@@ -73,51 +69,137 @@ fn found(name: &str) -> Result<(PathBuf, Manifest)> {
     })
 }
 
-fn disks_of(manifest: &Manifest) -> Result<Vec<PathBuf>> {
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for piece in &manifest.pieces {
-        if piece.disk.starts_with(ARRAY) {
-            let message = format!("{} was a member, which is an array itself", piece.disk);
-            let action = "serve that one, and write what undo.json says to it";
-            return Err(Failure::new(Id::WrongState, message, action));
-        }
-        let path = PathBuf::from(&piece.disk);
-        if !paths.contains(&path) {
-            paths.push(path);
-        }
+/// The paths of the disks, in the manifest's order.
+fn disks_of(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
+    let arrays = manifest.pieces.iter().find(|piece| piece.disk.starts_with(ARRAY));
+    if let Some(piece) = arrays {
+        let message = format!("{} was a member, which is an array itself", piece.disk);
+        let action = "serve that one, and write what undo.json says to it";
+        return Err(Failure::new(Id::WrongState, message, action));
     }
-    Ok(paths)
+    // Copies of `create`, and older ones: the paths alone say nothing.
+    let noted = |disk: &str| manifest.disks.iter().any(|evidence| evidence.disk == disk);
+    if manifest.disks.is_empty() || !manifest.pieces.iter().all(|piece| noted(&piece.disk)) {
+        let message = format!("{}: nothing tells by what to know the disks", folder.display());
+        let action = "make sure that each is the one it was, then run the commands in undo.json";
+        return Err(Failure::new(Id::WrongState, message, action));
+    }
+    Ok(manifest.disks.iter().map(|evidence| PathBuf::from(&evidence.disk)).collect())
 }
 
-/// Refuses if there is something that was not there when `destroy` had done its work.
-async fn refuse_used(disk: &Opened, piece: &Piece, kept: &[u8]) -> Result<()> {
-    let path = disk.path.display();
-    let end = piece.offset.checked_add(kept.len() as u64);
-    let used = || {
-        let message = format!("{path} has been used since");
-        Failure::new(Id::Signature, message, "what was kept of it stays in its folder")
-    };
-    if end.is_none_or(|end| end > disk.bytes()) || kept.len() as u64 != piece.bytes {
-        return Err(used());
-    }
-    let buf = Pool::new(0).take(kept.len());
-    let done = disk.ask(Op::read(piece.offset, buf)).await.map_err(|error| {
-        Failure::new(Id::Input, format!("{path}: {error}"), "see the system's log")
-    })?;
-    let now = done.into_buf();
-    let same = now.chunks(SECTOR).zip(kept.chunks(SECTOR));
-    let mut same = same.map(|(now, kept)| now == kept || now.iter().all(|&byte| byte == 0));
-    if same.all(|same| same) { Ok(()) } else { Err(used()) }
+/// A disk that something was taken from, if it is the one.
+struct Victim<'a> {
+    opened: &'a Opened,
+    evidence: &'a Evidence,
+    /// What was kept of it: offset and bytes.
+    kept: Vec<(u64, Vec<u8>)>,
 }
 
-async fn restore(disk: &Opened, offset: u64, kept: &[u8]) -> Result<()> {
-    let mut buf = Pool::new(0).take(kept.len());
-    buf.copy_from_slice(kept);
-    let written = disk.ask(Op::write(offset, buf.freeze()).with_fua()).await;
-    written.map(drop).map_err(|error| {
-        let message = format!("{}: {error}", disk.path.display());
-        Failure::new(Id::Input, message, "run it again; what was kept stays kept")
-    })
+impl<'a> Victim<'a> {
+    fn new(
+        manifest: &Manifest,
+        folder: &Path,
+        evidence: &'a Evidence,
+        opened: &'a Opened,
+    ) -> Result<Victim<'a>> {
+        let mut kept = Vec::new();
+        for piece in manifest.pieces.iter().filter(|piece| piece.disk == evidence.disk) {
+            if let Some(bytes) = piece.kept(folder)? {
+                kept.push((piece.offset, bytes));
+            }
+        }
+        Ok(Victim { opened, evidence, kept })
+    }
+
+    /// Whether this disk holds what ours has held when `destroy` had done its work.
+    async fn is_on(&self, opened: &Opened) -> Result<bool> {
+        if !self.evidence.is_on(opened).await? {
+            return Ok(false);
+        }
+        for (offset, kept) in &self.kept {
+            let end = offset.checked_add(kept.len() as u64);
+            if end.is_none_or(|end| end > opened.bytes()) {
+                return Ok(false);
+            }
+            let buf = Pool::new(0).take(kept.len());
+            let done = opened.ask(Op::read(*offset, buf)).await.map_err(|error| {
+                let message = format!("{}: {error}", opened.path.display());
+                Failure::new(Id::Input, message, "see the system's log")
+            })?;
+            let now = done.into_buf();
+            let sectors = now.chunks(SECTOR).zip(kept.chunks(SECTOR)).enumerate();
+            let mut fits = sectors.map(|(index, (now, kept))| {
+                let at = offset + (index * SECTOR) as u64;
+                let taken = self.evidence.overwritten.iter().any(|range| range.contains(&at));
+                now == kept || taken && now.iter().all(|&byte| byte == 0)
+            });
+            if !fits.all(|fits| fits) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the kernel says that the disk at its path is, and whether that is what it was.
+    fn identity(&self) -> (Option<String>, bool) {
+        let now = disks::nature(&self.opened.path);
+        let same = now.is_some() && now == self.evidence.identity;
+        (now, same)
+    }
+
+    /// Writes what was taken, and nothing beside it.
+    async fn restore(&self) -> Result<()> {
+        for range in &self.evidence.overwritten {
+            for (offset, kept) in &self.kept {
+                let start = range.start.max(*offset);
+                let end = range.end.min(offset + kept.len() as u64);
+                if start < end {
+                    let bytes = &kept[(start - offset) as usize..(end - offset) as usize];
+                    undo::put(self.opened, start, bytes).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses if a disk is not the one that it was, or holds something that it did not.
+async fn refuse_others(manifest: &Manifest, victims: &[Victim<'_>]) -> Result<()> {
+    for victim in victims {
+        let path = victim.opened.path.display();
+        let (now, same) = victim.identity();
+        let told = |identity: &Option<String>| match identity {
+            Some(words) => words.clone(),
+            None => "nothing that the kernel has a name for".into(),
+        };
+        let change = format!("it is {}; it was {}", told(&now), told(&victim.evidence.identity));
+        if victim.is_on(victim.opened).await? {
+            let others = manifest.disks.iter().filter(|other| other.disk != victim.evidence.disk);
+            if same || victim.evidence.is_unlike(others) {
+                continue;
+            }
+            let message = format!("{path} may be another disk than the one destroyed: {change}");
+            let action = "if it is the one, run the commands in undo.json that are for it";
+            return Err(Failure::new(Id::Foreign, message, action));
+        }
+        for other in victims.iter().filter(|other| !other.identity().1) {
+            if victim.is_on(other.opened).await? {
+                let other = other.opened.path.display();
+                let message = format!("{path} is another disk now: what was there is at {other}");
+                let action = "give the disks the names they had, then run it again";
+                return Err(Failure::new(Id::Foreign, message, action));
+            }
+        }
+        if same {
+            let message = format!("{path} has been used since");
+            let action = "what was kept of it stays in its folder";
+            return Err(Failure::new(Id::Signature, message, action));
+        }
+        let message = format!("{path} does not hold what was destroyed there: {change}");
+        let action = "find the disk that was there, and give it that name again";
+        return Err(Failure::new(Id::Foreign, message, action));
+    }
+    Ok(())
 }
 
 fn plan(manifest: &Manifest, folder: &Path, opened: &[Opened]) -> Plan {

@@ -142,7 +142,7 @@ impl Daemon {
             }
             refusal
         })?;
-        let doomed = undo::Doomed { opened: &opened, signatures: &signatures };
+        let doomed = undo::Doomed::new(&opened, &signatures);
         undo::keep("add", served.name(), &[doomed]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);

@@ -64,16 +64,47 @@ fn file_systems_and_partition_tables_made_by_others_are_not_overwritten() {
 fn undo_restores(world: &World, folder: &str, disk: &str, before: &[u8]) {
     let manifest = std::fs::read(world.path(folder).join("undo.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
-    let mut bytes = std::fs::read(world.path(disk)).unwrap();
     let pieces = manifest["pieces"].as_array().unwrap();
     let own = world.path(disk);
     for piece in pieces.iter().filter(|piece| piece["disk"] == own.to_str().unwrap()) {
-        let kept = world.path(folder).join(piece["file"].as_str().unwrap());
-        let offset = piece["offset"].as_u64().unwrap() as usize;
-        let kept = std::fs::read(kept).unwrap();
-        bytes[offset..offset + kept.len()].copy_from_slice(&kept);
+        world.tool("coreutils", &["sh", "-c", piece["restore"].as_str().unwrap()]);
     }
-    assert!(bytes[..1 << 20] == before[..1 << 20], "the head is as it was");
+    let bytes = std::fs::read(&own).unwrap();
+    assert_eq!(bytes.len(), before.len(), "{disk} is as long as it was");
+    let wrong = bytes.iter().zip(before).position(|(now, before)| now != before);
+    assert_eq!(wrong, None, "{disk} is as it was, byte by byte");
+}
+
+#[test]
+fn all_that_create_overwrites_can_be_put_back() {
+    let world = World::new();
+    let sides = ["a", "b", "c", "j"];
+    let cases: [&[&str]; 6] = [
+        &["--level", "5"],
+        &["--level", "1", "--metadata", "1.0"],
+        &["--level", "5", "--consistency", "ppl", "--metadata", "1.1"],
+        &["--level", "10", "--checksums", "on"],
+        &["--level", "5", "--assume-zeroed"],
+        &["--level", "6", "--consistency", "journal", "--journal", "j"],
+    ];
+    for flags in cases {
+        let files = sides.map(|name| {
+            let mut bytes = crate::world::pattern(24 << 20, 3 + u64::from(name.as_bytes()[0]));
+            // Zeros, too, come back.
+            bytes[..1 << 20].fill(0);
+            std::fs::write(world.path(name), &bytes).unwrap();
+            bytes
+        });
+        let level6 = flags.contains(&"6");
+        let members: &[&str] = if level6 { &["a", "b", "c", "d"] } else { &["a", "b", "c"] };
+        if level6 {
+            std::fs::copy(world.path("c"), world.path("d")).unwrap();
+        }
+        let plan = world.json(&[&["create", "tank", "--yes"], flags, members].concat());
+        for (name, before) in sides.iter().zip(&files) {
+            undo_restores(&world, plan["undo"].as_str().unwrap(), name, before);
+        }
+    }
 }
 
 #[test]
@@ -158,7 +189,9 @@ fn destroy_takes_only_what_belongs_to_the_array_and_keeps_a_copy() {
     let done = world.json(&["destroy", "tank", "m0", "m1", "m2", "--yes"]);
     assert_eq!(world.run(&["examine", "m0"]).code, 5);
     assert_eq!(world.run(&["examine", "x", "y"]).code, 0);
+    let blank = std::fs::read(world.path("m1")).unwrap();
     undo_restores(&world, done["undo"].as_str().unwrap(), "m1", &before);
+    std::fs::write(world.path("m1"), blank).unwrap();
     // As blank as before: no flag is needed to use them again.
     world.ok(&["create", "again", "--level", "5", "--yes", "m0", "m1", "m2"]);
 }
@@ -216,4 +249,58 @@ fn what_was_destroyed_comes_back_while_nobody_has_used_its_disks() {
     let told = world.refused(&["undestroy", &folder, "--yes"], 3, "PPT-3001");
     assert!(told.contains("m1 has been used since"), "{told}");
     assert!(std::fs::read(world.path("m1")).unwrap() == bytes);
+}
+
+/// An array whose members hold something, destroyed.
+fn destroyed(world: &World, level: &str, more: &[&str]) {
+    let members = world.create(level, 2, more);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 0x5a 0 4M", "flush"]);
+    world.settle();
+    assert_eq!(server.terminate(), 0);
+    world.ok(&["destroy", "tank", "m0", "m1", "--yes"]);
+}
+
+#[test]
+fn what_was_destroyed_is_not_put_on_a_disk_that_came_in_its_place() {
+    for more in [&[][..], &["--checksums", "off"]] {
+        let world = World::new();
+        destroyed(&world, "1", more);
+        let undestroy = ["undestroy", "tank", "--yes"];
+        let swap = || {
+            for (from, to) in [("m0", "x"), ("m1", "m0"), ("x", "m1")] {
+                std::fs::rename(world.path(from), world.path(to)).unwrap();
+            }
+        };
+        swap();
+        let before = ["m0", "m1"].map(|name| std::fs::read(world.path(name)).unwrap());
+        let told = world.refused(&undestroy, 3, "PPT-3005");
+        let m1 = world.path("m1").display().to_string();
+        let found = told.contains(&format!("is another disk now: what was there is at {m1}"));
+        assert!(if more.is_empty() { found } else { told.contains("m0 may be another") }, "{told}");
+        let after = ["m0", "m1"].map(|name| std::fs::read(world.path(name)).unwrap());
+        assert!(before == after, "nothing is written");
+        swap();
+        std::fs::rename(world.path("m1"), world.path("x")).unwrap();
+        world.file("m1", 16 << 20);
+        let told = world.refused(&undestroy, 3, "PPT-3005");
+        assert!(told.contains("m1 does not hold what was destroyed there"), "{told}");
+        assert!(std::fs::read(world.path("m1")).unwrap().iter().all(|&byte| byte == 0));
+        std::fs::rename(world.path("x"), world.path("m1")).unwrap();
+        world.ok(&undestroy);
+        assert_eq!(world.run(&["examine", "m0", "m1"]).code, 0);
+    }
+}
+
+#[test]
+fn copies_that_do_not_tell_their_disks_apart_are_not_put_back() {
+    let world = World::new();
+    destroyed(&world, "1", &[]);
+    let folder = std::fs::read_dir(world.path("state/undo")).unwrap().next().unwrap().unwrap();
+    let path = folder.path().join("undo.json");
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    manifest.as_object_mut().unwrap().remove("disks").unwrap();
+    std::fs::write(&path, manifest.to_string()).unwrap();
+    let told = world.refused(&["undestroy", "tank", "--yes"], 3, "PPT-3006");
+    assert!(told.contains("undo.json"), "{told}");
 }
