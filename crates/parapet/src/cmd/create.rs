@@ -1,8 +1,9 @@
 //! `parapet create`: makes an array.
 //!
 //! The ladder: what is on the disks is looked at, then the plan is shown, then it is confirmed,
-//! then what will be overwritten is copied, and only then something is written. A failure on the
-//! way leaves the disks as they were, and files that were made for this are taken away again.
+//! then what will be overwritten is copied, and only then something is written, on the members of
+//! inner arrays too. After a failure the copies are put back, and files that were made for this are
+//! taken away again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,46 +142,114 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let paths: Vec<PathBuf> =
         args.members.iter().chain(&args.spare).chain(&args.journal).cloned().collect();
     disks::refuse_same(&paths)?;
-    let daemon = Daemon::new(&on, None, 1)?;
-    let inner = executor.block_on(args.inner_arrays(&daemon))?;
-    let mut prospects = Vec::new();
-    for path in &paths {
-        prospects.push(executor.block_on(prospect(path, &args, &inner, &on))?);
+    executor.block_on(async {
+        let mut agreed = None;
+        if args.scan.is_some() {
+            // Arrays that are to be members write to theirs once they run: first only a look.
+            let daemon = Daemon::new(&on, None, 1)?;
+            let looked = async {
+                let draft = Draft::look(&args, &paths, &daemon, true).await?;
+                Ok(draft.agreed(terminal)?.then_some(draft.planned))
+            };
+            agreed = closing(&daemon, looked).await?;
+            if agreed.is_none() {
+                return Ok(Exit::Done);
+            }
+        }
+        let daemon = Daemon::new(&on, None, 1)?;
+        let work = async {
+            let draft = Draft::look(&args, &paths, &daemon, false).await?;
+            match agreed {
+                Some(before) if before != draft.planned => {
+                    let message = "the disks are not as they were when the plan was made";
+                    return Err(Failure::new(Id::WrongState, message, "run it again"));
+                }
+                None if !draft.agreed(terminal)? => return Ok(None),
+                _ => draft.carry_out(&on).await.map(Some),
+            }
+        };
+        if let Some(plan) = closing(&daemon, work).await? {
+            terminal.report(&plan);
+        }
+        Ok(Exit::Done)
+    })
+}
+
+/// Stops what runs once the work is done, whatever came of it.
+async fn closing<T>(daemon: &Daemon, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = work.await;
+    let closed = daemon.close().await;
+    done.and_then(|done| closed.map(|()| done))
+}
+
+/// An array that could be made.
+struct Draft<'a> {
+    args: &'a Args,
+    prospects: Vec<Prospect<'a>>,
+    new: NewArray,
+    planned: array::create::Plan,
+    plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    /// Looks at everything. With `only_look` arrays that are to be members write nothing to theirs,
+    /// and cannot be written.
+    async fn look(
+        args: &'a Args,
+        paths: &'a [PathBuf],
+        daemon: &Rc<Daemon>,
+        only_look: bool,
+    ) -> Result<Draft<'a>> {
+        let inner = args.inner_arrays(daemon, only_look).await?;
+        let mut prospects = Vec::new();
+        for path in paths {
+            let mut found = prospect(path, args, &inner, daemon.spawner()).await?;
+            let array = found.opened.as_ref().is_some_and(|opened| opened.file.is_none());
+            found.limits.read_only &= !(array && only_look);
+            prospects.push(found);
+        }
+        let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
+        probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
+        let mut new = args.new_array(&prospects)?;
+        let members = &prospects[..args.members.len() + args.spare.len()];
+        new.zeroed = args.assume_zeroed || are_zeros(members).await;
+        let named: Vec<(String, Limits)> =
+            members.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
+        if let Some(device) = prospects[members.len()..].first() {
+            let name = device.path.display().to_string();
+            array::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
+        }
+        let planned = array::create::plan(&new, &named).map_err(of_shape)?;
+        let plan = show(args, &new, &planned, &prospects);
+        Ok(Draft { args, prospects, new, planned, plan })
     }
-    let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
-    probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
-    let mut new = args.new_array(&prospects)?;
-    let members = &prospects[..args.members.len() + args.spare.len()];
-    new.zeroed = args.assume_zeroed || executor.block_on(are_zeros(members));
-    let named: Vec<(String, Limits)> =
-        members.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
-    if let Some(device) = prospects[members.len()..].first() {
-        let name = device.path.display().to_string();
-        array::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
+
+    /// Shows the plan, and asks; false if it was only to be shown.
+    fn agreed(&self, terminal: &Terminal) -> Result<bool> {
+        let consent = &self.args.consent;
+        if consent.dry_run {
+            terminal.report(&self.plan);
+            return Ok(false);
+        }
+        if !consent.yes {
+            terminal.preview(&self.plan);
+        }
+        let destructive = self.prospects.iter().any(|disk| !disk.signatures.is_empty());
+        let answer = if destructive { Answer::Name(&self.args.name) } else { Answer::Yes };
+        terminal.confirm(consent.yes, "Make this array?", &answer)?;
+        Ok(true)
     }
-    let planned = array::create::plan(&new, &named).map_err(of_shape)?;
-    let mut plan = show(&args, &new, &planned, &prospects);
-    if args.consent.dry_run {
-        terminal.report(&plan);
-        return Ok(Exit::Done);
+
+    /// Makes it, after copies of what is there were made.
+    async fn carry_out(mut self, on: &Spawner) -> Result<Plan> {
+        let kept = keep(&self.new, &self.planned, &self.prospects).await?;
+        self.plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
+        let journaled = self.args.journal.is_some();
+        let made = carry_out(&self.new, self.prospects, journaled, &kept, on).await?;
+        self.plan.uuid = Some(made.uuid.to_string());
+        self.plan.done = true;
+        Ok(self.plan)
     }
-    if !args.consent.yes {
-        terminal.preview(&plan);
-    }
-    let destructive = prospects.iter().any(|disk| !disk.signatures.is_empty());
-    let answer = if destructive { Answer::Name(&args.name) } else { Answer::Yes };
-    terminal.confirm(args.consent.yes, "Make this array?", &answer)?;
-    let kept = executor.block_on(keep(&new, &planned, &prospects))?;
-    plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
-    let made = executor.block_on(async {
-        let made = carry_out(&new, prospects, args.journal.is_some(), &on).await;
-        let closed = daemon.close().await;
-        made.and_then(|made| closed.map(|()| made))
-    })?;
-    plan.uuid = Some(made.uuid.to_string());
-    plan.done = true;
-    terminal.report(&plan);
-    Ok(Exit::Done)
 }
 
 /// Looks at a disk, without changing it.
@@ -217,10 +286,11 @@ async fn prospect<'a>(
 
 impl Args {
     /// Starts the arrays that are to be members of this one.
-    async fn inner_arrays(&self, daemon: &Rc<Daemon>) -> Result<Vec<Rc<Served>>> {
+    async fn inner_arrays(&self, daemon: &Rc<Daemon>, read_only: bool) -> Result<Vec<Rc<Served>>> {
         let Some(folder) = &self.scan else { return Ok(Vec::new()) };
         let sources = Sources { name: None, members: &[], scan: Some(folder) };
-        let (assembly, run) = (AssemblyFlags::default(), RunFlags::default());
+        let assembly = AssemblyFlags { read_only, ..AssemblyFlags::default() };
+        let run = RunFlags::default();
         sources.everything(&assembly, &run, daemon).await
     }
 
@@ -383,6 +453,7 @@ async fn carry_out(
     new: &NewArray,
     prospects: Vec<Prospect<'_>>,
     journaled: bool,
+    kept: &Kept,
     on: &Spawner,
 ) -> Result<Facts> {
     let mut disks = Vec::new();
@@ -406,7 +477,13 @@ async fn carry_out(
     let outcome = match outcome {
         Ok(()) => {
             let members = disks.len() - usize::from(journaled);
-            write(new, &disks[..members], disks.get(members), on).await
+            match write(new, &disks[..members], disks.get(members), on).await {
+                Ok(facts) => Ok(facts),
+                Err(failure) => {
+                    let old = disks.iter().filter(|disk| !made.contains(&disk.path));
+                    Err(give_back(failure, kept, old).await)
+                }
+            }
         }
         Err(failure) => Err(failure),
     };
@@ -417,6 +494,36 @@ async fn carry_out(
         }
     }
     outcome
+}
+
+/// Puts back what was on disks that were written to in vain, and says so.
+async fn give_back<'a>(
+    mut failure: Failure,
+    kept: &Kept,
+    disks: impl Iterator<Item = &'a Opened>,
+) -> Failure {
+    let (mut again, mut lost) = (Vec::new(), Vec::new());
+    for disk in disks {
+        match kept.put_back(disk).await {
+            Ok(()) => again.push(disk.path.display().to_string()),
+            Err(why) => lost.push(why.message),
+        }
+    }
+    if !again.is_empty() {
+        failure.message += &format!("; what was there before is back on {}", again.join(", "));
+    }
+    if lost.is_empty() {
+        return failure;
+    }
+    failure.message += &format!("; what was there could not be put back ({})", lost.join("; "));
+    failure.action = match &kept.folder {
+        Some(folder) => format!(
+            "it is kept in {}: once the disk can be written, run the commands in undo.json there",
+            folder.display()
+        ),
+        None => "there were only zeros where something was written: write zeros there".into(),
+    };
+    failure
 }
 
 /// A new file with its space reserved.

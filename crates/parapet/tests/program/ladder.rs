@@ -304,3 +304,38 @@ fn copies_that_do_not_tell_their_disks_apart_are_not_put_back() {
     let told = world.refused(&["undestroy", "tank", "--yes"], 3, "PPT-3006");
     assert!(told.contains("undo.json"), "{told}");
 }
+
+/// Makes an array whose member `c` cannot be written at its end, as on a full file system: files may
+/// not be larger than 32 MiB for the program.
+fn made_in_vain(world: &World) -> crate::world::Ran {
+    let program = env!("CARGO_BIN_EXE_parapet");
+    let line = format!(
+        "export PARAPET_STATE=$PWD/state PARAPET_RUNTIME=$PWD/run; trap '' XFSZ; ulimit -f 65536; \
+         exec {program} create tank --level 5 --metadata 1.0 --yes a b c \
+         --overwrite-signature=swap@0xff6"
+    );
+    world.try_tool("dash", &["dash", "-c", &line])
+}
+
+#[test]
+fn what_was_on_the_disks_is_back_after_a_failure() {
+    let world = World::new();
+    let swap = swap(&world, "a");
+    let data = std::fs::read(world.pattern("b", 16 << 20)).unwrap();
+    world.file("c", 64 << 20);
+    let ran = made_in_vain(&world);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("there is no array"), "{ran:?}");
+    assert!(ran.err.contains("what was there before is back on a, b, c"), "{ran:?}");
+    assert!(std::fs::read(world.path("a")).unwrap() == swap);
+    assert!(std::fs::read(world.path("b")).unwrap() == data);
+    assert!(std::fs::read(world.path("c")).unwrap().iter().all(|&byte| byte == 0));
+    // And where it cannot be put back, it is said where it is.
+    std::fs::write(world.path("c"), crate::world::pattern(64 << 20, 3)).unwrap();
+    let ran = made_in_vain(&world);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("is back on a, b; what was there could not be put back"), "{ran:?}");
+    assert!(ran.err.contains("state/undo/") && ran.err.contains("undo.json"), "{ran:?}");
+    assert!(std::fs::read(world.path("a")).unwrap() == swap);
+    assert!(std::fs::read(world.path("b")).unwrap() == data);
+}

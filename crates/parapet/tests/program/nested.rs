@@ -166,3 +166,30 @@ fn a_disk_of_another_array_is_not_passed_over_in_silence() {
     let message = world.refused(&["serve", "tank", "m0", "p0", "m1", "m2"], 3, "PPT-3005");
     assert!(message.contains("p0 is a member of pond, not of tank"), "{message}");
 }
+
+#[test]
+fn a_plan_of_an_array_of_arrays_writes_nothing_to_their_members() {
+    let world = World::new();
+    halves(&world);
+    // One that was in use when the power went has something to be set right once it runs.
+    let members = ["left0", "left1", "left2"];
+    let server = world.serve(&[&["left"], &members[..]].concat());
+    let uri = format!("nbd+unix:///left?socket={}", world.path("nbd.sock").display());
+    world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write -P 0xaa 0 2M", &uri]);
+    server.kill();
+    let all = ["left0", "left1", "left2", "right0", "right1", "right2"];
+    let content = || all.map(|name| std::fs::read(world.path(name)).unwrap());
+    let before = content();
+    let create = ["create", "tank", "--level", "1", "--scan", ".", "array:left", "array:right"];
+    assert_eq!(world.json(&[&create[..], &["--dry-run"]].concat())["done"], false);
+    assert!(content() == before, "a plan writes nothing");
+    world.refused(&create, 3, "PPT-3002");
+    assert!(content() == before, "nor does one that nobody has confirmed");
+    let many = ["create", "tank", "--level", "6", "--scan", ".", "--yes"];
+    world.refused(&[&many[..], &["array:left", "array:right"]].concat(), 2, "PPT-2002");
+    assert!(content() == before, "nor does one that is no array");
+    assert_eq!(world.json(&[&create[..], &["--yes"]].concat())["done"], true);
+    for disk in world.json(&[&["examine"], &all[..]].concat())["disks"].as_array().unwrap() {
+        assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
+    }
+}

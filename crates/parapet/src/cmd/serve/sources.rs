@@ -141,7 +141,8 @@ impl Sources<'_> {
         digger.outcome().await
     }
 
-    /// Starts all arrays that are found, those inside others too.
+    /// Starts all arrays that are found, those inside others too. Read-only, their disks are not
+    /// held: somebody who only looks must not be in the way of himself afterwards.
     ///
     /// # Errors
     /// If there is none.
@@ -151,7 +152,15 @@ impl Sources<'_> {
         run: &RunFlags,
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
-        let disks = self.open(assembly.read_only, daemon.spawner())?;
+        let on = daemon.spawner();
+        let mut disks = self.open(assembly.read_only, on)?;
+        if assembly.read_only {
+            // What others hold was left out; ours are let go of.
+            let paths: Vec<PathBuf> = disks.drain(..).map(|opened| opened.path).collect();
+            let look = Options { read_only: true, lock: false, ..Options::default() };
+            let opened = paths.iter().map(|path| disks::open_one(path, &look, on));
+            disks = opened.collect::<Result<_>>()?;
+        }
         let all: Vec<&Opened> = disks.iter().collect();
         let mut digger = Digger::new(self, assembly, run, daemon);
         digger.dig(&all, false).await?;
