@@ -3,12 +3,13 @@
 //! ```text
 //!    DIR/member-0.img … member-5.img   spare-0.img      the array's members: files
 //!    DIR/nbd.sock                      control.sock     where clients and commands connect
-//!    DIR/demo                          nothing but a demonstration has written here
+//!    DIR/demo                          the array as a demonstration has left it: see `trace`
 //! ```
 //!
 //! Invariant: what was begun and not finished is taken away again; what was there before is used as
 //! it is, never made anew.
 
+use std::cell::Cell;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use std::rc::Rc;
 
 use array::create::NewArray;
 use io::Limits;
-use os::{Address, Signals, Spawner};
+use layout::md::Superblock;
+use os::{Address, Options, Signals, Spawner};
 
 use crate::cmd::{create, serve};
 use crate::daemon::{Daemon, Served, first};
@@ -56,6 +58,8 @@ pub(crate) struct Args {
     run: RunFlags,
 }
 
+/// In the folder: the array's [`trace`] after a demonstration.
+const MARKER: &str = "demo";
 /// The array's name.
 const NAME: &str = "quickstart";
 /// Members with a slot, and spares.
@@ -71,21 +75,27 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         check_length(&args.dir.join(socket))?;
     }
     let made = prepare(&args.dir)?;
+    let shown = Cell::new(false);
     let outcome = executor.block_on(async {
         let daemon = Daemon::new(&on, None, 1)?;
+        let before = trace(&args.dir, &on).await;
         let (served, fresh) = array(&args, &daemon).await?;
         let served = daemon.take_in(served);
         daemon.export(&served, None, args.assembly.read_only, true)?;
         args.run.limit(&served.array);
-        let session = Session { args: &args, on: &on, terminal, signals: &signals };
+        let (terminal, signals) = (terminal, &signals);
+        let session = Session { args: &args, on: &on, terminal, signals, before, shown: &shown };
         let opened = session.open(&daemon).await;
         let outcome = match opened {
             Ok(()) => session.serve(&daemon, &served, fresh).await,
             Err(failure) => Err(failure),
         };
         daemon.end();
-        daemon.run(&signals).await.and(outcome)
+        daemon.run(signals).await.and(outcome)
     });
+    if shown.get() {
+        executor.block_on(mark(&args.dir, &on));
+    }
     if outcome.is_err() && made {
         // Goes only if it is empty.
         let _ = fs::remove_dir(&args.dir);
@@ -99,6 +109,32 @@ fn check_length(socket: &Path) -> Result<()> {
         Err(failure) if failure.id != Id::Missing => Err(failure),
         _ => Ok(()),
     }
+}
+
+/// What tells whether anybody has written to the array since: its UUID, its event count, and the
+/// time of its latest superblock with its random tag, since md may count to the same number.
+/// Nothing if there is no array.
+async fn trace(folder: &Path, on: &Spawner) -> Option<String> {
+    let look = Options { read_only: true, lock: false, ..Options::default() };
+    let mut latest: Option<Superblock> = None;
+    for path in paths(folder) {
+        let Ok(opened) = disks::open_one(&path, &look, on) else { continue };
+        let Ok(found) = array::examine::examine(&*opened.disk, &opened.clock).await else {
+            continue;
+        };
+        let valid = found.superblocks.into_iter().filter_map(|found| found.superblock.ok());
+        latest = latest.into_iter().chain(valid).max_by_key(|found| found.events);
+    }
+    let found = latest?;
+    let (seconds, micros) = (found.utime.seconds(), found.utime.micros());
+    Some(format!("{} {} {seconds}.{micros:06}\n", found.set_uuid, found.events))
+}
+
+/// Notes that nothing but a demonstration has written to the array.
+async fn mark(folder: &Path, on: &Spawner) {
+    let Some(trace) = trace(folder, on).await else { return };
+    // Without it the next demonstration asks for --yes.
+    let _ = fs::write(folder.join(MARKER), trace);
 }
 
 /// Makes the folder; true if it was not there.
@@ -195,6 +231,10 @@ struct Session<'a> {
     on: &'a Spawner,
     terminal: &'a Terminal,
     signals: &'a Signals,
+    /// The array's trace, as it was found.
+    before: Option<String>,
+    /// Set when a demonstration has begun.
+    shown: &'a Cell<bool>,
 }
 
 impl Session<'_> {
@@ -211,7 +251,7 @@ impl Session<'_> {
     }
 
     async fn serve(&self, daemon: &Rc<Daemon>, served: &Rc<Served>, fresh: bool) -> Result<Exit> {
-        let marker = self.args.dir.join("demo");
+        let marker = self.args.dir.join(MARKER);
         if !self.args.demo {
             // From here on there may be something of the user's in it.
             let _ = fs::remove_file(&marker);
@@ -221,6 +261,9 @@ impl Session<'_> {
             return Ok(Exit::Done);
         }
         self.permit_demo(&marker, served, fresh)?;
+        // Until its end it does not hold.
+        let _ = fs::remove_file(&marker);
+        self.shown.set(true);
         self.terminal.preview(&serve::serving(daemon));
         let socket = self.nbd();
         let (on, terminal) = (self.on, self.terminal);
@@ -257,10 +300,8 @@ impl Session<'_> {
                 "choose another --dir, or --member-size 320M",
             ));
         }
-        if fresh {
-            return fs::write(marker, "").map_err(|error| of_path(marker, &error));
-        }
-        if marker.exists() || self.args.yes {
+        let left = fs::read_to_string(marker).ok();
+        if fresh || self.args.yes || left.is_some() && left == self.before {
             return Ok(());
         }
         let message = "the array has been used: the demonstration would overwrite what is in it";

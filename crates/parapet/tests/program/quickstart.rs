@@ -62,6 +62,36 @@ fn the_demonstration_ends_with_its_verification() {
     {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
     }
+    // Nobody has used it since: it may be shown again, and even be interrupted.
+    let again = ["quickstart", "--demo", "--dir", "d"];
+    let interrupted = || {
+        let log = world.path("shown");
+        let mut command = world.command(&again);
+        let child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+        let told = || std::fs::read_to_string(&log).unwrap();
+        until(|| told().contains("writing 1") || told().contains("PPT-"));
+        let kill = format!("kill -INT {}", child.id());
+        world.tool("dash", &["sh", "-c", &kill]);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), told())
+    };
+    for _ in 0..2 {
+        let (code, told) = interrupted();
+        assert!(code == Some(1) && told.contains("run it again to see the rest"), "{told}");
+    }
+    // Somebody has stored something in it, with another command.
+    let server = world.serve(&["quickstart", "--scan", "d"]);
+    let uri = format!("nbd+unix:///quickstart?socket={}", world.path("nbd.sock").display());
+    world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write -P 0x77 0 1M", &uri]);
+    assert_eq!(server.terminate(), 0);
+    assert!(world.path("d/demo").exists());
+    let told = world.refused(&again, 3, "PPT-3002");
+    assert!(told.contains("say --yes"), "{told}");
+    let server = world.serve(&["quickstart", "--scan", "d"]);
+    let read = ["qemu-io", "-f", "raw", "-c", "read -P 0x77 0 1M", &uri];
+    let out = world.tool("qemu-utils", &read);
+    assert!(!out.contains("failed"), "{out}");
+    assert_eq!(server.terminate(), 0);
 }
 
 #[test]
