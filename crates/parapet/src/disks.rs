@@ -4,6 +4,7 @@
 //! operation, whatever paths it was named by.
 
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use array::{Array, Bounds};
 use io::{Clock, Disk, Done, Op};
+use layout::md::SECTOR;
 use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, Options, Spawner};
 
@@ -123,21 +125,73 @@ pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<O
     Ok(Opened::file(path, file, on))
 }
 
-/// Refuses if two paths lead to the same disk.
+/// Refuses if two paths lead to the same disk, or to the same bytes: a file and a loop device on it,
+/// a disk and a partition of it.
 ///
 /// # Errors
 /// Names both.
 pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
-    let mut known: Vec<((u64, u64), &Path)> = Vec::new();
+    let mut known: Vec<(Place, &Path)> = Vec::new();
     for path in paths {
-        let Some(identity) = identity(path) else { continue };
-        if let Some((_, other)) = known.iter().find(|(known, _)| *known == identity) {
-            let message = format!("{} and {} are the same disk", other.display(), path.display());
+        let Some(place) = Place::of(path, MOST_LOOPS) else { continue };
+        if let Some((before, other)) = known.iter().find(|(known, _)| known.overlaps(&place)) {
+            let what = if *before == place { "the same disk" } else { "made of the same bytes" };
+            let message = format!("{} and {} are {what}", other.display(), path.display());
             return Err(Failure::new(Id::Same, message, "name each disk once"));
         }
-        known.push((identity, path));
+        known.push((place, path));
     }
     Ok(())
+}
+
+/// Loop devices on loop devices are followed so far.
+const MOST_LOOPS: u32 = 8;
+
+/// Where the bytes of a disk really are.
+#[derive(PartialEq, Eq, Debug)]
+struct Place {
+    /// A file, or a device that is neither a partition nor a loop device.
+    base: String,
+    range: Range<u64>,
+}
+
+impl Place {
+    /// Nothing if there is no such file.
+    fn of(path: &Path, loops: u32) -> Option<Place> {
+        let (device_number, inode) = identity(path)?;
+        let whole = || Place { base: format!("{device_number} {inode}"), range: 0..u64::MAX };
+        let device = sys(path).and_then(|device| Place::of_device(&device, loops));
+        Some(device.unwrap_or_else(whole))
+    }
+
+    /// Of the device that the kernel tells about in this folder.
+    fn of_device(device: &Path, loops: u32) -> Option<Place> {
+        let text = |name: &str| fs::read_to_string(device.join(name)).ok();
+        let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
+        let bytes = number("size")?.saturating_mul(SECTOR).max(1);
+        if device.join("partition").exists() {
+            let start = number("start")?.saturating_mul(SECTOR);
+            return Some(Place::of_device(device.parent()?, loops)?.part(start, bytes));
+        }
+        let backing = text("loop/backing_file");
+        if let (Some(file), Some(loops)) = (backing, loops.checked_sub(1)) {
+            // One that was deleted since is nobody's by that name.
+            if let Some(under) = Place::of(Path::new(file.trim_end_matches('\n')), loops) {
+                return Some(under.part(number("loop/offset").unwrap_or(0), bytes));
+            }
+        }
+        Some(Place { base: text("dev")?.trim().to_owned(), range: 0..bytes })
+    }
+
+    fn part(self, start: u64, bytes: u64) -> Place {
+        let start = self.range.start.saturating_add(start);
+        Place { base: self.base, range: start..start.saturating_add(bytes) }
+    }
+
+    fn overlaps(&self, other: &Place) -> bool {
+        let (a, b) = (&self.range, &other.range);
+        self.base == other.base && a.start < b.end && b.start < a.end
+    }
 }
 
 /// What makes a disk itself: the device's number, or the file's place. Nothing if it is not there.
@@ -242,5 +296,40 @@ mod tests {
         assert_ne!(nature(&one), nature(&two));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(scan(&folder).unwrap_err().id, Id::Missing);
+    }
+
+    #[test]
+    fn loop_devices_and_partitions_are_where_their_bytes_are() {
+        let folder = std::env::temp_dir().join(format!("parapet-place-{}", std::process::id()));
+        let image = folder.join("image");
+        let device = |name: &str, files: &[(&str, &str)]| {
+            fs::create_dir_all(folder.join(name).join("loop")).unwrap();
+            for (file, text) in files {
+                fs::write(folder.join(name).join(file), text).unwrap();
+            }
+            Place::of_device(&folder.join(name), MOST_LOOPS).unwrap()
+        };
+        let file = format!("{}\n", image.display());
+        let lost = format!("{} (deleted)\n", image.display());
+        let backing = ("loop/backing_file", file.as_str());
+        let zero = ("loop/offset", "0\n");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&image, "x").unwrap();
+        let own = Place::of(&image, MOST_LOOPS).unwrap();
+        let first = device("loop0", &[("size", "2048\n"), ("dev", "7:0\n"), backing, zero]);
+        let second = [("size", "2048\n"), ("dev", "7:1\n"), backing, ("loop/offset", "1048576\n")];
+        let second = device("loop1", &second);
+        let of_loop = [("partition", "1\n"), ("start", "8\n"), ("size", "16\n")];
+        let part = device("loop0/loop0p1", &of_loop);
+        let next = [("partition", "2\n"), ("start", "24\n"), ("size", "16\n")];
+        let next = device("loop0/loop0p2", &next);
+        let stray =
+            [("size", "2048\n"), ("dev", "7:2\n"), ("loop/backing_file", lost.as_str()), zero];
+        let stray = device("loop2", &stray);
+        assert!(own.overlaps(&first) && own.overlaps(&second) && own.overlaps(&part));
+        assert!(first.overlaps(&part) && first.overlaps(&next) && !part.overlaps(&next));
+        assert!(!first.overlaps(&second) && !second.overlaps(&part));
+        assert_eq!((part.range, stray.base.as_str()), (4096..12288, "7:2"));
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
