@@ -125,8 +125,8 @@ pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<O
     Ok(Opened::file(path, file, on))
 }
 
-/// Refuses if two paths lead to the same disk, or to the same bytes: a file and a loop device on it,
-/// a disk and a partition of it.
+/// Refuses if two paths lead to the same disk, or to the same bytes: a file and a loop device on
+/// it, a disk and a partition of it.
 ///
 /// # Errors
 /// Names both.

@@ -162,9 +162,9 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
             match agreed {
                 Some(before) if before != draft.planned => {
                     let message = "the disks are not as they were when the plan was made";
-                    return Err(Failure::new(Id::WrongState, message, "run it again"));
+                    Err(Failure::new(Id::WrongState, message, "run it again"))
                 }
-                None if !draft.agreed(terminal)? => return Ok(None),
+                None if !draft.agreed(terminal)? => Ok(None),
                 _ => draft.carry_out(&on).await.map(Some),
             }
         };

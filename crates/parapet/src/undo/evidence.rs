@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn pages_lie_within_the_disk_and_beside_what_is_overwritten() {
-        let overwritten = [4096..8192];
+        let overwritten = [4096..8192, 12288..16384];
         let pages = places(16 << 20, &[2 << 20], &overwritten);
         assert!(pages.contains(&0) && !pages.contains(&4096), "{pages:?}");
         for page in [2 << 20, (2 << 20) + 4096, (2 << 20) + 8192, 15 << 20] {

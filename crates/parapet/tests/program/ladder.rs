@@ -305,8 +305,8 @@ fn copies_that_do_not_tell_their_disks_apart_are_not_put_back() {
     assert!(told.contains("undo.json"), "{told}");
 }
 
-/// Makes an array whose member `c` cannot be written at its end, as on a full file system: files may
-/// not be larger than 32 MiB for the program.
+/// Makes an array whose member `c` cannot be written at its end, as on a full file system: files
+/// may not be larger than 32 MiB for the program.
 fn made_in_vain(world: &World) -> crate::world::Ran {
     let program = env!("CARGO_BIN_EXE_parapet");
     let line = format!(
