@@ -8,7 +8,8 @@
 //!
 //! If a member was not in sync at the crash, a block of which a sector is not known so may be
 //! *lost*: an error, until it is written, or has been read after all. A request that began before
-//! may still be told so; and a power cut that takes the write brings the error back.
+//! may still be told so; and a power cut that takes the write brings the error back. With md's
+//! partial parity log, which cannot say that a block is lost, such a block may be anything instead.
 //!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
@@ -27,6 +28,17 @@ struct Candidate {
     ended: u64,
     superseded: u64,
     buried: bool,
+}
+
+impl Candidate {
+    /// Is this what was seen?
+    fn is(&self, sight: Sight) -> bool {
+        match sight {
+            Sight::Zeros => self.zeros,
+            Sight::Written(write) => !self.zeros && self.write == write,
+            _ => false,
+        }
+    }
 }
 
 /// Sectors, and when the request about them began.
@@ -62,6 +74,8 @@ pub(super) struct Oracle {
     lost: BTreeMap<u64, Lost>,
     /// When the last flush that was answered began.
     flushed: u64,
+    /// What may be lost may be anything instead.
+    guesses: bool,
 }
 
 /// A sector that may be an error.
@@ -85,7 +99,13 @@ impl Oracle {
     /// Of an array that holds nothing but zeros.
     pub(super) fn new() -> Oracle {
         let (sectors, writes, reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Oracle { sectors, now: 0, writes, reads, crashed: 0, lost: BTreeMap::new(), flushed: 0 }
+        let (lost, guesses) = (BTreeMap::new(), false);
+        Oracle { sectors, now: 0, writes, reads, crashed: 0, lost, flushed: 0, guesses }
+    }
+
+    /// Of one with md's partial parity log.
+    pub(super) fn let_guess(&mut self) {
+        self.guesses = true;
     }
 
     fn tick(&mut self) -> u64 {
@@ -230,6 +250,10 @@ impl Oracle {
             let mut untouched = [FIRST];
             let candidates =
                 self.sectors.get_mut(&sector).map_or(&mut untouched[..], Vec::as_mut_slice);
+            let open = self.lost.get(&sector).is_some_and(|lost| lost.until == OPEN);
+            if self.guesses && open && !candidates.iter().any(|candidate| candidate.is(sight)) {
+                continue;
+            }
             if let Some(lost) = self.lost.get_mut(&sector).filter(|lost| lost.until == OPEN) {
                 let young =
                     |c: &Candidate| Sight::Written(c.write) == sight && c.ended > self.crashed;
@@ -314,11 +338,7 @@ fn settle(
     crashed: u64,
 ) -> Result<(), String> {
     let possible = |candidate: &&Candidate| candidate.superseded >= begun;
-    let is_it = |candidate: &&Candidate| match sight {
-        Sight::Zeros => candidate.zeros,
-        Sight::Written(write) => !candidate.zeros && candidate.write == write,
-        _ => false,
-    };
+    let is_it = |candidate: &&Candidate| candidate.is(sight);
     let found = candidates.iter().filter(possible).filter(is_it).max_by_key(|c| c.ended);
     let Some(&Candidate { write, ended, .. }) = found else {
         let name = |candidate: &Candidate| match (candidate.zeros, candidate.write) {
@@ -414,6 +434,26 @@ mod tests {
         oracle.acknowledge(again, true);
         oracle.crash(true);
         assert!(!may_be_lost(&oracle, 0, 1 << 20), "it was durable");
+    }
+
+    #[test]
+    fn what_was_being_written_past_a_missing_member_may_be_a_guess_with_mds_log() {
+        let garbage = vec![0xa5; SECTOR as usize];
+        for guesses in [false, true] {
+            let mut oracle = Oracle::new();
+            if guesses {
+                oracle.let_guess();
+            }
+            put(&mut oracle);
+            oracle.crash(true);
+            let begun = oracle.read();
+            assert!(oracle.check(begun, 0, &garbage).is_err(), "nobody was missing");
+            oracle.expose();
+            let begun = oracle.read();
+            assert_eq!(oracle.check(begun, 0, &garbage).is_ok(), guesses);
+            let begun = oracle.read();
+            assert!(oracle.check(begun, 1 << 20, &garbage).is_err(), "nobody wrote there");
+        }
     }
 
     #[test]

@@ -164,6 +164,9 @@ impl<'a> Round<'a> {
     }
 
     fn create(&mut self) -> Outcome {
+        if self.plan.consistency == Some("ppl") {
+            self.court.oracle().let_guess();
+        }
         let mut words = self.plan.create();
         words.extend(self.seats.iter().map(|file| name(*file)));
         let made = self.program.run(&words)?;
