@@ -310,6 +310,9 @@ fn torn_by_a_power_cut(level: &str, losses: &[&[usize]], policy: &str) -> usize 
     std::fs::write(world.path("data"), &flushed).unwrap();
     let server = world.serve_members(&members);
     world.nbdcopy("data", &world.uri());
+    // Its log begins anew: one that is filling up would be flushed in the middle.
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    let server = world.serve_members(&members);
     let (before, after) = written_and_not_flushed(&world, server, &members);
     let start = examined(&world, &members[0])["data_offset"].as_u64().unwrap() as usize;
     let mut wrong = 0;
