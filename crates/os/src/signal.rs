@@ -39,7 +39,8 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 /// Catches SIGINT, SIGTERM and SIGHUP for as long as it lives. There is one per process at a time.
 ///
-/// What the parent has made this process ignore, as `nohup` does with SIGHUP, stays ignored.
+/// SIGHUP stays ignored if this process was started so, as `nohup` does. SIGINT does not: shells have
+/// it ignored by whatever they start in the background.
 pub struct Signals {
     watched: Watched,
     caught: Vec<i32>,
@@ -63,7 +64,7 @@ impl Signals {
         let _ = writer.into_raw_fd();
         let mut signals = Signals { watched, caught: Vec::new() };
         for (number, _) in HANDLED {
-            if number != libc::SIGTERM && handler_of(number)? == libc::SIG_IGN {
+            if number == libc::SIGHUP && handler_of(number)? == libc::SIG_IGN {
                 continue;
             }
             set_handler(number, handle as *const () as libc::sighandler_t)?;
