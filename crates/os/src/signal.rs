@@ -39,8 +39,8 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 /// Catches SIGINT, SIGTERM and SIGHUP for as long as it lives. There is one per process at a time.
 ///
-/// SIGHUP stays ignored if this process was started so, as `nohup` does. SIGINT does not: shells have
-/// it ignored by whatever they start in the background.
+/// SIGHUP stays ignored if this process was started so, as `nohup` does. SIGINT does not: shells
+/// have it ignored by whatever they start in the background.
 pub struct Signals {
     watched: Watched,
     caught: Vec<i32>,
