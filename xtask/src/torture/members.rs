@@ -18,6 +18,7 @@ use super::medium::{Loss, Medium, Write};
 use super::random::Random;
 use super::warden::Warden;
 use crate::failure::Failure;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -58,6 +59,8 @@ struct State {
     due: Vec<Due>,
     /// Requests of members that hang, by member.
     hung: Vec<(usize, u64)>,
+    /// The members that were asked for something since they have been as they are.
+    touched: BTreeSet<usize>,
     frozen: bool,
     /// When the last request came.
     asked: Instant,
@@ -99,6 +102,7 @@ impl Members {
             delay,
             due: Vec::new(),
             hung: Vec::new(),
+            touched: BTreeSet::new(),
             frozen: false,
             asked: Instant::now(),
             life: 1,
@@ -175,6 +179,7 @@ impl Members {
     pub(super) fn set(&self, member: usize, fault: Fault) {
         let mut state = self.0.state();
         state.members[member].1 = fault;
+        state.touched.remove(&member);
         let hung = std::mem::take(&mut state.hung);
         let (over, still) =
             hung.into_iter().partition(|(of, _)| *of == member && fault != Fault::Hangs);
@@ -182,6 +187,11 @@ impl Members {
         drop(state);
         let over: Vec<(usize, u64)> = over;
         over.iter().for_each(|(_, unique)| self.0.send(*unique, Err(errno::EIO)));
+    }
+
+    /// True if it was asked for something since it has been as it is.
+    pub(super) fn is_touched(&self, member: usize) -> bool {
+        self.0.state().touched.contains(&member)
     }
 
     /// In its place there is a new one: healthy, and all zeros.
@@ -312,6 +322,9 @@ impl State {
             Call::Close => return Some(Effect::Bytes(Vec::new())),
             Call::FileSystem => return Some(Effect::Bytes(fuse::file_system())),
             _ => {}
+        }
+        if fh.is_some() {
+            self.touched.insert(member);
         }
         if fault == Fault::Hangs || self.frozen {
             self.hung.push((member, request.unique));

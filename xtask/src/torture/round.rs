@@ -81,6 +81,9 @@ pub(super) struct Round<'a> {
 /// Files besides those of the array.
 pub(super) const SPARES: usize = 2;
 
+/// A member that nobody has asked for anything for so long is looked for.
+const UNASKED: Duration = Duration::from_secs(5);
+
 /// A round ends where more of an array that never was in sync has been lost than it can list.
 const BEYOND: &str = "more is in doubt than can be listed";
 
@@ -390,11 +393,18 @@ impl<'a> Round<'a> {
     }
 
     fn until_missing(&mut self, slot: usize, load: &Load) -> Outcome {
-        let begun = Instant::now();
+        let (begun, mut sought) = (Instant::now(), false);
         while begun.elapsed() < PATIENCE && !load.is_over() {
             let array = self.program.status()?;
             if array["slots"][slot]["state"] == "missing" {
                 return Ok(());
+            }
+            // All that clients write may lie on others: then nobody can know.
+            let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.seats[slot]);
+            if unasked && !std::mem::replace(&mut sought, true) {
+                self.tell(format!("slot {slot} was not asked for anything: a scrub will"));
+                // One may be refused, or under way.
+                let _ = self.program.order(&["scrub", "tank"]);
             }
         }
         Err(format!("slot {slot} is not missed: {}", self.program.status()?))
