@@ -154,7 +154,9 @@ async fn read_bad_blocks(
     map: &ByteMap,
 ) -> io::Result<Option<std::result::Result<FoundBadBlocks, String>>> {
     let Some(room) = sighting::bad_block_log(superblock, map) else { return Ok(None) };
-    let bytes = reach.read(disk, room).await?;
+    let Some(bytes) = sighting::heard(reach.read(disk, room).await, superblock)? else {
+        return Ok(None);
+    };
     let parsed = BadBlocks::parse(&bytes, superblock.bblog_shift);
     let says = superblock.features.contains(Features::BAD_BLOCKS);
     if !says && parsed.as_ref().is_ok_and(|found| found.blocks.is_empty()) {

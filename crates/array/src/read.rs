@@ -275,7 +275,7 @@ impl Shard {
                 return Ok(false);
             }
             work.rows[misfit] = row;
-            if !ask_q(&mut work.rows[misfit]) {
+            if !self.ask_q(&view, &mut work.rows[misfit]) {
                 return Err(self.contradicted(&row));
             }
         };
@@ -284,6 +284,20 @@ impl Shard {
         }
         self.repair_rows(work, manner, inside, view).await?;
         Ok(true)
+    }
+
+    /// What was recovered from P contradicts what is known of it: it is P that is not believed, if
+    /// there is another parity to ask. False if there is none.
+    pub(crate) fn ask_q(&self, view: &View, row: &mut RowWork) -> bool {
+        let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));
+        let readable = self.state_of(view, row).readable;
+        let asks = row.map.q().is_some_and(|q| readable.contains(q))
+            && row.plan.is_some_and(from_p)
+            && !broken(Broken::ContradictedByP);
+        if asks {
+            row.bad.insert(row.map.p());
+        }
+        asks
     }
 
     /// As [`Shard::take_apart`], for rows that cannot be read as they are.
@@ -513,18 +527,6 @@ impl Shard {
         }
         Ok(())
     }
-}
-
-/// What was recovered from P contradicts what is known of it: it is P that is not believed, if
-/// there is another parity to ask. False if there is none.
-pub(crate) fn ask_q(row: &mut RowWork) -> bool {
-    let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));
-    let asks =
-        row.map.q().is_some() && row.plan.is_some_and(from_p) && !broken(Broken::ContradictedByP);
-    if asks {
-        row.bad.insert(row.map.p());
-    }
-    asks
 }
 
 /// The client's buffers, to be filled at array offsets.

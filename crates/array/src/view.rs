@@ -72,15 +72,18 @@ impl Configuration {
         })
     }
 
-    /// Members that are being filled, copies among them, where this one is whole.
+    /// Members that are being filled, or else copies, where this one is whole.
     pub(crate) fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
         let is_whole = |seat: &Seat| seat.member == Some(whole) && seat.recovered.is_none();
         if !self.seats.iter().any(is_whole) {
             return Vec::new();
         }
-        let filled = |seat: &Seat| seat.member.filter(|_| seat.recovered.is_some());
-        let each = self.seats.iter().flat_map(|seat| [filled(seat), seat.twin.map(|(id, _)| id)]);
-        each.flatten().collect()
+        let filled = self.seats.iter().filter(|seat| seat.recovered.is_some());
+        let filled: Vec<MemberId> = filled.filter_map(|seat| seat.member).collect();
+        if !filled.is_empty() {
+            return filled;
+        }
+        self.seats.iter().filter_map(|seat| seat.twin).map(|(id, _)| id).collect()
     }
 
     /// The slot a member sits in, and whether as a twin.

@@ -28,7 +28,6 @@ use crate::broken::{Broken, broken};
 use crate::compute;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
-use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::Report;
@@ -284,7 +283,8 @@ impl Shard {
             if self.read_for_rows(work, manner, &view).await {
                 let mut asked = false;
                 for row in &mut work.rows {
-                    asked |= !self.recovered_fits(&view, row, &work.pieces) && ask_q(row);
+                    asked |=
+                        !self.recovered_fits(&view, row, &work.pieces) && self.ask_q(&view, row);
                 }
                 if asked {
                     continue;

@@ -144,3 +144,20 @@ fn a_bad_sector_at_the_end_of_the_data_costs_no_member() {
     let array = Array::start(assembly, &world.host);
     assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
 }
+
+/// No superblock tells of a bad block: there is nothing in the list that could be missed.
+#[test]
+fn a_bad_sector_in_a_list_of_nothing_costs_no_member() {
+    let world = World::new(4, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+    world.run(&array, array.stop()).expect("in order");
+    for disk in 1..3 {
+        let offset = map_of(&world.disks[disk]).bad_blocks.expect("room").end - 512;
+        world.disks[disk].break_with(Fault::Unreadable { offset, len: 512 });
+    }
+    let array = world.start();
+    assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
+}

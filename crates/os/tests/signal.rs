@@ -5,8 +5,16 @@ use io::tasks::poll_once;
 use os::{Config, Engine, Executor, Signal, Signals};
 use rustix::process::{Signal as Number, getpid, kill_process};
 
+/// As a process is started by a terminal: these tests may be run under `nohup`.
+fn catchable() {
+    // SAFETY: no handler is set, and no other thread of this test sets one.
+    let before = unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    assert_ne!(before, libc::SIG_ERR);
+}
+
 #[test]
 fn signals_are_caught_one_by_one_and_by_one_catcher() {
+    catchable();
     for engine in [Engine::Uring, Engine::Epoll] {
         let on = Executor::new(Config { engine, ..Config::default() }).unwrap();
         let signals = Signals::catch(&on.spawner()).unwrap();

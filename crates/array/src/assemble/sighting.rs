@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::Disk;
-use layout::md::superblock::{RESERVED_BYTES, checksum};
+use layout::md::superblock::{RESERVED_BYTES, Role, checksum};
 use layout::md::{
     BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, RawSuperblock, SECTOR,
     Superblock, Superblock090, Uuid, Version, foreign, position, super090,
@@ -40,7 +40,7 @@ impl Sighting {
     /// What the ledger keeps of it.
     pub(crate) fn into_record(self) -> Record {
         let Sighting { name, disk, superblock, map, bad, .. } = self;
-        let ours = Tag::of(superblock.utime).is_some();
+        let ours = keeps_list(&superblock);
         Record {
             name,
             disk,
@@ -274,9 +274,34 @@ fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
 /// Where the list of bad blocks of a member lies, if it has one. The list on one of ours counts at
 /// once, without a superblock that says so: a crash may come before that is written.
 pub(crate) fn bad_block_log(superblock: &Superblock, map: &ByteMap) -> Option<Range<u64>> {
-    let ours = Tag::of(superblock.utime).is_some() && !broken(Broken::FirstListUnread);
+    let ours = keeps_list(superblock) && !broken(Broken::FirstListUnread);
     let listed = superblock.features.contains(Features::BAD_BLOCKS) || ours;
     map.bad_blocks.clone().filter(|_| listed)
+}
+
+/// True if the list on a member is ours: written by the commit that gave it its slot, if not since.
+fn keeps_list(superblock: &Superblock) -> bool {
+    Tag::of(superblock.utime).is_some() && matches!(superblock.own_role(), Role::Slot(_))
+}
+
+/// What was read of a list of bad blocks: nothing if a bad sector has cost one that no superblock
+/// tells of.
+///
+/// # Errors
+/// The disk's.
+pub(crate) fn heard(
+    read: io::Result<Vec<u8>>,
+    superblock: &Superblock,
+) -> io::Result<Option<Vec<u8>>> {
+    match read {
+        Err(why)
+            if matches!(why.kind(), io::ErrorKind::Medium { .. })
+                && !superblock.features.contains(Features::BAD_BLOCKS) =>
+        {
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }
 
 /// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
@@ -287,11 +312,11 @@ async fn bad_blocks(
     superblock: &Superblock,
     map: &ByteMap,
 ) -> Result<FoundBadBlocks, Reject> {
-    let Some(log) = bad_block_log(superblock, map) else {
-        return Ok(FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() });
-    };
+    let none = || FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() };
+    let Some(log) = bad_block_log(superblock, map) else { return Ok(none()) };
     let offset = log.start;
-    let bytes = reach.read(disk, log).await.map_err(Reject::Unreadable)?;
+    let read = heard(reach.read(disk, log).await, superblock).map_err(Reject::Unreadable)?;
+    let Some(bytes) = read else { return Ok(none()) };
     BadBlocks::parse(&bytes, superblock.bblog_shift)
         .map_err(|error| Reject::BadBlocks { offset, error })
 }

@@ -27,7 +27,6 @@ use crate::compute;
 use crate::error::Result;
 use crate::gate::Inside;
 use crate::ranges::RangeSet;
-use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::sums::BLOCK;
@@ -358,7 +357,7 @@ impl Shard {
         }
         let fits = |work: &Scratch| self.recovered_fits(&view, &work.rows[0], &work.pieces);
         if !fits(work) {
-            let again = ask_q(&mut work.rows[0])
+            let again = self.ask_q(&view, &mut work.rows[0])
                 && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
                 && self.read_for_rows(work, manner, &view).await;
             if !work.failures.is_empty() {

@@ -14,7 +14,6 @@ use crate::batch::Manner;
 use crate::broken::{Broken, broken};
 use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
-use crate::read::ask_q;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Report, Task};
@@ -181,7 +180,7 @@ impl Shard {
             }
             let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
             let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
-            if !ask_q(&mut work.rows[misfit]) {
+            if !self.ask_q(&view, &mut work.rows[misfit]) {
                 return Err(self.contradicted(&work.rows[misfit]));
             }
         };
