@@ -484,6 +484,13 @@ impl SimDisk {
         self.medium.borrow_mut().write(offset, bytes, true);
     }
 
+    /// Empties its cache onto the medium, as somebody else's flush does.
+    pub fn drain_cache(&self) {
+        let mut medium = self.medium.borrow_mut();
+        let all = medium.versions();
+        medium.flush(all);
+    }
+
     /// Operations without an answer.
     pub fn in_flight(&self) -> usize {
         self.flights.borrow().numbers().count()

@@ -113,6 +113,8 @@ impl Director {
         for stripe in 0..geometry.stripes() {
             covered::encode(&geometry, &seats, stripe);
         }
+        // A kernel flushes each member before it writes a superblock.
+        seats.values().for_each(|raw| raw.disk.drain_cache());
         for raw in seats.values() {
             if ends_clean {
                 raw.clear_bits(raw.events + more);
