@@ -8,6 +8,7 @@ mod bench;
 mod deny;
 mod failure;
 mod fuzz;
+mod interop;
 mod mutants;
 mod nightly;
 mod shell;
@@ -49,6 +50,11 @@ const VERBS: &[Verb] = &[
         name: "torture",
         what: "kill the program, cut its members' power; --rounds N, --seconds N, --level L",
         run: torture::run,
+    },
+    Verb {
+        name: "interop",
+        what: "arrays move between Parapet and the real kernel; --slice, --only TEXT, --list",
+        run: interop::run,
     },
     Verb {
         name: "mutants",

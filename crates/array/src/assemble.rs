@@ -221,7 +221,7 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let unsummed = policy::sums(&loaded, &seated, &geometry, (&intents, options), crashed)?;
+    let unsummed = policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);

@@ -369,7 +369,9 @@ fn array_superblock(
         features,
         set_uuid,
         set_name,
-        ctime: Timestamp::new(seconds, (unix_micros % 1_000_000) as u32),
+        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then believes no
+        // member's superblock, and shows no UUID.
+        ctime: Timestamp::new(seconds, 0),
         level: level_number,
         layout: new.layout.to_md(),
         size: plan.used_bytes / SECTOR,

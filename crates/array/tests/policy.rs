@@ -165,6 +165,39 @@ fn an_array_that_cannot_have_its_log_any_more_says_so() {
     assert_eq!(unlogged(&found(options)), None);
 }
 
+/// The kernel has rebuilt onto a disk of mdadm's, whose data begins where checksums would lie: the
+/// array runs without them, and says why; asked to keep them, it says why it cannot.
+#[test]
+fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
+    let world = World::new(4, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, 4);
+    world.create(&NewArray {
+        zeroed: true,
+        checksums: Some(true),
+        ..NewArray::new("tank", layout, 16 << 10)
+    });
+    let member = &world.disks[2];
+    let mut bytes = vec![0; 4096];
+    member.disk.peek(4096, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, 8).expect("a member");
+    let data = vec![0; superblock.size as usize * 512];
+    superblock.data_size += superblock.data_offset - 64;
+    superblock.data_offset = 64;
+    member.disk.poke(4096, &superblock.print());
+    member.disk.poke(64 * 512, &data);
+    let wanted = Options { checksums: Some(true), ..Options::default() };
+    let refusal = world.assemble(0..4, &wanted).err().expect("there is no room").to_string();
+    assert!(refusal.contains("disk2"), "{refusal}");
+    let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
+    assert!(!assembly.facts().checksums);
+    let told = |note: &Note| matches!(note, Note::SumsDropped { why } if why.contains("disk2"));
+    assert!(assembly.notes.iter().any(told), "{:?}", assembly.notes);
+    let array = Array::start(assembly, &world.host);
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("healthy");
+    assert_eq!(world.read(&array, 0, content.len()).expect("healthy"), content);
+}
+
 /// The user's word, and a crash between the commits of a start.
 #[test]
 fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {

@@ -79,6 +79,11 @@ pub enum Note {
         /// Why.
         why: String,
     },
+    /// Checksums were kept, and are no more.
+    SumsDropped {
+        /// Why.
+        why: String,
+    },
 }
 
 /// Why an array is not in sync.
@@ -130,6 +135,11 @@ impl fmt::Display for Note {
                 f,
                 "the intent log is not used: {why}. So md's rules hold: what was being written is \
                  synced anew, and until then no member may be missing"
+            ),
+            Note::SumsDropped { why } => write!(
+                f,
+                "checksums are not kept any more: {why}. Replace it, and assemble the array with \
+                 --checksums on"
             ),
         }
     }

@@ -185,13 +185,14 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
 
 /// The array ranges whose checksums do not count; `None` if none are kept from now on. After a
 /// crash these are what it left dirty, unless the log, which has settled all else, knows what
-/// blocks may hold: if every member that may have it is here.
+/// blocks may hold: if every member that may have it is here. A member that somebody else has
+/// added may have no room for them: then none are kept any more.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
 pub(super) fn sums(
     loaded: &Loaded,
-    seated: &Seated,
+    seated: &mut Seated,
     geometry: &Geometry,
     (intents, options): (&Intents, &Options),
     crashed: Option<(&RangeSet, bool)>,
@@ -216,11 +217,16 @@ pub(super) fn sums(
         return refuse(sums::NOT_WITH_PPL);
     }
     if let Some(record) = loaded.records.values().find(|record| !record.has_table()) {
-        return refuse(format!(
-            "{} has no room for checksums before its data: 8 bytes for each 4 KiB. Members that \
-             Parapet has made have it",
+        let why = format!(
+            "{} has no room for them before its data: 8 bytes for each 4 KiB. Members that Parapet \
+             has made have it",
             record.name
-        ));
+        );
+        if options.checksums.is_some() {
+            return refuse(format!("checksums cannot be kept: {why}"));
+        }
+        seated.notes.push(Note::SumsDropped { why });
+        return Ok(None);
     }
     let end = geometry.capacity();
     let from = kept.unwrap_or(0).min(end);

@@ -1,0 +1,335 @@
+//! The matrix is run: each cell both ways.
+//!
+//! ```text
+//!             host                   guest                  host                  guest
+//!   theirs                           mdadm makes, fills ──▶ ours: reads, writes, ─▶ kernel: same
+//!                                                           loses one, rebuilds     bytes, check 0
+//!   ours      parapet makes, fills ▶ kernel: same bytes, ─▶ takes it back: same
+//!                                    loses one, rebuilds    bytes, scrub 0
+//! ```
+//!
+//! A batch of cells shares the guests: two boots for all of it. Owns the host's part; the guest's
+//! is `vm/guest/cells.sh`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use layout::Level;
+
+use crate::cell::{self, Cell, Record};
+use crate::failure::{Failure, Result, ensure};
+use crate::kernel::Kernel;
+use crate::outcome::Outcome;
+use crate::parapet::{Parapet, Server};
+use crate::pattern;
+
+const MEMBER_BYTES: u64 = 10 << 20;
+/// By so much is each member of an unequal array larger than the one before.
+const STEP_BYTES: u64 = 3 << 20;
+/// The array that holds most is made of so many members at most.
+const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
+/// Cells that share a guest: its boot costs little, its disks' caches do.
+const BATCH: usize = 8;
+
+/// Who makes the array.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    Theirs,
+    Ours,
+}
+
+impl Maker {
+    const ALL: [Maker; 2] = [Maker::Theirs, Maker::Ours];
+
+    fn name(self) -> &'static str {
+        match self {
+            Maker::Theirs => "theirs",
+            Maker::Ours => "ours",
+        }
+    }
+}
+
+/// A cell one way, in its folder.
+struct Trial<'a> {
+    cell: &'a Cell,
+    maker: Maker,
+    folder: PathBuf,
+    program: &'a Path,
+}
+
+/// Runs these cells, `jobs` batches at a time; tells each outcome as it comes.
+pub(crate) fn run(
+    cells: &[Cell],
+    (kernel, program, state): (&Kernel, &Path, &Path),
+    jobs: usize,
+    tell: &(dyn Fn(&Outcome) + Sync),
+) -> Vec<Outcome> {
+    let batches = Mutex::new(cells.chunks(BATCH).enumerate());
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = batches.lock().expect("nobody panics with it").next();
+            let Some((number, cells)) = next else { return };
+            let folder = state.join(format!("batch-{number}"));
+            let found = batch(cells, kernel, program, &folder);
+            found.iter().for_each(tell);
+            if found.iter().all(|outcome| outcome.failure.is_none()) {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            outcomes.lock().expect("nobody panics with it").extend(found);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..jobs).for_each(|_| drop(scope.spawn(work)));
+    });
+    outcomes.into_inner().expect("nobody has panicked with it")
+}
+
+/// Runs a batch through all four turns.
+fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Vec<Outcome> {
+    let trials: Vec<Trial<'_>> = cells
+        .iter()
+        .flat_map(|cell| Maker::ALL.map(|maker| (cell, maker)))
+        .filter(|(cell, maker)| *maker == Maker::Ours || cell.has_mdadm_name())
+        .map(|(cell, maker)| {
+            let name = format!("{cell}-{}", maker.name());
+            Trial { cell, maker, folder: folder.join(name), program }
+        })
+        .collect();
+    let mut failures: Vec<Option<Failure>> = trials.iter().map(|_| None).collect();
+    let each = |failures: &mut Vec<Option<Failure>>, step: &dyn Fn(&Trial<'_>) -> Result| {
+        for (trial, failure) in trials.iter().zip(failures) {
+            if failure.is_none() {
+                *failure = step(trial).err();
+            }
+        }
+    };
+    let ready = pattern_file(folder);
+    each(&mut failures, &|trial| {
+        ready.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
+        trial.begin()
+    });
+    let booted = kernel.run("cells", folder);
+    each(&mut failures, &|trial| {
+        trial.guest_has(trial.first(), &booted)?;
+        trial.between()
+    });
+    let booted = kernel.run("cells", folder);
+    each(&mut failures, &|trial| match trial.maker {
+        Maker::Theirs => trial.guest_has("check_again", &booted),
+        Maker::Ours => Ok(()),
+    });
+    let outcome = |(trial, failure): (&Trial<'_>, Option<Failure>)| Outcome {
+        name: format!("{} {}", trial.maker.name(), trial.cell),
+        failure: failure.map(|failure| format!("{failure}\n  in {}", trial.folder.display())),
+    };
+    trials.iter().zip(failures).map(outcome).collect()
+}
+
+fn pattern_file(folder: &Path) -> Result {
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder)?;
+    Ok(std::fs::write(folder.join("pattern"), pattern::bytes(MOST_BYTES))?)
+}
+
+impl Trial<'_> {
+    fn parapet(&self) -> Parapet<'_> {
+        Parapet { program: self.program, folder: self.folder.clone() }
+    }
+
+    fn member_bytes(&self, index: usize) -> u64 {
+        MEMBER_BYTES + if self.cell.unequal { index as u64 * STEP_BYTES } else { 0 }
+    }
+
+    fn names(&self) -> Vec<String> {
+        (0..self.cell.members).map(|index| format!("m{index}")).collect()
+    }
+
+    /// The host's first turn: there are members; if it is for us to make the array, it is there and
+    /// full.
+    fn begin(&self) -> Result {
+        std::fs::create_dir_all(&self.folder)?;
+        for (index, name) in self.names().iter().enumerate() {
+            self.file(name, self.member_bytes(index))?;
+        }
+        if self.cell.is_redundant() {
+            self.file("spare", MEMBER_BYTES)?;
+        }
+        match self.maker {
+            Maker::Theirs => self.hand_over(self.first(), ""),
+            Maker::Ours => {
+                let uuid = self.make()?;
+                self.hand_over(self.first(), &uuid)
+            }
+        }
+    }
+
+    fn file(&self, name: &str, bytes: u64) -> Result {
+        Ok(std::fs::File::create(self.folder.join(name))?.set_len(bytes)?)
+    }
+
+    /// Parapet makes the array, and fills it. Gives its UUID, without colons.
+    fn make(&self) -> Result<String> {
+        let Cell { layout, metadata, chunk_kib, record, .. } = self.cell;
+        let level = layout.level();
+        let (name, layout) = (level.name().replace("raid", ""), layout.to_string());
+        let chunk = format!("{chunk_kib}K");
+        let mut words = vec!["create", "tank", "--yes", "--level", &name, "--metadata", metadata];
+        if layout != "none" {
+            words.extend(["--layout", &layout]);
+        }
+        if *chunk_kib > 0 {
+            words.extend(["--chunk", &chunk]);
+        }
+        match record {
+            Record::None if self.cell.is_redundant() => words.extend(["--consistency", "resync"]),
+            Record::Ppl => words.extend(["--consistency", "ppl"]),
+            _ => {}
+        }
+        let names = self.names();
+        words.extend(names.iter().map(String::as_str));
+        let parapet = self.parapet();
+        parapet.run(&words)?;
+        let server = parapet.serve(&names.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
+        let status = server.order(&["status", "tank"])?;
+        let bytes = status["capacity_bytes"].as_u64();
+        let bytes =
+            bytes.ok_or_else(|| Failure::new(format!("status has no capacity: {status}")))?;
+        self.expect_pattern(bytes)?;
+        server.fill("expected")?;
+        server.settle(true)?;
+        server.stop()?;
+        let uuid = status["uuid"].as_str().unwrap_or_default();
+        Ok(uuid.replace([':', '-'], ""))
+    }
+
+    fn expect_pattern(&self, bytes: u64) -> Result {
+        ensure(bytes <= MOST_BYTES, || format!("an array of {bytes} bytes"))?;
+        let mut pattern = std::fs::File::open(self.folder.join("../pattern"))?;
+        let mut expected = std::fs::File::create(self.folder.join("expected"))?;
+        std::io::copy(&mut std::io::Read::take(&mut pattern, bytes), &mut expected)?;
+        Ok(())
+    }
+
+    /// The guest's turn: tells it what to do with this cell.
+    fn hand_over(&self, what: &str, uuid: &str) -> Result {
+        let Cell { layout, members, metadata, chunk_kib, record, .. } = self.cell;
+        let level = layout.level();
+        let files = match what {
+            "check_again" if self.cell.is_redundant() => {
+                self.names().join(" ").replace("m1", "spare")
+            }
+            _ => self.names().join(" "),
+        };
+        let spare = if self.cell.is_redundant() { "spare" } else { "" };
+        let mut text = String::new();
+        let mut line = |name: &str, value: &str| writeln!(text, "{name}='{value}'");
+        let written = line("level", &level.name().replace("raid", ""))
+            .and_then(|()| line("level_name", level.name()))
+            .and_then(|()| line("metadata", metadata))
+            .and_then(|()| line("members", &members.to_string()))
+            .and_then(|()| line("files", &files))
+            .and_then(|()| line("spare", spare))
+            .and_then(|()| line("chunk", &chunk_kib.to_string()))
+            .and_then(|()| line("layout_name", &cell::detail_layout(*layout)))
+            .and_then(|()| line("flags", &flags(self.cell, *record)))
+            .and_then(|()| line("pattern", "../pattern"))
+            .and_then(|()| line("uuid", uuid));
+        written.expect("a string takes everything");
+        std::fs::write(self.folder.join("cell"), text)?;
+        Ok(std::fs::write(self.folder.join("turn"), what)?)
+    }
+
+    /// The guest's first turn.
+    fn first(&self) -> &'static str {
+        match self.maker {
+            Maker::Theirs => "make",
+            Maker::Ours => "adopt",
+        }
+    }
+
+    /// How the guest's turn went.
+    fn guest_has(&self, what: &str, booted: &Result) -> Result {
+        booted.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
+        let read = |name: &str| {
+            std::fs::read_to_string(self.folder.join(format!("{name}.{what}"))).unwrap_or_default()
+        };
+        let status = read("status");
+        ensure(status.trim() == "0", || {
+            let log = read("log");
+            let from = log.lines().count().saturating_sub(6);
+            format!("kernel, {what}: {}", log.lines().skip(from).collect::<Vec<_>>().join("\n    "))
+        })
+    }
+
+    /// The host's second turn.
+    fn between(&self) -> Result {
+        let parapet = self.parapet();
+        match self.maker {
+            Maker::Theirs => {
+                let names = self.names();
+                let server =
+                    parapet.serve(&names.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
+                self.work_on(&server)?;
+                server.stop()?;
+                self.hand_over("check_again", "")
+            }
+            Maker::Ours => {
+                let mut names = self.names();
+                if self.cell.is_redundant() {
+                    names[1] = "spare".into();
+                }
+                let server =
+                    parapet.serve(&names.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
+                server.holds("expected")?;
+                if self.cell.is_redundant() {
+                    server.scrub()?;
+                }
+                server.stop()?;
+                // Its next turn is none.
+                Ok(std::fs::remove_file(self.folder.join("cell"))?)
+            }
+        }
+    }
+
+    /// Reads, writes, loses a member, writes, rebuilds, compares all.
+    fn work_on(&self, server: &Server<'_>) -> Result {
+        server.holds("expected")?;
+        server
+            .write("expected", &[(4096, 4096, 0x11), (700_000, 300_000, 0x22), (512, 512, 0x33)])?;
+        if self.cell.is_redundant() {
+            server.order(&["fail", "tank", "m1"])?;
+            server.write("expected", &[(65_536, 131_072, 0x44), (1_500_160, 2560, 0x55)])?;
+            server.holds("expected")?;
+            server.order(&["remove", "tank", "m1"])?;
+            server.order(&["add", "tank", "spare"])?;
+            server.settle(true)?;
+            server.write("expected", &[(2_000_384, 70_144, 0x66)])?;
+            server.scrub()?;
+        }
+        server.holds("expected")
+    }
+}
+
+/// What `mdadm --create` is told of layout, chunk, and record.
+fn flags(cell: &Cell, record: Record) -> String {
+    let mut words = Vec::new();
+    let layout = cell.layout.to_string();
+    if layout != "none" {
+        words.push(format!("--layout={layout}"));
+    }
+    if cell.chunk_kib > 0 {
+        words.push(format!("--chunk={}", cell.chunk_kib));
+    }
+    match record {
+        Record::Bitmap => words.push("--bitmap=internal".into()),
+        Record::Ppl => words.push("--consistency-policy=ppl".into()),
+        Record::None if cell.is_redundant() => words.push("--bitmap=none".into()),
+        Record::None => {}
+    }
+    if cell.layout.level() == Level::Linear {
+        words.retain(|word| !word.starts_with("--chunk"));
+    }
+    words.join(" ")
+}

@@ -1,0 +1,213 @@
+//! The program, as its users use it: its commands, its server, and an NBD client.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Result, ensure};
+
+/// Seconds; more, and a tool hangs.
+const PATIENCE_S: &str = "120";
+
+/// The program, in a folder, with nothing of the machine's state.
+pub(crate) struct Parapet<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) folder: PathBuf,
+}
+
+impl Parapet<'_> {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE_S).arg(self.program).args(arguments);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        command.env("PARAPET_STATE", self.folder.join("state"));
+        command.env("PARAPET_RUNTIME", self.folder.join("run"));
+        for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs a command, which must succeed; gives the data of its answer.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<Value> {
+        let answer = self.answer(arguments)?;
+        ensure(answer["error"].is_null(), || {
+            format!("parapet {arguments:?}: {}", answer["error"])
+        })?;
+        Ok(answer["data"].clone())
+    }
+
+    fn answer(&self, arguments: &[&str]) -> Result<Value> {
+        let output = self.command(&[arguments, &["--json"]].concat()).output()?;
+        serde_json::from_slice(&output.stdout).map_err(|_| {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Failure::new(format!("parapet {arguments:?}: {}: {said}", output.status))
+        })
+    }
+
+    /// Serves the array `tank` of these members.
+    pub(crate) fn serve(&self, members: &[&str], more: &[&str]) -> Result<Server<'_>> {
+        std::fs::create_dir_all(self.folder.join("run"))?;
+        let fixed = ["--nbd", "unix:nbd", "--control", "unix:control", "--json"];
+        let arguments = [&["serve", "tank"], members, &fixed, more].concat();
+        let mut command = self.command(&arguments);
+        // Servers have no limit; `timeout` is the first word.
+        let program = self.program.as_os_str().to_owned();
+        let mut server = Command::new(program);
+        server.args(&arguments).current_dir(&self.folder).stdin(Stdio::null());
+        for (name, value) in command.env("LC_ALL", "C").get_envs() {
+            match value {
+                Some(value) => server.env(name, value),
+                None => server.env_remove(name),
+            };
+        }
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("server.log"))?;
+        let mut process = server.stdout(Stdio::piped()).stderr(log).spawn()?;
+        let mut line = String::new();
+        let out = process.stdout.take().expect("its output was asked for");
+        BufReader::new(out).read_line(&mut line)?;
+        let ready: Value = serde_json::from_str(&line).unwrap_or_default();
+        let server = Server { parapet: self, process, ready };
+        let started = server.ready["error"].is_null() && !server.ready["data"].is_null();
+        ensure(started, || format!("parapet serve {members:?} says {line}"))?;
+        Ok(server)
+    }
+
+    /// Somebody else's program, which must succeed.
+    pub(crate) fn tool(&self, words: &[&str]) -> Result<String> {
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE_S).args(words).current_dir(&self.folder).stdin(Stdio::null());
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure(output.status.success(), || {
+            let error = String::from_utf8_lossy(&output.stderr);
+            format!("{}: {}: {said} {error}", words.join(" "), output.status)
+        })?;
+        Ok(said)
+    }
+}
+
+/// A server; killed if it is dropped.
+pub(crate) struct Server<'a> {
+    parapet: &'a Parapet<'a>,
+    process: Child,
+    pub(crate) ready: Value,
+}
+
+impl Server<'_> {
+    pub(crate) fn order(&self, arguments: &[&str]) -> Result<Value> {
+        self.parapet.run(&[arguments, &["--control", "unix:control"]].concat())
+    }
+
+    /// Until nothing is under way, and every slot is whole if `whole`.
+    pub(crate) fn settle(&self, whole: bool) -> Result<Value> {
+        if whole {
+            let words = ["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"];
+            self.order(&words)?;
+        }
+        self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])?;
+        self.order(&["status", "tank"])
+    }
+
+    /// Compares all redundancy, which must agree.
+    pub(crate) fn scrub(&self) -> Result {
+        self.order(&["scrub", "tank"])?;
+        let status = self.settle(false)?;
+        let found = &status["last_scrub"]["mismatches"];
+        ensure(found == 0, || format!("our scrub finds {found} mismatches"))
+    }
+
+    fn uri(&self) -> String {
+        format!("nbd+unix:///tank?socket={}", self.parapet.folder.join("nbd").display())
+    }
+
+    /// Reads the whole array into a file of the folder.
+    pub(crate) fn dump(&self, file: &str) -> Result {
+        let _ = std::fs::remove_file(self.parapet.folder.join(file));
+        self.parapet.tool(&["nbdcopy", &self.uri(), file]).map(drop)
+    }
+
+    /// The array holds what this file holds.
+    pub(crate) fn holds(&self, expected: &str) -> Result {
+        self.dump("content")?;
+        self.parapet.tool(&["cmp", expected, "content"]).map(drop)
+    }
+
+    /// Writes the whole array.
+    pub(crate) fn fill(&self, from: &str) -> Result {
+        self.parapet.tool(&["nbdcopy", "--flush", from, &self.uri()]).map(drop)
+    }
+
+    /// Writes these runs `(offset, bytes, byte)`, here and to the file that tells what it holds.
+    pub(crate) fn write(&self, expected: &str, runs: &[(u64, u64, u8)]) -> Result {
+        let mut words = vec!["qemu-io".to_owned(), "-f".into(), "raw".into()];
+        for (offset, len, byte) in runs {
+            words.extend(["-c".into(), format!("write -P {byte} {offset} {len}")]);
+        }
+        words.extend(["-c".into(), "flush".into(), self.uri()]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let said = self.parapet.tool(&words)?;
+        ensure(!said.contains("failed"), || said)?;
+        let file = std::fs::File::options().write(true).open(self.parapet.folder.join(expected))?;
+        for &(offset, len, byte) in runs {
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![byte; len as usize], offset)?;
+        }
+        Ok(())
+    }
+
+    /// Writes this file's bytes over the whole array, and dies when it has written half of it.
+    pub(crate) fn die_writing(self, from: &str) -> Result {
+        let capacity = self.order(&["status", "tank"])?["capacity_bytes"].as_u64();
+        let half = capacity.unwrap_or_default() / 2;
+        let mut copy = Command::new("nbdcopy");
+        copy.args(["--request-size=8192", "--connections=1", from, &self.uri()]);
+        copy.current_dir(&self.parapet.folder).stderr(Stdio::null());
+        let written = |status: &Value| {
+            let slots = status["slots"].as_array().into_iter().flatten();
+            slots.filter_map(|slot| slot["member"]["written_bytes"].as_u64()).sum::<u64>()
+        };
+        let before = written(&self.order(&["status", "tank"])?);
+        let mut copy = copy.spawn()?;
+        let begun = std::time::Instant::now();
+        while written(&self.order(&["status", "tank"])?) < before + half {
+            let patient = begun.elapsed().as_secs() < 60 && copy.try_wait()?.is_none();
+            ensure(patient, || "it was not written to".into())?;
+        }
+        self.kill()?;
+        copy.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to stop in order.
+    pub(crate) fn stop(mut self) -> Result {
+        self.order(&["stop", "tank"])?;
+        self.end("TERM")?;
+        Ok(())
+    }
+
+    fn end(&mut self, signal: &str) -> Result {
+        let id = self.process.id().to_string();
+        Command::new("kill").args(["-s", signal, &id]).stderr(Stdio::null()).status()?;
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Ends it without a warning.
+    pub(crate) fn kill(mut self) -> Result {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

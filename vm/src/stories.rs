@@ -1,0 +1,121 @@
+//! What happens to an array beside reading and writing, each as a story between host and guest.
+//!
+//! Owns the list of stories, and what they have in common.
+
+mod handover;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::failure::{Failure, Result, ensure};
+use crate::kernel::Kernel;
+use crate::outcome::Outcome;
+use crate::parapet::Parapet;
+use crate::pattern;
+
+/// The unit in which a crash leaves old or new.
+pub(crate) const BLOCK: usize = 4096;
+
+/// One story.
+#[derive(Clone, Copy)]
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    run: fn(&Stage<'_>) -> Result,
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Story> {
+    [handover::STORIES].concat()
+}
+
+/// Where a story takes place.
+pub(crate) struct Stage<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) parapet: Parapet<'a>,
+}
+
+/// Runs these, `jobs` at a time; tells each outcome as it comes.
+pub(crate) fn run(
+    stories: &[Story],
+    (kernel, program, state): (&Kernel, &Path, &Path),
+    jobs: usize,
+    tell: &(dyn Fn(&Outcome) + Sync),
+) -> Vec<Outcome> {
+    let left = Mutex::new(stories.iter());
+    let outcomes = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let next = left.lock().expect("nobody panics with it").next();
+            let Some(Story { name, run }) = next else { return };
+            let folder = state.join(name.replace(' ', "-"));
+            let stage = Stage { kernel, parapet: Parapet { program, folder: folder.clone() } };
+            let ran = stage.begin().and_then(|()| run(&stage));
+            let failure = ran.err().map(|why| format!("{why}\n  in {}", folder.display()));
+            let outcome = Outcome { name: (*name).to_owned(), failure };
+            tell(&outcome);
+            if outcome.failure.is_none() {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            outcomes.lock().expect("nobody panics with it").push(outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..jobs).for_each(|_| drop(scope.spawn(work)));
+    });
+    outcomes.into_inner().expect("nobody has panicked with it")
+}
+
+impl Stage<'_> {
+    fn begin(&self) -> Result {
+        let _ = std::fs::remove_dir_all(&self.parapet.folder);
+        Ok(std::fs::create_dir_all(&self.parapet.folder)?)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.parapet.folder.join(name)
+    }
+
+    /// New files of this size, and a pattern that is longer than their array.
+    pub(crate) fn files(&self, names: &[&str], bytes: u64) -> Result {
+        for name in names {
+            std::fs::File::create(self.path(name))?.set_len(bytes)?;
+        }
+        Ok(std::fs::write(self.path("pattern"), pattern::bytes(bytes * names.len() as u64))?)
+    }
+
+    /// What the guest's script reads first.
+    pub(crate) fn set(&self, variables: &[(&str, &str)]) -> Result {
+        let mut text = String::new();
+        for (name, value) in variables {
+            writeln!(text, "{name}='{value}'").expect("a string takes everything");
+        }
+        Ok(std::fs::write(self.path("cell"), text)?)
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
+        std::fs::read(self.path(name)).map_err(|error| Failure::new(format!("{name}: {error}")))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read(name)?).into_owned())
+    }
+
+    /// `content` is `before` or `after` in each block, and `before` where nobody wrote. Gives how
+    /// many blocks are as after.
+    pub(crate) fn allowed(&self, may_change: impl Fn(usize) -> bool) -> Result<usize> {
+        let [content, before, after] =
+            [self.read("content")?, self.read("before")?, self.read("after")?];
+        ensure(content.len() == before.len(), || {
+            format!("the array has {} bytes, it had {}", content.len(), before.len())
+        })?;
+        let mut new = 0;
+        let blocks = content.chunks(BLOCK).zip(before.chunks(BLOCK)).zip(after.chunks(BLOCK));
+        for (number, ((found, before), after)) in blocks.enumerate() {
+            new += usize::from(found == after);
+            let good = found == before || found == after && may_change(number);
+            ensure(good, || format!("block {number} is neither as before nor as after"))?;
+        }
+        Ok(new)
+    }
+}
