@@ -145,11 +145,17 @@ impl Server<'_> {
 
     /// Writes these runs `(offset, bytes, byte)`, here and to the file that tells what it holds.
     pub(crate) fn write(&self, expected: &str, runs: &[(u64, u64, u8)]) -> Result {
+        self.write_unflushed(expected, runs)?;
+        self.parapet.tool(&["qemu-io", "-f", "raw", "-c", "flush", &self.uri()]).map(drop)
+    }
+
+    /// As [`Server::write`]; the members' caches may hold it still.
+    pub(crate) fn write_unflushed(&self, expected: &str, runs: &[(u64, u64, u8)]) -> Result {
         let mut words = vec!["qemu-io".to_owned(), "-f".into(), "raw".into()];
         for (offset, len, byte) in runs {
             words.extend(["-c".into(), format!("write -P {byte} {offset} {len}")]);
         }
-        words.extend(["-c".into(), "flush".into(), self.uri()]);
+        words.push(self.uri());
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let said = self.parapet.tool(&words)?;
         ensure(!said.contains("failed"), || said)?;

@@ -2,7 +2,9 @@
 //!
 //! Owns the list of stories, and what they have in common.
 
+mod between;
 mod handover;
+mod ppl;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,7 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES].concat()
+    [handover::STORIES, ppl::STORIES, between::STORIES].concat()
 }
 
 /// Where a story takes place.

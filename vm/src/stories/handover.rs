@@ -6,6 +6,7 @@
 //! ```
 
 use crate::failure::{Result, ensure};
+use crate::parapet::Server;
 use crate::stories::{BLOCK, Stage, Story};
 
 const fn story(name: &'static str, run: fn(&Stage<'_>) -> Result) -> Story {
@@ -38,8 +39,8 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-const MEMBER_BYTES: u64 = 12 << 20;
-const NAMES: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
+pub(super) const MEMBER_BYTES: u64 = 12 << 20;
+pub(super) const NAMES: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 
 fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> Result {
     let names = &NAMES[..members];
@@ -78,13 +79,12 @@ fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> 
     server.stop()
 }
 
-/// Parapet makes an array, fills it, and dies while it writes anew; without a member, if so told.
-fn dies_writing(
-    stage: &Stage<'_>,
+/// Parapet makes an array, and fills it with what stands in `before`; `after` is something else.
+pub(super) fn full<'a>(
+    stage: &'a Stage<'_>,
     (level, policy): (&str, &str),
     names: &[&str],
-    lost: Option<&str>,
-) -> Result {
+) -> Result<Server<'a>> {
     stage.files(names, MEMBER_BYTES)?;
     let mut words = vec!["create", "tank", "--yes", "--level", level, "--consistency", policy];
     if level != "1" {
@@ -100,6 +100,17 @@ fn dies_writing(
     std::fs::write(stage.path("after"), &before)?;
     server.fill("before")?;
     server.settle(true)?;
+    Ok(server)
+}
+
+/// Parapet makes an array, fills it, and dies while it writes anew; without a member, if so told.
+fn dies_writing(
+    stage: &Stage<'_>,
+    how: (&str, &str),
+    names: &[&str],
+    lost: Option<&str>,
+) -> Result {
+    let server = full(stage, how, names)?;
     if let Some(lost) = lost {
         server.order(&["fail", "tank", lost])?;
         server.order(&["remove", "tank", lost])?;
