@@ -1,5 +1,5 @@
-//! A RAID 5 of ours with md's partial parity log (PPL) loses a member in the crash: the kernel makes
-//! the row that was being written right by the log, or nothing does.
+//! A RAID 5 of ours with md's partial parity log (PPL) loses a member in the crash: the kernel
+//! makes the row that was being written right by the log, or nothing does.
 //!
 //! ```text
 //!            d0     d1     P
