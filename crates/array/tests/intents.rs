@@ -372,11 +372,14 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
     }
 }
 
-/// A member is missing, and another one's log cannot be read: it goes as well, and the logs of the
-/// others tell enough. Where the level cannot do without it nobody knows what it would have told.
+/// A member is missing, and another one's log cannot be read, or was overwritten: it goes as well,
+/// and the logs of the others tell enough. Where the level cannot do without it nobody knows what
+/// it would have told.
 #[test]
 fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
-    for (level, unread) in [(Level::Raid6, 3), (Level::Raid6, 4), (Level::Raid5, 3)] {
+    let unread = [(Level::Raid6, 3), (Level::Raid6, 4), (Level::Raid5, 3)];
+    let cases = unread.into_iter().flat_map(|(level, of)| [(level, of, false), (level, of, true)]);
+    for (level, unread, overwritten) in cases {
         let (world, array) = filled(level, None);
         let held = &world.disks[holder(&array, 0)];
         held.break_with(Fault::HungFrom(world.data_offset()));
@@ -385,18 +388,26 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         let (missing, unread) = (holder(&array, 1), holder(&array, unread));
         drop(write);
         world.crash(array);
-        let log = map_of(&world.disks[unread]).private_parts().expect("room").log;
-        world.disks[unread].break_with(Fault::Unreadable { offset: log.start + 4096, len: 512 });
+        let map = map_of(&world.disks[unread]);
+        let log = map.private_parts().expect("room").log;
+        if overwritten {
+            let header = map.private.expect("room").start;
+            world.disks[unread].disk.poke(header, &[0x77; 8192]);
+        } else {
+            let unreadable = Fault::Unreadable { offset: log.start + 4096, len: 512 };
+            world.disks[unread].break_with(unreadable);
+        }
         let assembly = world.assemble_without(&[missing]);
         if level == Level::Raid5 {
             let refused = assembly.err().expect("nobody knows").to_string();
-            assert!(refused.contains("cannot be read"), "{refused}");
+            let why = if overwritten { "was overwritten" } else { "cannot be read" };
+            assert!(refused.contains(why), "{refused}");
             continue;
         }
         let assembly = assembly.expect("two may be missing");
         let name = format!("disk{unread}");
         let says = |note: &Note| match note {
-            Note::Unusable { name: whose, why } => whose.contains(&name) && why.contains("log"),
+            Note::Unusable { name: whose, .. } => whose.contains(&name),
             _ => false,
         };
         assert!(assembly.notes.iter().any(says), "{:?}", assembly.notes);

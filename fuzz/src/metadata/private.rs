@@ -164,8 +164,8 @@ fn private_log(bytes: &[u8]) -> Trail {
     assert_eq!(announced, Some(batch.bytes), "what the head says, and what is read");
     assert_eq!(Batch::bytes_of(bytes, !session), None, "another session's");
     trail.size(batch.entries.len() as u64);
-    let checks = batch.entries.iter().map(|entry| entry.checks.len()).sum();
-    let mut at = log::head_bytes(batch.entries.len(), checks);
+    let words = batch.entries.iter().map(|entry| entry.checks.len() + 2 * entry.olds.len()).sum();
+    let mut at = log::head_bytes(batch.entries.len(), words);
     for entry in &batch.entries {
         check_entry(entry, &mut at, &mut trail);
     }

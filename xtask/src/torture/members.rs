@@ -323,7 +323,9 @@ impl State {
             Call::FileSystem => return Some(Effect::Bytes(fuse::file_system())),
             _ => {}
         }
-        if fh.is_some() {
+        // What has no space left is not noticed by who reads.
+        let writes = matches!(request.call, Call::Write { .. } | Call::Allocate { .. });
+        if fh.is_some() && (writes || fault != Fault::Full) {
             self.touched.insert(member);
         }
         if fault == Fault::Hangs || self.frozen {

@@ -384,7 +384,7 @@ impl<'a> Round<'a> {
         if fault == Fault::Deleted {
             self.work(&load)?;
         } else {
-            self.until_missing(slot, &load)?;
+            self.until_missing((slot, fault), &load)?;
         }
         self.work(&load)?;
         load.finish()?;
@@ -392,7 +392,7 @@ impl<'a> Round<'a> {
         if self.random.percent(60) { self.take_back() } else { Ok(()) }
     }
 
-    fn until_missing(&mut self, slot: usize, load: &Load) -> Outcome {
+    fn until_missing(&mut self, (slot, fault): (usize, Fault), load: &Load) -> Outcome {
         let (begun, mut sought) = (Instant::now(), false);
         while begun.elapsed() < PATIENCE && !load.is_over() {
             let array = self.program.status()?;
@@ -401,6 +401,12 @@ impl<'a> Round<'a> {
             }
             // All that clients write may lie on others: then nobody can know.
             let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.seats[slot]);
+            if unasked && fault == Fault::Full {
+                self.tell(format!("slot {slot} was not written to: it has space again"));
+                self.members.set(self.seats[slot], Fault::Healthy);
+                self.away = None;
+                return Ok(());
+            }
             if unasked && !std::mem::replace(&mut sought, true) {
                 self.tell(format!("slot {slot} was not asked for anything: a scrub will"));
                 // One may be refused, or under way.

@@ -181,7 +181,10 @@ fn logs_of<'a>(
         let Some(valid) = header.valid.as_ref().or(foreign) else {
             let name = &found.name;
             intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
-            intents.unheard = header.error.is_some().then_some(id);
+            // Who runs an array writes to all its members: where the freshest is ours, it is only
+            // this one that is damaged.
+            let damaged = header.error.is_some() || is_ours(headers);
+            intents.unheard = damaged.then_some(id);
             return None;
         };
         intents.doubt |= valid.doubt;
@@ -189,6 +192,13 @@ fn logs_of<'a>(
         logs.push((*found, slot, valid));
     }
     Some(logs)
+}
+
+/// The freshest superblock is one that this engine wrote: a header goes with it.
+fn is_ours(headers: &[(&Sighting, Header)]) -> bool {
+    let freshest = headers.iter().map(|(found, _)| found.superblock.events).max();
+    let mut valid = headers.iter().filter(|(_, header)| header.valid.is_some());
+    valid.any(|(found, _)| Some(found.superblock.events) == freshest)
 }
 
 /// Every member that has a seat has a header that goes with its superblock. One that was a spare
