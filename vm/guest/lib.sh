@@ -4,6 +4,9 @@
 mkdir -p /run/lib/modules
 ln -s "$modules" "/run/lib/modules/$(uname -r)"
 modprobe -d /run -a loop md-mod linear raid0 raid1 raid10 raid456
+# Nobody else is to be spared by a resync.
+echo 2000000 >/proc/sys/dev/raid/speed_limit_max
+echo 2000000 >/proc/sys/dev/raid/speed_limit_min
 
 # Says what went wrong, and ends the story.
 fail() {
@@ -39,9 +42,31 @@ tell_md() {
 	echo "$2" >"/sys/block/md0/md/$1"
 }
 
-# Until no resync, recovery or check is under way, nor about to be.
+# assemble DEVICE...: and lets the kernel write. After mdadm has assembled an array it waits for the
+# first write before it begins a resync; a check that is asked for before that comes first, clears
+# the bitmap as it goes, and leaves the resync nothing to do.
+assemble() {
+	mdadm --assemble --run /dev/md0 "$@" || return
+	[ "$(md array_state)" != read-auto ] || mdadm --readwrite /dev/md0
+}
+
+# Is every member there, for levels that can do without?
+is_whole() {
+	[ ! -e /sys/block/md0/md/degraded ] || [ "$(md degraded)" = 0 ]
+}
+
+# Until no resync, recovery or check is under way, nor about to be: `sync_action` says idle, too,
+# while the kernel has not yet begun what it knows it must do.
 idle() {
-	while [ -e /sys/block/md0/md/sync_action ] && [ "$(md sync_action)" != idle ]; do sleep 0.1; done
+	[ -e /sys/block/md0/md/sync_action ] || return 0
+	while [ "$(md sync_action)" != idle ] || [ "$(md resync_start)" != none ] || rebuild_is_due; do
+		sleep 0.1
+	done
+}
+
+# Is there a spare to fill?
+rebuild_is_due() {
+	[ "$(md degraded)" != 0 ] && grep -qx 'spare' /sys/block/md0/md/dev-*/state
 }
 
 # For levels with redundancy: the kernel compares all of it.

@@ -1,7 +1,7 @@
 # The kernel runs an array of Parapet's for a while: makes right what a crash has left, writes the
 # file `theirs` where $at says (a block), and stops in order; or dies, if $dies, when it is written.
 . ./cell
-mdadm --assemble /dev/md0 $(attach_all $files)
+assemble $(attach_all $files)
 idle
 # Until it is stopped the array is not clean.
 tell_md safe_mode_delay 1000

@@ -2,7 +2,7 @@
 # `told`.
 . ./cell
 dmesg --clear
-mdadm --assemble --run /dev/md0 $(attach_all $files) || {
+assemble $(attach_all $files) || {
 	dmesg >told
 	fail "the kernel does not take it"
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use layout::{Layout, Level, Raid0Layout};
+use layout::{Layout, Level};
 
 /// Where the superblock lies, as mdadm's `--metadata` names it.
 pub(crate) const VERSIONS: [&str; 3] = ["1.0", "1.1", "1.2"];
@@ -50,6 +50,17 @@ impl Cell {
     /// False for layouts that the kernel has and mdadm has no name for: only Parapet can make them.
     pub(crate) fn has_mdadm_name(&self) -> bool {
         !matches!(self.layout, Layout::Raid10 { near: 2.., far: 2.., .. })
+    }
+
+    /// How `mdadm --detail` names what makes the array consistent after a crash; empty where it
+    /// says nothing.
+    pub(crate) fn policy(&self) -> &'static str {
+        match self.record {
+            Record::Bitmap => "bitmap",
+            Record::Ppl => "ppl",
+            Record::None if self.is_redundant() => "resync",
+            Record::None => "",
+        }
     }
 
     /// May it lose a member?
@@ -141,7 +152,6 @@ pub(crate) fn detail_layout(layout: Layout) -> String {
         Layout::Raid10 { near: 1, far, offset: false } => format!("far={far}"),
         Layout::Raid10 { near: 1, far, offset: true } => format!("offset={far}"),
         Layout::Raid5(_) | Layout::Raid6(_) => layout.to_string(),
-        Layout::Raid0(Raid0Layout::Original | Raid0Layout::Alternate) => String::new(),
         _ => String::new(),
     }
 }

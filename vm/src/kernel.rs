@@ -4,6 +4,7 @@
 //! sees the host's files. Its first process is `vm/guest/init`, which runs one script of that
 //! folder in a folder of the host.
 
+use std::fmt::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -85,6 +86,15 @@ impl Kernel {
     }
 }
 
+/// Leaves variables in a folder: the guest's script of that folder begins by reading them.
+pub(crate) fn set(work: &Path, variables: &[(&str, &str)]) -> Result {
+    let mut text = String::new();
+    for (name, value) in variables {
+        writeln!(text, "{name}='{value}'").expect("a string takes everything");
+    }
+    Ok(std::fs::write(work.join("cell"), text)?)
+}
+
 /// A kernel that runs.
 pub(crate) struct Guest {
     process: Child,
@@ -113,9 +123,8 @@ impl Guest {
     }
 
     /// The power is cut.
-    pub(crate) fn kill(mut self) -> Result {
+    pub(crate) fn kill(mut self) {
         self.end();
-        Ok(())
     }
 
     fn end(&mut self) {

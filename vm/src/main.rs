@@ -12,6 +12,7 @@
 
 mod cell;
 mod failure;
+mod jobs;
 mod kernel;
 mod matrix;
 mod outcome;
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use failure::{Failure, Result};
+use jobs::Shop;
 use kernel::Kernel;
 
 const USAGE: &str = "usage: vm --program PATH [--slice] [--only TEXT] [--jobs N] [--list]";
@@ -90,10 +92,9 @@ fn run(order: &Order) -> Result<bool> {
     std::fs::create_dir_all(&state)?;
     let kernel = Kernel::find()?;
     println!("{} cells, {} stories, on Linux {}", cells.len(), stories.len(), kernel.release);
-    let places = (&kernel, program.as_path(), state.as_path());
-    let tell = |outcome: &outcome::Outcome| println!("{}", outcome.line());
-    let mut outcomes = matrix::run(&cells, places, order.jobs, &tell);
-    outcomes.extend(stories::run(&stories, places, order.jobs, &tell));
+    let shop = Shop { kernel: &kernel, program: &program, state: &state, jobs: order.jobs };
+    let mut outcomes = matrix::run(&cells, &shop);
+    outcomes.extend(stories::run(&stories, &shop));
     let good = outcome::close(&outcomes);
     if good {
         let _ = std::fs::remove_dir_all(&state);

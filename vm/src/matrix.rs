@@ -11,15 +11,12 @@
 //! A batch of cells shares the guests: two boots for all of it. Owns the host's part; the guest's
 //! is `vm/guest/cells.sh`.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-
-use layout::Level;
 
 use crate::cell::{self, Cell, Record};
 use crate::failure::{Failure, Result, ensure};
-use crate::kernel::Kernel;
+use crate::jobs::Shop;
+use crate::kernel::{self, Kernel};
 use crate::outcome::Outcome;
 use crate::parapet::{Parapet, Server};
 use crate::pattern;
@@ -58,32 +55,16 @@ struct Trial<'a> {
     program: &'a Path,
 }
 
-/// Runs these cells, `jobs` batches at a time; tells each outcome as it comes.
-pub(crate) fn run(
-    cells: &[Cell],
-    (kernel, program, state): (&Kernel, &Path, &Path),
-    jobs: usize,
-    tell: &(dyn Fn(&Outcome) + Sync),
-) -> Vec<Outcome> {
-    let batches = Mutex::new(cells.chunks(BATCH).enumerate());
-    let outcomes = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            let next = batches.lock().expect("nobody panics with it").next();
-            let Some((number, cells)) = next else { return };
-            let folder = state.join(format!("batch-{number}"));
-            let found = batch(cells, kernel, program, &folder);
-            found.iter().for_each(tell);
-            if found.iter().all(|outcome| outcome.failure.is_none()) {
-                let _ = std::fs::remove_dir_all(&folder);
-            }
-            outcomes.lock().expect("nobody panics with it").extend(found);
+/// Runs these cells, a batch at a time.
+pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
+    shop.work(cells.chunks(BATCH).enumerate(), |(number, cells)| {
+        let folder = shop.state.join(format!("batch-{number}"));
+        let outcomes = batch(cells, shop.kernel, shop.program, &folder);
+        if outcomes.iter().all(|outcome| outcome.failure.is_none()) {
+            let _ = std::fs::remove_dir_all(&folder);
         }
-    };
-    std::thread::scope(|scope| {
-        (0..jobs).for_each(|_| drop(scope.spawn(work)));
-    });
-    outcomes.into_inner().expect("nobody has panicked with it")
+        outcomes
+    })
 }
 
 /// Runs a batch through all four turns.
@@ -214,7 +195,7 @@ impl Trial<'_> {
 
     /// The guest's turn: tells it what to do with this cell.
     fn hand_over(&self, what: &str, uuid: &str) -> Result {
-        let Cell { layout, members, metadata, chunk_kib, record, .. } = self.cell;
+        let Cell { layout, members, metadata, chunk_kib, .. } = self.cell;
         let level = layout.level();
         let files = match what {
             "check_again" if self.cell.is_redundant() => {
@@ -223,21 +204,23 @@ impl Trial<'_> {
             _ => self.names().join(" "),
         };
         let spare = if self.cell.is_redundant() { "spare" } else { "" };
-        let mut text = String::new();
-        let mut line = |name: &str, value: &str| writeln!(text, "{name}='{value}'");
-        let written = line("level", &level.name().replace("raid", ""))
-            .and_then(|()| line("level_name", level.name()))
-            .and_then(|()| line("metadata", metadata))
-            .and_then(|()| line("members", &members.to_string()))
-            .and_then(|()| line("files", &files))
-            .and_then(|()| line("spare", spare))
-            .and_then(|()| line("chunk", &chunk_kib.to_string()))
-            .and_then(|()| line("layout_name", &cell::detail_layout(*layout)))
-            .and_then(|()| line("flags", &flags(self.cell, *record)))
-            .and_then(|()| line("pattern", "../pattern"))
-            .and_then(|()| line("uuid", uuid));
-        written.expect("a string takes everything");
-        std::fs::write(self.folder.join("cell"), text)?;
+        kernel::set(
+            &self.folder,
+            &[
+                ("level", &level.name().replace("raid", "")),
+                ("level_name", level.name()),
+                ("metadata", metadata),
+                ("members", &members.to_string()),
+                ("files", &files),
+                ("spare", spare),
+                ("chunk", &chunk_kib.to_string()),
+                ("layout_name", &cell::detail_layout(*layout)),
+                ("policy", self.cell.policy()),
+                ("flags", &flags(self.cell)),
+                ("pattern", "../pattern"),
+                ("uuid", uuid),
+            ],
+        )?;
         Ok(std::fs::write(self.folder.join("turn"), what)?)
     }
 
@@ -313,7 +296,7 @@ impl Trial<'_> {
 }
 
 /// What `mdadm --create` is told of layout, chunk, and record.
-fn flags(cell: &Cell, record: Record) -> String {
+fn flags(cell: &Cell) -> String {
     let mut words = Vec::new();
     let layout = cell.layout.to_string();
     if layout != "none" {
@@ -322,14 +305,11 @@ fn flags(cell: &Cell, record: Record) -> String {
     if cell.chunk_kib > 0 {
         words.push(format!("--chunk={}", cell.chunk_kib));
     }
-    match record {
+    match cell.record {
         Record::Bitmap => words.push("--bitmap=internal".into()),
         Record::Ppl => words.push("--consistency-policy=ppl".into()),
         Record::None if cell.is_redundant() => words.push("--bitmap=none".into()),
         Record::None => {}
-    }
-    if cell.layout.level() == Level::Linear {
-        words.retain(|word| !word.starts_with("--chunk"));
     }
     words.join(" ")
 }

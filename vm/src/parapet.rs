@@ -1,5 +1,6 @@
 //! The program, as its users use it: its commands, its server, and an NBD client.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,10 +19,10 @@ pub(crate) struct Parapet<'a> {
 }
 
 impl Parapet<'_> {
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("timeout");
-        command.arg(PATIENCE_S).arg(self.program).args(arguments);
-        command.current_dir(&self.folder).stdin(Stdio::null());
+    /// A program, in this folder, that sees nothing of the machine's state.
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).stdin(Stdio::null()).env("LC_ALL", "C");
         command.env("PARAPET_STATE", self.folder.join("state"));
         command.env("PARAPET_RUNTIME", self.folder.join("run"));
         for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
@@ -40,7 +41,9 @@ impl Parapet<'_> {
     }
 
     fn answer(&self, arguments: &[&str]) -> Result<Value> {
-        let output = self.command(&[arguments, &["--json"]].concat()).output()?;
+        let mut command = self.command("timeout");
+        command.arg(PATIENCE_S).arg(self.program).args(arguments).arg("--json");
+        let output = command.output()?;
         serde_json::from_slice(&output.stdout).map_err(|_| {
             let said = String::from_utf8_lossy(&output.stderr);
             Failure::new(format!("parapet {arguments:?}: {}: {said}", output.status))
@@ -51,23 +54,14 @@ impl Parapet<'_> {
     pub(crate) fn serve(&self, members: &[&str], more: &[&str]) -> Result<Server<'_>> {
         std::fs::create_dir_all(self.folder.join("run"))?;
         let fixed = ["--nbd", "unix:nbd", "--control", "unix:control", "--json"];
-        let arguments = [&["serve", "tank"], members, &fixed, more].concat();
-        let mut command = self.command(&arguments);
-        // Servers have no limit; `timeout` is the first word.
-        let program = self.program.as_os_str().to_owned();
-        let mut server = Command::new(program);
-        server.args(&arguments).current_dir(&self.folder).stdin(Stdio::null());
-        for (name, value) in command.env("LC_ALL", "C").get_envs() {
-            match value {
-                Some(value) => server.env(name, value),
-                None => server.env_remove(name),
-            };
-        }
+        // Servers have no limit.
+        let mut command = self.command(self.program);
+        command.args(["serve", "tank"]).args(members).args(fixed).args(more);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.folder.join("server.log"))?;
-        let mut process = server.stdout(Stdio::piped()).stderr(log).spawn()?;
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn()?;
         let mut line = String::new();
         let out = process.stdout.take().expect("its output was asked for");
         BufReader::new(out).read_line(&mut line)?;
@@ -80,9 +74,7 @@ impl Parapet<'_> {
 
     /// Somebody else's program, which must succeed.
     pub(crate) fn tool(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new("timeout");
-        command.arg(PATIENCE_S).args(words).current_dir(&self.folder).stdin(Stdio::null());
-        let output = command.output()?;
+        let output = self.command("timeout").arg(PATIENCE_S).args(words).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure(output.status.success(), || {
             let error = String::from_utf8_lossy(&output.stderr);
@@ -170,9 +162,9 @@ impl Server<'_> {
     pub(crate) fn die_writing(self, from: &str) -> Result {
         let capacity = self.order(&["status", "tank"])?["capacity_bytes"].as_u64();
         let half = capacity.unwrap_or_default() / 2;
-        let mut copy = Command::new("nbdcopy");
+        let mut copy = self.parapet.command("nbdcopy");
         copy.args(["--request-size=8192", "--connections=1", from, &self.uri()]);
-        copy.current_dir(&self.parapet.folder).stderr(Stdio::null());
+        copy.stderr(Stdio::null());
         let written = |status: &Value| {
             let slots = status["slots"].as_array().into_iter().flatten();
             slots.filter_map(|slot| slot["member"]["written_bytes"].as_u64()).sum::<u64>()

@@ -6,12 +6,11 @@ mod between;
 mod handover;
 mod ppl;
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::PathBuf;
 
 use crate::failure::{Failure, Result, ensure};
-use crate::kernel::Kernel;
+use crate::jobs::Shop;
+use crate::kernel::{self, Kernel};
 use crate::outcome::Outcome;
 use crate::parapet::Parapet;
 use crate::pattern;
@@ -37,35 +36,19 @@ pub(crate) struct Stage<'a> {
     pub(crate) parapet: Parapet<'a>,
 }
 
-/// Runs these, `jobs` at a time; tells each outcome as it comes.
-pub(crate) fn run(
-    stories: &[Story],
-    (kernel, program, state): (&Kernel, &Path, &Path),
-    jobs: usize,
-    tell: &(dyn Fn(&Outcome) + Sync),
-) -> Vec<Outcome> {
-    let left = Mutex::new(stories.iter());
-    let outcomes = Mutex::new(Vec::new());
-    let work = || {
-        loop {
-            let next = left.lock().expect("nobody panics with it").next();
-            let Some(Story { name, run }) = next else { return };
-            let folder = state.join(name.replace(' ', "-"));
-            let stage = Stage { kernel, parapet: Parapet { program, folder: folder.clone() } };
-            let ran = stage.begin().and_then(|()| run(&stage));
-            let failure = ran.err().map(|why| format!("{why}\n  in {}", folder.display()));
-            let outcome = Outcome { name: (*name).to_owned(), failure };
-            tell(&outcome);
-            if outcome.failure.is_none() {
-                let _ = std::fs::remove_dir_all(&folder);
-            }
-            outcomes.lock().expect("nobody panics with it").push(outcome);
+/// Runs these.
+pub(crate) fn run(stories: &[Story], shop: &Shop<'_>) -> Vec<Outcome> {
+    shop.work(stories.iter(), |Story { name, run }| {
+        let folder = shop.state.join(name.replace(' ', "-"));
+        let parapet = Parapet { program: shop.program, folder: folder.clone() };
+        let stage = Stage { kernel: shop.kernel, parapet };
+        let failure = stage.begin().and_then(|()| run(&stage)).err();
+        if failure.is_none() {
+            let _ = std::fs::remove_dir_all(&folder);
         }
-    };
-    std::thread::scope(|scope| {
-        (0..jobs).for_each(|_| drop(scope.spawn(work)));
-    });
-    outcomes.into_inner().expect("nobody has panicked with it")
+        let failure = failure.map(|why| format!("{why}\n  in {}", folder.display()));
+        vec![Outcome { name: (*name).to_owned(), failure }]
+    })
 }
 
 impl Stage<'_> {
@@ -88,11 +71,7 @@ impl Stage<'_> {
 
     /// What the guest's script reads first.
     pub(crate) fn set(&self, variables: &[(&str, &str)]) -> Result {
-        let mut text = String::new();
-        for (name, value) in variables {
-            writeln!(text, "{name}='{value}'").expect("a string takes everything");
-        }
-        Ok(std::fs::write(self.path("cell"), text)?)
+        kernel::set(&self.parapet.folder, variables)
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {

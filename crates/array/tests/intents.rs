@@ -406,8 +406,9 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         }
         let assembly = assembly.expect("two may be missing");
         let name = format!("disk{unread}");
+        let part = if overwritten { "private area" } else { "log" };
         let says = |note: &Note| match note {
-            Note::Unusable { name: whose, .. } => whose.contains(&name),
+            Note::Unusable { name: whose, why } => whose.contains(&name) && why.contains(part),
             _ => false,
         };
         assert!(assembly.notes.iter().any(says), "{:?}", assembly.notes);

@@ -82,7 +82,8 @@ fn session(stage: &Stage<'_>, end: End) -> Result {
     let mut guest = stage.kernel.boot("session", &stage.parapet.folder)?;
     let written = stage.path("written");
     guest.until("the kernel's write", |_| Ok(written.exists()))?;
-    guest.kill()
+    guest.kill();
+    Ok(())
 }
 
 fn superblock(stage: &Stage<'_>, name: &str) -> Result<Superblock> {

@@ -1,0 +1,42 @@
+//! Work side by side.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::kernel::Kernel;
+use crate::outcome::Outcome;
+
+/// What all work needs.
+pub(crate) struct Shop<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) program: &'a Path,
+    /// The folder in which each job makes its own.
+    pub(crate) state: &'a Path,
+    /// So many at a time.
+    pub(crate) jobs: usize,
+}
+
+impl Shop<'_> {
+    /// Does this with each item; tells each outcome as it comes.
+    pub(crate) fn work<T: Send>(
+        &self,
+        items: impl Iterator<Item = T> + Send,
+        job: impl Fn(T) -> Vec<Outcome> + Sync,
+    ) -> Vec<Outcome> {
+        let items = Mutex::new(items);
+        let outcomes = Mutex::new(Vec::new());
+        let worker = || {
+            loop {
+                let next = items.lock().expect("nobody panics with it").next();
+                let Some(item) = next else { return };
+                let found = job(item);
+                found.iter().for_each(|outcome| println!("{}", outcome.line()));
+                outcomes.lock().expect("nobody panics with it").extend(found);
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..self.jobs).for_each(|_| drop(scope.spawn(worker)));
+        });
+        outcomes.into_inner().expect("nobody has panicked with it")
+    }
+}
