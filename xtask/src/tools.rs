@@ -53,6 +53,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("linux.uml"), "user-mode-linux", "a real kernel with md, as a process"),
     tool(Tests, Program("modprobe"), "kmod", "loads that kernel's modules"),
     tool(Tests, Program("blkid"), "util-linux", "names our members as other systems will"),
+    tool(Tests, Program("sfdisk"), "fdisk", "partitions images as other systems do"),
     tool(Tests, Program("cmp"), "diffutils", "compares what arrays hold"),
     tool(Figures, Program("fio"), "fio", "the same load for us and for the peers"),
     tool(Figures, Program("nbdkit"), "nbdkit", "peer: the fastest NBD server of a file"),

@@ -24,6 +24,7 @@ pub mod disk;
 pub mod error;
 pub mod mailbox;
 pub mod mem;
+pub mod part;
 pub mod signal;
 pub mod stream;
 pub mod tasks;
@@ -36,6 +37,7 @@ pub use disk::{Class, Disk, Done, Extent, ExtentKind, Limits, Op, Work, ZeroSupp
 pub use error::{Error, ErrorKind, Result};
 pub use mailbox::Mailbox;
 pub use mem::MemDisk;
+pub use part::Part;
 pub use signal::Signal;
 pub use stream::Stream;
 pub use tasks::TaskSet;

@@ -16,6 +16,7 @@ pub(crate) mod create;
 mod destroy;
 mod examine;
 mod health;
+mod import;
 mod list;
 mod man;
 mod member;
@@ -42,6 +43,7 @@ pub(crate) enum Verb {
     Examine(examine::Args),
     Assemble(assemble::Args),
     Serve(serve::Args),
+    Import(import::Args),
     List(list::Args),
     Status(status::Args),
     When(when::Args),
@@ -75,6 +77,7 @@ impl Verb {
             Verb::Examine(args) => examine::run(args, terminal),
             Verb::Assemble(args) => assemble::run(args, terminal),
             Verb::Serve(args) => serve::run(args, terminal),
+            Verb::Import(args) => import::run(args, terminal),
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),

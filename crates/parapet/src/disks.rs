@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use array::{Array, Bounds};
-use io::{Clock, Disk, Done, Op};
-use layout::md::SECTOR;
+use io::{Clock, Disk, Done, Op, Part};
+use layout::md::{Partition, SECTOR};
 use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, Options, Spawner};
 
@@ -34,7 +34,8 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     /// Itself.
     pub(crate) disk: Rc<dyn Disk>,
-    /// The file or device behind it; none for an array that is a member of another.
+    /// The file or device that it is; none for an array that is a member of another, or a
+    /// partition inside an image.
     pub(crate) file: Option<Rc<FileDisk>>,
     /// The serial number of the device.
     pub(crate) serial: Option<String>,
@@ -52,6 +53,14 @@ impl Opened {
         }
         let (path, serial) = (path.to_owned(), serial(path));
         Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial, clock: on.clock() }
+    }
+
+    /// A partition inside it, as a disk of its own: named as Linux names partitions.
+    pub(crate) fn part(&self, partition: &Partition) -> Option<Opened> {
+        let disk = Part::new(Rc::clone(&self.disk), partition.range.clone())?;
+        let path = PathBuf::from(format!("{}:p{}", self.path.display(), partition.number));
+        let (serial, clock) = (self.serial.clone(), Rc::clone(&self.clock));
+        Some(Opened { path, disk: Rc::new(disk), file: None, serial, clock })
     }
 
     /// An array, to be a member of another.

@@ -51,7 +51,8 @@ pub(crate) struct AssemblyFlags {
     pub(crate) raid0_layout: Option<layout::Raid0Layout>,
 }
 
-fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layout, String> {
+/// As people write it.
+pub(crate) fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layout, String> {
     match text {
         "original" => Ok(layout::Raid0Layout::Original),
         "alternate" => Ok(layout::Raid0Layout::Alternate),

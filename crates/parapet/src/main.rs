@@ -20,6 +20,7 @@ mod engine;
 mod failure;
 mod flags;
 mod http;
+mod images;
 mod notify;
 mod page;
 mod places;

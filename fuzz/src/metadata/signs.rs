@@ -76,6 +76,10 @@ fn foreign(bytes: &[u8]) -> Trail {
             disk.write(offset.saturating_add(u64::from(choices.byte())), &extra);
         }
     }
+    for part in layout::md::partitions(|offset, length| disk.read(offset, length), disk.bytes) {
+        let range = part.range;
+        assert!(range.start < range.end && range.end <= disk.bytes, "{range:?}");
+    }
     let found = disk.signatures();
     for signature in &found {
         trail.note(signature.name);

@@ -16,7 +16,7 @@ use crate::{notify, places, tls};
 
 mod sources;
 
-pub(crate) use sources::Sources;
+pub(crate) use sources::{Sources, members_among};
 
 /// More threads than any machine of today makes use of.
 const MAX_THREADS: i64 = 256;
@@ -35,12 +35,6 @@ pub(crate) struct Args {
     /// Look for members among the files and block devices in this folder
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
-    /// Serve NBD here: unix:PATH, tcp:ADDRESS:PORT or tcp:PORT; may be repeated
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    nbd: Vec<Address>,
-    /// Serve NBD to one client over standard input and output, and end with it
-    #[arg(long)]
-    stdio: bool,
     /// The name clients see, if it is not the array's
     #[arg(long, value_name = "NAME")]
     export_name: Option<String>,
@@ -49,13 +43,26 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
     threads: u16,
     #[command(flatten)]
-    control: Control,
-    #[command(flatten)]
-    tls: TlsFlags,
+    outlets: Outlets,
     #[command(flatten)]
     assembly: AssemblyFlags,
     #[command(flatten)]
     run: RunFlags,
+}
+
+/// Where a server is to be reached.
+#[derive(clap::Args)]
+pub(crate) struct Outlets {
+    /// Serve NBD here: unix:PATH, tcp:ADDRESS:PORT or tcp:PORT; may be repeated
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    nbd: Vec<Address>,
+    /// Serve NBD to one client over standard input and output, and end with it
+    #[arg(long)]
+    stdio: bool,
+    #[command(flatten)]
+    control: Control,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 /// TLS for NBD clients.
@@ -103,38 +110,91 @@ impl TlsFlags {
 }
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
-    os::threads::raise_open_files();
-    let executor = engine::executor()?;
-    let on = executor.spawner();
-    let signals = catch(&on)?;
-    // Configuration errors come before anything is opened.
-    let tls = args.tls.identity()?;
-    let daemon = Daemon::new(&on, tls, args.threads.into())?;
-    executor.block_on(async {
-        let opened = match take_in_all(&args, &daemon).await {
-            Ok(()) => open_sockets(&args, &daemon, &on).await,
-            failure => failure,
-        };
-        if let Err(failure) = opened {
-            // What was started is stopped in order; the failure is what there is to say.
-            let _ = daemon.close().await;
-            return Err(failure);
+    let take_in = async |daemon: &Rc<Daemon>| take_in_all(&args, daemon).await;
+    args.outlets.serve(args.threads.into(), terminal, take_in)
+}
+
+impl Outlets {
+    /// A server of so many threads: takes arrays in, tells of them, and serves them until it is
+    /// told to stop.
+    ///
+    /// # Errors
+    /// Why no array can be taken in, or what cannot be opened.
+    pub(crate) fn serve(
+        &self,
+        threads: usize,
+        terminal: &Terminal,
+        take_in: impl AsyncFnOnce(&Rc<Daemon>) -> Result<()>,
+    ) -> Result<Exit> {
+        os::threads::raise_open_files();
+        let executor = engine::executor()?;
+        let on = executor.spawner();
+        let signals = catch(&on)?;
+        // Configuration errors come before anything is opened.
+        let tls = self.tls.identity()?;
+        let daemon = Daemon::new(&on, tls, threads)?;
+        executor.block_on(async {
+            let opened = match take_in(&daemon).await {
+                Ok(()) => self.open(&daemon, &on).await,
+                failure => failure,
+            };
+            if let Err(failure) = opened {
+                // What was started is stopped in order; the failure is what there is to say.
+                let _ = daemon.close().await;
+                return Err(failure);
+            }
+            let serving = serving(&daemon);
+            if self.stdio {
+                let stdio = Stdio::take(&on).map_err(|error| {
+                    let message = format!("standard input and output: {error}");
+                    Failure::new(Id::Socket, message, "connect both to the NBD client")
+                })?;
+                terminal.preview(&serving);
+                daemon.serve_only(Box::new(stdio));
+            } else {
+                terminal.report(&serving);
+            }
+            notify::ready(&format!("serving {} arrays", serving.arrays.len()));
+            daemon.run(&signals).await
+        })?;
+        Ok(Exit::Done)
+    }
+
+    /// Opens the sockets.
+    async fn open(&self, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
+        let activated = os::socket::activated(on).map_err(|error| {
+            let message = format!("a socket from systemd: {error}");
+            Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
+        })?;
+        for (name, listener) in activated {
+            match name.as_str() {
+                "control" => daemon.listen_on(listener),
+                _ => daemon.accept_nbd(listener),
+            }
         }
-        let serving = serving(&daemon);
-        if args.stdio {
-            let stdio = Stdio::take(&on).map_err(|error| {
-                let message = format!("standard input and output: {error}");
-                Failure::new(Id::Socket, message, "connect both to the NBD client")
-            })?;
-            terminal.preview(&serving);
-            daemon.serve_only(Box::new(stdio));
-        } else {
-            terminal.report(&serving);
+        for address in &self.nbd {
+            daemon.serve_nbd(address).await?;
         }
-        notify::ready(&format!("serving {} arrays", serving.arrays.len()));
-        daemon.run(&signals).await
-    })?;
-    Ok(Exit::Done)
+        if let Some(path) = self.control.path() {
+            return daemon.listen(path, false).await;
+        }
+        if !daemon.control_addresses().is_empty() || self.stdio {
+            return Ok(());
+        }
+        let folder = places::runtime();
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+        builder.create(&folder).map_err(|error| {
+            let mut failure = of_path(&folder, &error);
+            failure.action = "say where: --control unix:PATH".into();
+            failure
+        })?;
+        for array in daemon.views() {
+            let name = places::file_name(&array.name, &array.uuid);
+            daemon.listen(&places::control_of(&name), true).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Signals, from now on.
@@ -169,41 +229,6 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
     for served in arrays {
         let name = args.export_name.as_deref();
         daemon.export(&served, name, args.assembly.read_only, alone)?;
-    }
-    Ok(())
-}
-
-async fn open_sockets(args: &Args, daemon: &Rc<Daemon>, on: &Spawner) -> Result<()> {
-    let activated = os::socket::activated(on).map_err(|error| {
-        let message = format!("a socket from systemd: {error}");
-        Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
-    })?;
-    for (name, listener) in activated {
-        match name.as_str() {
-            "control" => daemon.listen_on(listener),
-            _ => daemon.accept_nbd(listener),
-        }
-    }
-    for address in &args.nbd {
-        daemon.serve_nbd(address).await?;
-    }
-    if let Some(path) = args.control.path() {
-        return daemon.listen(path, false).await;
-    }
-    if !daemon.control_addresses().is_empty() || args.stdio {
-        return Ok(());
-    }
-    let folder = places::runtime();
-    let mut builder = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-    builder.create(&folder).map_err(|error| {
-        let mut failure = of_path(&folder, &error);
-        failure.action = "say where: --control unix:PATH".into();
-        failure
-    })?;
-    for array in daemon.views() {
-        let name = places::file_name(&array.name, &array.uuid);
-        daemon.listen(&places::control_of(&name), true).await?;
     }
     Ok(())
 }

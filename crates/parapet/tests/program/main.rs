@@ -11,6 +11,7 @@ mod crash;
 mod hang;
 mod hole;
 mod hygiene;
+mod import;
 mod journal;
 mod ladder;
 mod levels;

@@ -136,8 +136,23 @@ impl Sources<'_> {
             }
             return Ok(arrays);
         }
+        self.gather_from(&all, assembly, run, daemon).await
+    }
+
+    /// Starts the arrays that are wanted among these disks, as [`Sources::gather`] does after a
+    /// scan; also those inside them.
+    ///
+    /// # Errors
+    /// If one that is named cannot be started, or none can.
+    pub(crate) async fn gather_from(
+        &self,
+        disks: &[&Opened],
+        assembly: &AssemblyFlags,
+        run: &RunFlags,
+        daemon: &Rc<Daemon>,
+    ) -> Result<Vec<Rc<Served>>> {
         let mut digger = Digger::new(self, assembly, run, daemon);
-        digger.dig(&all, false).await?;
+        digger.dig(disks, false).await?;
         digger.outcome().await
     }
 
@@ -342,6 +357,12 @@ impl Sources<'_> {
             _ => Ok(groups.into_iter().map(|group| (Some(group.uuid), group.disks)).collect()),
         }
     }
+}
+
+/// The paths of those among these disks that are members of some array.
+pub(crate) async fn members_among(disks: &[&Opened]) -> Vec<PathBuf> {
+    let groups = sorted(disks).await;
+    groups.iter().flat_map(|group| &group.disks).map(|disk| disk.path.clone()).collect()
 }
 
 /// The members of each array among these disks.

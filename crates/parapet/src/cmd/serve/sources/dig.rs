@@ -25,10 +25,18 @@ pub(super) struct Digger<'a> {
     run: &'a RunFlags,
     daemon: &'a Rc<Daemon>,
     started: Vec<Rc<Served>>,
-    /// By UUID: how many members were there, and why that did not do.
-    failed: BTreeMap<String, (usize, Failure)>,
+    /// By UUID.
+    failed: BTreeMap<String, Failed>,
     /// Arrays that are members of one that was found, started or not.
     inner: Vec<PathBuf>,
+}
+
+/// An array that could not be started.
+struct Failed {
+    name: String,
+    /// How many members were there, and why that did not do.
+    there: usize,
+    why: Failure,
 }
 
 impl<'a> Digger<'a> {
@@ -61,7 +69,7 @@ impl<'a> Digger<'a> {
             let mut news = false;
             for group in groups {
                 let there = group.disks.len();
-                if self.failed.get(&group.uuid).is_some_and(|(before, _)| *before >= there) {
+                if self.failed.get(&group.uuid).is_some_and(|before| before.there >= there) {
                     continue;
                 }
                 let wanted = self.sources.is_wanted(&group);
@@ -102,11 +110,12 @@ impl<'a> Digger<'a> {
                 self.started.push(served);
                 true
             }
-            Err(mut failure) => {
-                if !failure.message.contains(&group.name) {
-                    failure.message = format!("{}: {}", group.name, failure.message);
+            Err(mut why) => {
+                if !why.message.contains(&group.name) {
+                    why.message = format!("{}: {}", group.name, why.message);
                 }
-                self.failed.insert(group.uuid.clone(), (group.disks.len(), failure));
+                let failed = Failed { name: group.name.clone(), there: group.disks.len(), why };
+                self.failed.insert(group.uuid.clone(), failed);
                 false
             }
         }
@@ -140,20 +149,19 @@ impl<'a> Digger<'a> {
         };
         let found: Vec<Rc<Served>> = self.tops().into_iter().filter(keep).collect();
         if found.is_empty() {
-            let own = |(_, failure): (_, &(usize, Failure))| failure.1.clone();
-            let mine = self.failed.iter().filter(|(_, (_, failure))| {
-                sources.name.is_none_or(|name| failure.message.contains(name))
-            });
-            let failure = mine.map(own).next();
+            let is_meant = |(uuid, failed): &(&String, &Failed)| {
+                sources.name.is_none() || sources.is_called(&failed.name, uuid)
+            };
+            let failure = self.failed.iter().find(is_meant).map(|(_, failed)| failed.why.clone());
             return Err(match failure {
                 Some(failure) => failure,
                 None => sources.nothing(self.daemon.spawner()).await,
             });
         }
         if sources.name.is_none() {
-            for (_, failure) in self.failed.values() {
+            for failed in self.failed.values() {
                 self.daemon.lack_another();
-                tracing::error!("not started: {failure}");
+                tracing::error!("not started: {}", failed.why);
             }
         }
         let given = self.opened(&found);

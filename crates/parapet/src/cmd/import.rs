@@ -1,0 +1,90 @@
+//! `parapet import`: reads arrays of a machine that is gone.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::cmd::serve::{self, Outlets, Sources};
+use crate::daemon::Daemon;
+use crate::disks::Opened;
+use crate::engine::{AssemblyFlags, RunFlags};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::images::{self, Image};
+use crate::probe;
+use crate::terminal::Terminal;
+
+/// Serve arrays from images or disks of a machine that is gone, without writing a byte to them
+///
+/// In any order, with members missing, as whole disks or with partitions: these are found inside
+/// images, too. Every array that is found is served read-only. To use one for good, `parapet serve`
+/// it from devices.
+///
+/// For example: parapet import nas-disk*.img --nbd unix:/run/nas.nbd
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Images of disks, or disks
+    #[arg(value_name = "IMAGE", required = true)]
+    images: Vec<PathBuf>,
+    /// Only this array, by name or UUID
+    #[arg(long, value_name = "NAME")]
+    array: Option<String>,
+    /// Believe the redundancy although a member is missing and writes were under way when the array
+    /// was last used: what the missing member held there may come out wrong
+    #[arg(long)]
+    force_dirty_degraded: bool,
+    /// The layout of a RAID 0 whose superblock does not say: original or alternate
+    #[arg(long, value_name = "LAYOUT", value_parser = crate::engine::raid0_layout)]
+    raid0_layout: Option<layout::Raid0Layout>,
+    #[command(flatten)]
+    outlets: Outlets,
+}
+
+pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
+    args.outlets.serve(1, terminal, async |daemon| take_in_all(&args, daemon).await)
+}
+
+async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
+    let images = images::open(&args.images, daemon.spawner())?;
+    let disks = candidates(&images).await;
+    let assembly = AssemblyFlags {
+        read_only: true,
+        degraded: true,
+        force_dirty_degraded: args.force_dirty_degraded,
+        raid0_layout: args.raid0_layout,
+        ..AssemblyFlags::default()
+    };
+    let sources = Sources { name: args.array.as_deref(), members: &[], scan: None };
+    let found = sources.gather_from(&disks, &assembly, &RunFlags::default(), daemon).await;
+    let arrays = match found {
+        Err(failure) if failure.id == Id::NoArray => return Err(nothing(failure, &disks).await),
+        found => found?,
+    };
+    let alone = arrays.len() == 1 && !daemon.lacks_others();
+    for served in arrays {
+        daemon.export(&served, None, true, alone)?;
+    }
+    Ok(())
+}
+
+/// What may be a member: partitions; and the image as a whole, unless a partition of it is one. A
+/// superblock at the end of the last partition lies at the end of the disk, too.
+async fn candidates(images: &[Image]) -> Vec<&Opened> {
+    let parts: Vec<&Opened> = images.iter().flat_map(|image| &image.parts).collect();
+    let members = serve::members_among(&parts).await;
+    let is_free = |image: &&Image| image.parts.iter().all(|part| !members.contains(&part.path));
+    let wholes = images.iter().filter(is_free).map(|image| &image.whole);
+    wholes.chain(parts).collect()
+}
+
+/// That no array was found, and what is there instead.
+async fn nothing(failure: Failure, disks: &[&Opened]) -> Failure {
+    let mut told = Vec::new();
+    for disk in disks {
+        let found = probe::signatures(disk).await.unwrap_or_default();
+        let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let what = if names.is_empty() { "nothing known".into() } else { names.join(", ") };
+        told.push(format!("{}: {what}", disk.path.display()));
+    }
+    let message = format!("{} ({})", failure.message, told.join("; "));
+    let action = "parapet examine shows what each disk says; for lost superblocks: parapet recover";
+    Failure::new(failure.id, message, action)
+}
