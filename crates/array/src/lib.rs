@@ -46,6 +46,7 @@ mod post;
 mod pulse;
 pub mod ranges;
 mod read;
+pub mod recover;
 mod rows;
 mod shard;
 pub mod status;

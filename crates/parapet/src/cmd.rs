@@ -22,6 +22,7 @@ mod man;
 mod member;
 pub(crate) mod quickstart;
 mod readd;
+mod recover;
 mod replace;
 mod schema;
 mod scrub;
@@ -44,6 +45,7 @@ pub(crate) enum Verb {
     Assemble(assemble::Args),
     Serve(serve::Args),
     Import(import::Args),
+    Recover(recover::Args),
     List(list::Args),
     Status(status::Args),
     When(when::Args),
@@ -78,6 +80,7 @@ impl Verb {
             Verb::Assemble(args) => assemble::run(args, terminal),
             Verb::Serve(args) => serve::run(args, terminal),
             Verb::Import(args) => import::run(args, terminal),
+            Verb::Recover(args) => recover::run(args, terminal),
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),

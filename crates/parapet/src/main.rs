@@ -22,6 +22,7 @@ mod flags;
 mod http;
 mod images;
 mod notify;
+mod overlay;
 mod page;
 mod places;
 mod probe;

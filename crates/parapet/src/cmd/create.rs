@@ -103,7 +103,8 @@ const CHUNK_BYTES: u64 = 512 << 10;
 /// RAID 3.5's block where members can write so small a part of it.
 const BLOCK_BYTES: u64 = 4 << 10;
 
-fn level(text: &str) -> std::result::Result<Level, String> {
+/// As people write it.
+pub(crate) fn level(text: &str) -> std::result::Result<Level, String> {
     text.parse().map_err(|_| "choose one of: linear, 0, 1, 10, 4, 5, 6, 3.5".into())
 }
 

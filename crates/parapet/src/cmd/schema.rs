@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Demonstration, ErrorView, Examined, Health, List, Order, Plan,
-    Report, Serving, Text, Waited, When,
+    Recovered, Report, Serving, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -49,6 +49,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Health::SCHEMA, schema_for!(Health));
     put(List::SCHEMA, schema_for!(List));
     put(Plan::SCHEMA, schema_for!(Plan));
+    put(Recovered::SCHEMA, schema_for!(Recovered));
     put(Serving::SCHEMA, schema_for!(Serving));
     put(Text::SCHEMA, schema_for!(Text));
     put(Waited::SCHEMA, schema_for!(Waited));

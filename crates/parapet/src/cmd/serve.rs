@@ -115,6 +115,11 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 impl Outlets {
+    /// True if no client could come.
+    pub(crate) fn is_none(&self) -> bool {
+        self.nbd.is_empty() && !self.stdio
+    }
+
     /// A server of so many threads: takes arrays in, tells of them, and serves them until it is
     /// told to stop.
     ///

@@ -20,6 +20,7 @@ mod mdadm;
 mod nested;
 mod policy;
 mod quickstart;
+mod recover;
 mod schema;
 mod serving;
 mod threads;

@@ -1,0 +1,429 @@
+//! What array was this? The search for an array whose superblocks are lost.
+//!
+//! ```text
+//!   disks ──▶ where does data begin?        superblocks that are left, file systems that begin
+//!                  │                        somewhere in the disks' first part
+//!                  ▼
+//!     level × layout × chunk                each says where on which slot a sign must lie: the
+//!                  │      signs             disk that has it there sits in that slot (signs.rs)
+//!                  ▼
+//!              seating                      slots that no sign tells: every order, judged by
+//!                  │      rows              whether redundancy agrees (rows.rs)
+//!                  ▼
+//!          walk                         through the file system, from table to table (walk.rs):
+//!             │                            it tells orders apart that signs and rows do not
+//!             ▼
+//!        guesses, ranked, with what speaks for and against each
+//! ```
+//!
+//! Owns the hypotheses and their rank. Reads only. A guess is a guess: whoever uses it looks at the
+//! data read-only first.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use io::Clock;
+use layout::md::SECTOR;
+use layout::md::superblock::{Version, position};
+use layout::{Family, Geometry, Layout, Level, Raid0Layout, Shape};
+
+use crate::assemble::{Candidate, sighting};
+use crate::bounds::Bounds;
+use crate::error::{Error, Result};
+use crate::ledger::reach::Reach;
+
+mod pages;
+mod rows;
+mod seating;
+mod signs;
+mod stamp;
+mod walk;
+
+pub use stamp::{Stamp, stamps};
+
+use pages::{PAGE, Pages};
+use rows::{Agreement, Row};
+use seating::{Order, Votes, seat};
+use signs::{Sign, Start};
+use walk::Walker;
+
+/// What is known already; the rest is searched for.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Slots of the array, if disks are missing; as many as disks if 0.
+    pub members: usize,
+    /// Its level.
+    pub level: Option<Level>,
+    /// Its layout.
+    pub layout: Option<Layout>,
+    /// Its chunk, in bytes.
+    pub chunk_bytes: Option<u64>,
+    /// Where on each disk data begins, in bytes.
+    pub data_offset: Option<u64>,
+}
+
+/// An array that it may have been.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Guess {
+    /// Level and layout.
+    pub layout: Layout,
+    /// Bytes; 0 for RAID 1.
+    pub chunk_bytes: u64,
+    /// Where on each disk its data begins, in bytes.
+    pub data_offset: u64,
+    /// Bytes of data on each disk, at most.
+    pub member_bytes: u64,
+    /// Bytes of the array.
+    pub capacity: u64,
+    /// For each slot, which of the disks it is; `None` for one that is missing.
+    pub order: Vec<Option<usize>>,
+    /// What begins in the array, and at which byte.
+    pub content: Vec<(&'static str, u64)>,
+    /// Signs of that content that lie where they belong.
+    pub signs: usize,
+    /// Signs that should.
+    pub signs_tried: usize,
+    /// Rows whose redundancy agrees.
+    pub rows: usize,
+    /// Rows that were compared.
+    pub rows_tried: usize,
+    /// Tables of the file system that lead where they should.
+    pub steps: usize,
+    /// Tables that were followed.
+    pub steps_tried: usize,
+    /// So many other orders of the disks explain as much as this one.
+    pub alike: usize,
+}
+
+impl Guess {
+    /// What speaks for it, less what speaks against it.
+    fn weight(&self) -> i64 {
+        let each = |hit: usize, tried: usize| 2 * hit as i64 - tried as i64;
+        2 * each(self.signs, self.signs_tried)
+            + 2 * each(self.steps, self.steps_tried)
+            + each(self.rows, self.rows_tried)
+    }
+}
+
+/// Chunks that are tried, the usual ones first.
+const CHUNKS_KIB: [u64; 9] = [512, 64, 128, 256, 32, 16, 8, 4, 1024];
+/// Levels that are tried, the usual ones first.
+const LEVELS: [Level; 6] =
+    [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10, Level::Raid0, Level::Raid4];
+/// Data begins in this part of a disk: mdadm leaves at most 128 MiB in front.
+const HEAD_BYTES: u64 = 144 << 20;
+/// A partition table is taken for the beginning of an array at multiples of this only.
+const MBR_ALIGN: u64 = 64 << 10;
+/// More places where data may begin are not tried.
+const MOST_OFFSETS: usize = 64;
+const RUN_BYTES: u64 = 1 << 20;
+/// Where something else may begin, in a partition table, so many are looked at.
+const MOST_INSIDE: usize = 8;
+const MOST_GUESSES: usize = 10;
+/// Copies of everything beyond which nobody has gone.
+const MOST_COPIES: u8 = 3;
+
+/// Searches for the array that these disks were, in this order or another. Writes nothing.
+///
+/// # Errors
+/// Refused: no disk, more disks than `wish.members`, or nothing that looks like an array.
+pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> Result<Vec<Guess>> {
+    let slots = wish.members.max(disks.len());
+    if disks.is_empty() || wish.members != 0 && disks.len() > wish.members {
+        let count = disks.len();
+        return Err(Error::refused(format!("{count} disks for {} slots", wish.members)));
+    }
+    let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let pages = Pages::new(&reach, disks);
+    let mut weighed = Vec::new();
+    for offset in offsets(&pages, wish).await {
+        for hypothesis in hypotheses(disks, wish, slots, offset) {
+            weighed.push(weigh(&pages, hypothesis).await);
+        }
+    }
+    let most = weighed.iter().map(|weighed| weighed.told.count).max().unwrap_or(0);
+    // Signs on missing disks are not seen yet: under the right hypothesis there are fewer.
+    let there = disks.len() as f64 / slots as f64;
+    weighed.retain(|weighed| weighed.told.count as f64 * 1.5 >= most as f64 * there * there);
+    let mut guesses = Vec::new();
+    let mut sampled: Option<((u64, u64), Vec<Row>)> = None;
+    for weighed in weighed {
+        let key = (weighed.hypothesis.offset, weighed.hypothesis.member_bytes >> 20);
+        let rows = match &sampled {
+            Some((known, rows)) if *known == key => rows,
+            _ => {
+                let (offset, bytes) = (key.0, weighed.hypothesis.member_bytes);
+                &sampled.insert((key, rows::rows(&pages, offset, bytes).await)).1
+            }
+        };
+        guesses.extend(judge(&pages, weighed, rows).await);
+    }
+    guesses.sort_by_key(|guess| (Reverse(guess.weight()), rarity(guess.layout, slots)));
+    guesses.retain(|guess| guess.weight() > 0);
+    guesses.truncate(MOST_GUESSES);
+    if guesses.is_empty() {
+        return Err(Error::refused("nothing on these disks tells of an array"));
+    }
+    Ok(guesses)
+}
+
+/// Of two guesses that explain as much the more usual one comes first; RAID 4 before a RAID 5 that
+/// keeps all parity on one member, too.
+fn rarity(layout: Layout, members: usize) -> u8 {
+    match layout {
+        Layout::Raid4 => 1,
+        _ => 2 * u8::from(layout != Layout::default_for(layout.level(), members)),
+    }
+}
+
+/// Where data may begin: what superblocks say, and where file systems begin.
+async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
+    if let Some(offset) = wish.data_offset {
+        return [offset].into();
+    }
+    let mut offsets = BTreeSet::new();
+    let slots = wish.members.max(pages.disks().len()) as u64;
+    for disk in 0..pages.disks().len() {
+        offsets.extend(said_offsets(pages, disk).await);
+        for at in (0..HEAD_BYTES).step_by(RUN_BYTES as usize) {
+            let run = pages.run(disk, at, RUN_BYTES).await;
+            for (index, page) in (0..).zip(run.chunks_exact(PAGE as usize)) {
+                let Some(start) = signs::start(page) else { continue };
+                // In files there are boot sectors, too.
+                if start.name == signs::MBR && !(at + index * PAGE).is_multiple_of(MBR_ALIGN) {
+                    continue;
+                }
+                // How far behind its beginning that lies on the disk depends on chunk and level.
+                for behind in behind(start.told_at, slots) {
+                    offsets.extend((at + index * PAGE).checked_sub(behind));
+                }
+            }
+        }
+    }
+    offsets.into_iter().take(MOST_OFFSETS).collect()
+}
+
+/// Offsets on a member at which this byte of an array may be.
+fn behind(array_offset: u64, slots: u64) -> BTreeSet<u64> {
+    let chunks = CHUNKS_KIB.map(|chunk| chunk << 10);
+    let each = |chunk: u64| {
+        (1..=slots).map(move |data| array_offset / (chunk * data) * chunk + array_offset % chunk)
+    };
+    chunks.into_iter().flat_map(each).collect()
+}
+
+/// What the superblocks that are left on a disk say, right or wrong.
+async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
+    let traces = sighting::traces(pages.reach(), &*pages.disks()[disk].disk).await;
+    let found = traces.map(|traces| traces.found).unwrap_or_default();
+    let superblocks = found.iter().filter_map(|trace| trace.superblock.as_ref().ok());
+    superblocks.filter_map(|superblock| superblock.data_offset.checked_mul(SECTOR)).collect()
+}
+
+/// A way in which the disks may have been an array; who sits where is open.
+struct Hypothesis {
+    geometry: Geometry,
+    offset: u64,
+    member_bytes: u64,
+}
+
+fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Vec<Hypothesis> {
+    let ends = disks.iter().map(|disk| {
+        let bytes = disk.disk.limits().bytes;
+        // Without room in front the superblock is at the end.
+        if offset < PAGE { position(Version::V1_0, bytes).unwrap_or(0) } else { bytes }
+    });
+    let room = ends.min().unwrap_or(0).saturating_sub(offset);
+    let levels =
+        LEVELS.into_iter().filter(|level| wish.level.is_none_or(|wanted| wanted == *level));
+    let mut found = Vec::new();
+    for layout in levels.flat_map(|level| Layout::all(level, slots)) {
+        let is_tried = match layout {
+            // Members are taken to be of one size: then both are the same.
+            Layout::Raid0(which) => which == Raid0Layout::Original || wish.layout == Some(layout),
+            Layout::Raid10 { near, far, .. } => near * far <= MOST_COPIES && near * far > 1,
+            _ => true,
+        };
+        if !is_tried || wish.layout.is_some_and(|wanted| wanted != layout) {
+            continue;
+        }
+        let chunks: Vec<u64> = match (layout, wish.chunk_bytes) {
+            (Layout::Raid1, _) => vec![0],
+            (_, Some(chunk)) => vec![chunk],
+            _ => CHUNKS_KIB.map(|chunk| chunk << 10).into(),
+        };
+        for chunk_bytes in chunks {
+            let member_bytes = room / chunk_bytes.max(PAGE) * chunk_bytes.max(PAGE);
+            let shape = Shape { layout, chunk_bytes, members: vec![member_bytes; slots] };
+            let geometry = Geometry::new(shape).ok();
+            found.extend(geometry.map(|geometry| Hypothesis { geometry, offset, member_bytes }));
+        }
+    }
+    found
+}
+
+/// A hypothesis, and what signs say under it.
+struct Weighed {
+    hypothesis: Hypothesis,
+    told: Told,
+}
+
+/// What signs say.
+#[derive(Default)]
+struct Told {
+    content: Vec<(&'static str, u64)>,
+    signs: Vec<Sign>,
+    votes: Votes,
+    /// Signs that some disk has where they should lie.
+    count: usize,
+}
+
+impl Hypothesis {
+    /// Slots and offsets on the disks where an array byte lies.
+    fn places(&self, at: u64) -> Vec<(usize, u64)> {
+        let geometry = &self.geometry;
+        if at >= geometry.capacity() {
+            return Vec::new();
+        }
+        let on_disk = |offset: u64| self.offset + offset;
+        if geometry.family() == Family::Parity {
+            let (stripe, index, within) = geometry.stripe_of(at);
+            let map = geometry.stripe(stripe);
+            return vec![(map.data(index).index(), on_disk(map.member_offset() + within))];
+        }
+        let copies = geometry.places(at).copies();
+        copies.map(|copy| (copy.slot.index(), on_disk(copy.member_offset))).collect()
+    }
+
+    /// What may begin at an array byte: each of the disks may be the one.
+    async fn starts(&self, pages: &Pages<'_>, at: u64) -> Vec<Start> {
+        let mut starts: Vec<Start> = Vec::new();
+        for told_at in [0, signs::BTRFS_AT] {
+            for (_, offset) in self.places(at.saturating_add(told_at)) {
+                for disk in 0..pages.disks().len() {
+                    let page = pages.page(disk, offset).await;
+                    let start = page.and_then(|page| signs::start(&page));
+                    let start = start.filter(|start| start.told_at == told_at);
+                    let new = start.map(|start| start.moved(at)).filter(|s| !starts.contains(s));
+                    starts.extend(new);
+                }
+            }
+        }
+        starts
+    }
+}
+
+/// What signs say; under the beginning that most of them fit.
+async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
+    let nothing = || Told {
+        votes: vec![vec![0; pages.disks().len()]; hypothesis.geometry.slots()],
+        ..Told::default()
+    };
+    let mut best = nothing();
+    for start in hypothesis.starts(pages, 0).await {
+        let mut told = nothing();
+        let mut inside = start.inside.clone();
+        inside.retain(|at| at.is_multiple_of(PAGE));
+        inside.truncate(MOST_INSIDE);
+        told.hear(pages, &hypothesis, (start, 0)).await;
+        for at in inside {
+            for start in hypothesis.starts(pages, at).await {
+                told.hear(pages, &hypothesis, (start, at)).await;
+            }
+        }
+        if told.count > best.count {
+            best = told;
+        }
+    }
+    Weighed { hypothesis, told: best }
+}
+
+impl Told {
+    /// Counts the signs of what begins at `at`.
+    async fn hear(
+        &mut self,
+        pages: &Pages<'_>,
+        hypothesis: &Hypothesis,
+        (start, at): (Start, u64),
+    ) {
+        self.content.push((start.name, at));
+        for sign in &start.signs {
+            let mut is_told = false;
+            for (slot, offset) in hypothesis.places(sign.at) {
+                for (disk, votes) in self.votes[slot].iter_mut().enumerate() {
+                    let page = pages.page(disk, offset).await;
+                    if page.is_some_and(|page| sign.is_in(&page)) {
+                        *votes += 1;
+                        is_told = true;
+                    }
+                }
+            }
+            self.count += usize::from(is_told);
+        }
+        self.signs.extend(start.signs);
+    }
+}
+
+/// Seats the disks, and says what speaks for it.
+async fn judge(pages: &Pages<'_>, weighed: Weighed, rows: &[Row]) -> Option<Guess> {
+    let Weighed { hypothesis, told: Told { content, signs, votes, .. } } = weighed;
+    let geometry = &hypothesis.geometry;
+    let kernel = parity::best();
+    let agrees = |order: &Order| rows::parity(geometry, order, rows, kernel);
+    let (disks, slots) = (pages.disks().len(), geometry.slots());
+    let is_short = disks < slots && geometry.family() == Family::Parity;
+    let every = is_short.then(|| seating::all(disks, slots)).flatten();
+    let orders = every.unwrap_or_else(|| seat(&votes, disks, &agrees).orders);
+    let starts: Vec<u64> = content.iter().map(|&(_, at)| at).collect();
+    let (mut best, mut alike): (Option<Judged>, usize) = (None, 0);
+    for order in orders {
+        let walker = Walker { pages, hypothesis: &hypothesis, order: &order };
+        let signs = walker.signs(&signs).await;
+        if best.as_ref().is_some_and(|best| best.signs.agree > signs.agree) {
+            continue;
+        }
+        let steps = walker.walk(&starts).await;
+        let new = Judged { signs, steps, order };
+        match &best {
+            Some(best) if best.rank() == new.rank() => alike += 1,
+            Some(best) if best.rank() > new.rank() => {}
+            _ => (best, alike) = (Some(new), 0),
+        }
+    }
+    let Judged { signs, steps, order } = best?;
+    let offset = hypothesis.offset;
+    let rows = match geometry.family() {
+        Family::Mirror => rows::copies(geometry, &order, rows, (pages, offset)).await,
+        _ => agrees(&order),
+    };
+    Some(Guess {
+        layout: geometry.layout(),
+        chunk_bytes: geometry.chunk_bytes(),
+        data_offset: offset,
+        member_bytes: hypothesis.member_bytes,
+        capacity: geometry.capacity(),
+        order,
+        content,
+        signs: signs.agree,
+        signs_tried: signs.tried,
+        rows: rows.agree,
+        rows_tried: rows.tried,
+        steps: steps.agree,
+        steps_tried: steps.tried,
+        alike,
+    })
+}
+
+/// An order, and what was found under it.
+struct Judged {
+    signs: Agreement,
+    steps: Agreement,
+    order: Order,
+}
+
+impl Judged {
+    fn rank(&self) -> (usize, usize) {
+        (self.signs.agree, self.steps.agree)
+    }
+}

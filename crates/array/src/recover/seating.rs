@@ -1,0 +1,139 @@
+//! Which disk sits in which slot: what signs say, and where they say nothing, every order.
+
+use super::rows::Agreement;
+
+/// Slots of which signs say nothing are tried in every order, up to so many.
+const MOST_OPEN: usize = 7;
+
+/// For each slot and disk, how many signs of the slot that disk has.
+pub(super) type Votes = Vec<Vec<usize>>;
+
+/// Disks in their slots; `None` for one that is missing.
+pub(super) type Order = Vec<Option<usize>>;
+
+/// The orders that explain most, all of them as much; the one nearest to the disks' own first.
+#[derive(Default)]
+pub(super) struct Seating {
+    pub(super) orders: Vec<Order>,
+    /// Signs that lie where they belong.
+    pub(super) signs: usize,
+    pub(super) agreement: Agreement,
+}
+
+/// Seats the disks by votes and by how far the redundancy `agrees`.
+pub(super) fn seat(votes: &Votes, disks: usize, agrees: &dyn Fn(&Order) -> Agreement) -> Seating {
+    let slots = votes.len();
+    let mut order: Order = vec![None; slots];
+    let mut seated = vec![false; disks];
+    // Slots that only one disk can be in, surest first.
+    let mut sure: Vec<(usize, usize, usize)> =
+        (0..slots).filter_map(|slot| only(votes, slot)).collect();
+    sure.sort_by_key(|&(lead, ..)| std::cmp::Reverse(lead));
+    for (_, slot, disk) in sure {
+        if !seated[disk] {
+            order[slot] = Some(disk);
+            seated[disk] = true;
+        }
+    }
+    let free: Vec<usize> = (0..slots).filter(|&slot| order[slot].is_none()).collect();
+    let mut left: Vec<Option<usize>> = (0..disks).filter(|&disk| !seated[disk]).map(Some).collect();
+    left.resize(free.len(), None);
+    let mut best = Seating::default();
+    let mut consider = |left: &[Option<usize>]| {
+        free.iter().zip(left).for_each(|(&slot, &disk)| order[slot] = disk);
+        let agreement = agrees(&order);
+        let sits = |(slot, disk): (usize, &Option<usize>)| disk.map_or(0, |disk| votes[slot][disk]);
+        let signs = order.iter().enumerate().map(sits).sum::<usize>();
+        let explains = |signs: usize, agreement: Agreement| 2 * signs + agreement.agree;
+        let (new, old) = (explains(signs, agreement), explains(best.signs, best.agreement));
+        if best.orders.is_empty() || new > old {
+            best = Seating { orders: vec![order.clone()], signs, agreement };
+        } else if new == old {
+            best.orders.push(order.clone());
+        }
+    };
+    match free.len() <= MOST_OPEN {
+        true => permutations(&mut left, 0, &mut consider),
+        false => consider(&left),
+    }
+    best
+}
+
+/// Every order of so many disks in so many slots, if these are few: where a disk is missing, a sign
+/// on it votes for nobody, and only what is restored without it can tell.
+pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
+    let mut orders = Vec::new();
+    let mut left: Order = (0..disks).map(Some).collect();
+    left.resize(slots, None);
+    if slots <= MOST_OPEN {
+        permutations(&mut left, 0, &mut |order| orders.push(order.to_vec()));
+    }
+    (slots <= MOST_OPEN).then_some(orders)
+}
+
+/// How far ahead of the next one the disk is that most of a slot's signs are on.
+fn only(votes: &Votes, slot: usize) -> Option<(usize, usize, usize)> {
+    let mut ranked: Vec<(usize, usize)> =
+        votes[slot].iter().enumerate().map(|(disk, &votes)| (votes, disk)).collect();
+    ranked.sort_by_key(|&(votes, _)| std::cmp::Reverse(votes));
+    let second = ranked.get(1).map_or(0, |&(votes, _)| votes);
+    let &(first, disk) = ranked.first()?;
+    (first > second).then_some((first - second, slot, disk))
+}
+
+/// Every order of these from `at` on, in lexicographic order; missing ones are all the same.
+fn permutations(of: &mut [Option<usize>], at: usize, consider: &mut dyn FnMut(&[Option<usize>])) {
+    if at == of.len() {
+        return consider(of);
+    }
+    for next in at..of.len() {
+        if of[next].is_none() && of[at..next].contains(&None) {
+            continue;
+        }
+        of[at..=next].rotate_right(1);
+        permutations(of, at + 1, consider);
+        of[at..=next].rotate_left(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: &Order) -> Agreement {
+        Agreement::default()
+    }
+
+    #[test]
+    fn every_order_is_tried_once_nearest_first() {
+        let mut seen = Vec::new();
+        permutations(&mut [Some(0), Some(1), None, None], 0, &mut |order| {
+            seen.push(order.to_vec())
+        });
+        assert_eq!(seen.len(), 12);
+        assert_eq!(seen[0], [Some(0), Some(1), None, None]);
+        let mut sorted = seen.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 12);
+    }
+
+    #[test]
+    fn signs_seat_disks_and_the_rest_keeps_its_order() {
+        let votes = vec![vec![0, 0, 3, 0], vec![0; 4], vec![0, 2, 1, 0], vec![0; 4]];
+        let seating = seat(&votes, 4, &nothing);
+        assert_eq!(seating.orders[0], [Some(2), Some(0), Some(1), Some(3)]);
+        assert_eq!((seating.signs, seating.orders.len()), (5, 2));
+    }
+
+    #[test]
+    fn redundancy_decides_between_orders() {
+        let right = [Some(1), Some(2), Some(0)];
+        let agrees = |order: &Order| {
+            let agree = usize::from(order[..] == right) * 9;
+            Agreement { agree, tried: 9 }
+        };
+        let seating = seat(&vec![vec![0; 3]; 3], 3, &agrees);
+        assert_eq!(seating.orders, [right]);
+    }
+}

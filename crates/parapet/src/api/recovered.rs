@@ -1,0 +1,89 @@
+//! Which arrays disks may have been: what `parapet recover` says, in types and in words.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Report;
+use crate::page::{Mood, Page};
+
+/// What was found out about disks without superblocks.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Recovered {
+    /// The likeliest first.
+    pub(crate) guesses: Vec<GuessView>,
+}
+
+/// An array that they may have been.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct GuessView {
+    /// As in `Array`.
+    pub(crate) level: String,
+    /// As in `Array`.
+    pub(crate) layout: String,
+    /// As in `Array`.
+    pub(crate) chunk_bytes: u64,
+    /// Where on each disk its data begins.
+    pub(crate) data_offset: u64,
+    /// As in `Array`.
+    pub(crate) capacity_bytes: u64,
+    /// For each slot the disk; null for one that is missing.
+    pub(crate) disks: Vec<Option<String>>,
+    /// What begins in the array: its name, and where.
+    pub(crate) content: Vec<String>,
+    /// Signs of that content that lie where they belong.
+    pub(crate) signs: u64,
+    /// Signs that were looked for.
+    pub(crate) signs_tried: u64,
+    /// Rows of the members whose redundancy agrees.
+    pub(crate) rows: u64,
+    /// Rows that were compared.
+    pub(crate) rows_tried: u64,
+    /// Tables of the file system that lead where they should.
+    pub(crate) steps: u64,
+    /// Tables that were followed.
+    pub(crate) steps_tried: u64,
+    /// So many other orders of the disks explain as much.
+    pub(crate) alike: u64,
+    /// What writes the superblocks of this guess: makes it an array again, for good.
+    pub(crate) mdadm: String,
+}
+
+impl Report for Recovered {
+    const SCHEMA: &'static str = "parapet/recover/1";
+
+    fn text(&self, page: &mut Page) {
+        for (number, guess) in (1..).zip(&self.guesses) {
+            let level = match guess.layout.as_str() {
+                "none" => guess.level.clone(),
+                layout => format!("{}, {layout}", guess.level),
+            };
+            let chunk = match guess.chunk_bytes {
+                0 => String::new(),
+                bytes => format!(", chunk {}", page.size(bytes)),
+            };
+            let size = page.size(guess.capacity_bytes);
+            page.painted(Mood::Strong, format!("{number}. {level}{chunk}, {size}"));
+            let disks: Vec<&str> =
+                guess.disks.iter().map(|disk| disk.as_deref().unwrap_or("missing")).collect();
+            page.field("slots", disks.join("  "));
+            page.field("data from", page.size(guess.data_offset));
+            if !guess.content.is_empty() {
+                page.field("holds", guess.content.join(", "));
+            }
+            page.field(
+                "signs",
+                format!("{} of {} where they belong", guess.signs, guess.signs_tried),
+            );
+            page.field("rows", format!("{} of {} agree", guess.rows, guess.rows_tried));
+            if guess.steps_tried > 0 {
+                page.field("tables", format!("{} of {} lead on", guess.steps, guess.steps_tried));
+            }
+            if number == 1 {
+                page.field("for good", &guess.mdadm);
+            }
+            if guess.alike > 0 {
+                page.field("alike", format!("{} other orders explain as much", guess.alike));
+            }
+        }
+    }
+}
