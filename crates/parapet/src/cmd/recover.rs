@@ -115,8 +115,8 @@ fn open(paths: &[PathBuf], on: &Spawner) -> Result<Vec<Opened>> {
 async fn find(disks: &[Opened], wish: &Wish) -> Result<Vec<Guess>> {
     let clock = Rc::clone(&disks[0].clock);
     search(&engine::candidates(disks), wish, &clock).await.map_err(|error| {
-        let action = "name what is known: --level, --chunk, --data-offset, --members; and leave out \
-                      disks that were none of it";
+        let action = "name what is known: --level, --chunk, --data-offset, --members; and leave \
+                      out disks that were none of it";
         Failure::new(Id::NoArray, error.to_string(), action)
     })
 }
@@ -177,11 +177,7 @@ fn view(guesses: &[Guess], disks: &[Opened]) -> Recovered {
             capacity_bytes: guess.capacity,
             mdadm: mdadm(guess, &names),
             disks: names,
-            content: guess
-                .content
-                .iter()
-                .map(|(name, at)| format!("{name} at byte {at}"))
-                .collect(),
+            content: guess.content.iter().map(content).collect(),
             signs: guess.signs as u64,
             signs_tried: guess.signs_tried as u64,
             rows: guess.rows as u64,
