@@ -5,6 +5,7 @@
 mod between;
 mod handover;
 mod ppl;
+mod repair;
 
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES, ppl::STORIES, between::STORIES].concat()
+    [handover::STORIES, ppl::STORIES, between::STORIES, repair::STORIES].concat()
 }
 
 /// Where a story takes place.
