@@ -3,30 +3,46 @@
 use std::fmt;
 
 /// A sentence for who reads the table of outcomes.
-#[derive(Debug)]
-pub(crate) struct Failure(String);
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    what: String,
+    /// It says nothing about Parapet or the kernel: see [`Failure::of_guest`].
+    is_of_guest: bool,
+}
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Failure {
-        Failure(what.into())
+        Failure { what: what.into(), is_of_guest: false }
+    }
+
+    /// The guest died by a signal of the host's, whatever it was doing. User-mode Linux takes its
+    /// host's signals on stacks of 8 KiB, and a machine with large vector registers may need more
+    /// for two at once: then it is killed (`overflowed sigaltstack` in the host's log).
+    pub(crate) fn of_guest(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), is_of_guest: true }
+    }
+
+    /// True if it is worth another try.
+    pub(crate) fn is_of_guest(&self) -> bool {
+        self.is_of_guest
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
-        Failure(format!("the machine: {error}"))
+        Failure::new(format!("the machine: {error}"))
     }
 }
 
 /// `what`, unless it is so.
 pub(crate) fn ensure(is_so: bool, what: impl FnOnce() -> String) -> Result {
-    if is_so { Ok(()) } else { Err(Failure(what())) }
+    if is_so { Ok(()) } else { Err(Failure::new(what())) }
 }

@@ -1,10 +1,28 @@
-//! Work side by side.
+//! Work side by side, and again where a guest died by itself.
 
 use std::path::Path;
 use std::sync::Mutex;
 
+use crate::failure::Result;
 use crate::kernel::Kernel;
 use crate::outcome::Outcome;
+
+/// A guest that dies as often as this does not do so by chance.
+const TRIES: usize = 4;
+
+/// Does this, and if a guest died by itself, all of it again.
+pub(crate) fn again<T>(what: &str, mut job: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut tries = 1;
+    loop {
+        match job() {
+            Err(failure) if failure.is_of_guest() && tries < TRIES => {
+                println!("again   {what}: {failure}");
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
 
 /// What all work needs.
 pub(crate) struct Shop<'a> {

@@ -5,7 +5,7 @@
 //! folder in a folder of the host.
 
 use std::fmt::Write;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,7 +48,10 @@ impl Kernel {
     /// It failed, or did not end.
     pub(crate) fn run(&self, story: &str, work: &Path) -> Result {
         let mut guest = self.boot(story, work)?;
-        guest.wait()?;
+        guest.until(&format!("the end of {story}"), |guest| {
+            Ok(guest.process.try_wait()?.is_some())
+        })?;
+        guest.check_alive()?;
         let status = std::fs::read_to_string(work.join("status")).unwrap_or_default();
         ensure(status.trim() == "0", || {
             let log = std::fs::read_to_string(work.join("log")).unwrap_or_default();
@@ -82,7 +85,7 @@ impl Kernel {
             .process_group(0);
         let process =
             command.spawn().map_err(|error| Failure::new(format!("linux.uml: {error}")))?;
-        Ok(Guest { process, story: story.to_owned() })
+        Ok(Guest { process, story: story.to_owned(), work: work.to_owned() })
     }
 }
 
@@ -99,13 +102,20 @@ pub(crate) fn set(work: &Path, variables: &[(&str, &str)]) -> Result {
 pub(crate) struct Guest {
     process: Child,
     story: String,
+    work: PathBuf,
 }
 
 impl Guest {
-    /// Until it has turned itself off.
-    fn wait(&mut self) -> Result {
-        let story = self.story.clone();
-        self.until(&format!("the end of {story}"), |guest| Ok(guest.process.try_wait()?.is_some()))
+    /// It runs, or has turned itself off, or said why not.
+    fn check_alive(&mut self) -> Result {
+        let Some(status) = self.process.try_wait()? else { return Ok(()) };
+        let console = std::fs::read_to_string(self.work.join("console")).unwrap_or_default();
+        let says = self.work.join("status").exists() || console.contains("panic");
+        if says && status.signal().is_none() {
+            return Ok(());
+        }
+        let story = &self.story;
+        Err(Failure::of_guest(format!("the guest of {story} died by itself: {status}")))
     }
 
     /// Until this is so; it is asked for again and again.
@@ -116,6 +126,7 @@ impl Guest {
     ) -> Result {
         let started = Instant::now();
         while !is_so(self)? {
+            self.check_alive()?;
             ensure(started.elapsed() < PATIENCE, || format!("waited in vain for {what}"))?;
             std::thread::sleep(Duration::from_millis(5));
         }

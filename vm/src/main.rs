@@ -12,6 +12,7 @@
 
 mod cell;
 mod failure;
+mod golden;
 mod jobs;
 mod kernel;
 mod matrix;
@@ -27,7 +28,8 @@ use failure::{Failure, Result};
 use jobs::Shop;
 use kernel::Kernel;
 
-const USAGE: &str = "usage: vm --program PATH [--slice] [--only TEXT] [--jobs N] [--list]";
+const USAGE: &str = "usage: vm --program PATH [--slice] [--only TEXT] [--jobs N] [--list] \
+                     [--golden FOLDER]";
 
 /// What is asked for.
 struct Order {
@@ -36,6 +38,8 @@ struct Order {
     only: Option<String>,
     jobs: usize,
     list: bool,
+    /// Where golden images go, if they are to be made.
+    golden: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -53,7 +57,8 @@ fn main() -> ExitCode {
 fn order(arguments: &[String]) -> Result<Order> {
     let usage = || Failure::new(USAGE);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut order = Order { program: PathBuf::new(), slice: false, only: None, jobs, list: false };
+    let (program, slice, only, list, golden) = Default::default();
+    let mut order = Order { program, slice, only, jobs, list, golden };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(usage);
@@ -61,6 +66,7 @@ fn order(arguments: &[String]) -> Result<Order> {
             "--program" => order.program = PathBuf::from(value()?),
             "--only" => order.only = Some(value()?.clone()),
             "--jobs" => order.jobs = value()?.parse().map_err(|_| usage())?,
+            "--golden" => order.golden = Some(PathBuf::from(value()?)),
             "--slice" => order.slice = true,
             "--list" => order.list = true,
             _ => return Err(usage()),
@@ -93,8 +99,10 @@ fn run(order: &Order) -> Result<bool> {
     let kernel = Kernel::find()?;
     println!("{} cells, {} stories, on Linux {}", cells.len(), stories.len(), kernel.release);
     let shop = Shop { kernel: &kernel, program: &program, state: &state, jobs: order.jobs };
-    let mut outcomes = matrix::run(&cells, &shop);
-    outcomes.extend(stories::run(&stories, &shop));
+    let outcomes = match &order.golden {
+        Some(folder) => golden::make(&shop, folder),
+        None => [matrix::run(&cells, &shop), stories::run(&stories, &shop)].concat(),
+    };
     let good = outcome::close(&outcomes);
     if good {
         let _ = std::fs::remove_dir_all(&state);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cell::{self, Cell, Record};
 use crate::failure::{Failure, Result, ensure};
-use crate::jobs::Shop;
+use crate::jobs::{Shop, again};
 use crate::kernel::{self, Kernel};
 use crate::outcome::Outcome;
 use crate::parapet::{Parapet, Server};
@@ -59,7 +59,10 @@ struct Trial<'a> {
 pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
     shop.work(cells.chunks(BATCH).enumerate(), |(number, cells)| {
         let folder = shop.state.join(format!("batch-{number}"));
-        let outcomes = batch(cells, shop.kernel, shop.program, &folder);
+        let what = format!("batch {number}");
+        let outcomes = again(&what, || batch(cells, shop.kernel, shop.program, &folder));
+        let outcomes = outcomes
+            .unwrap_or_else(|why| vec![Outcome { name: what, failure: Some(why.to_string()) }]);
         if outcomes.iter().all(|outcome| outcome.failure.is_none()) {
             let _ = std::fs::remove_dir_all(&folder);
         }
@@ -68,7 +71,14 @@ pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
 }
 
 /// Runs a batch through all four turns.
-fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Vec<Outcome> {
+///
+/// # Errors
+/// A guest died by itself.
+fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Result<Vec<Outcome>> {
+    let run = || match kernel.run("cells", folder) {
+        Err(failure) if failure.is_of_guest() => Err(failure),
+        booted => Ok(booted),
+    };
     let trials: Vec<Trial<'_>> = cells
         .iter()
         .flat_map(|cell| Maker::ALL.map(|maker| (cell, maker)))
@@ -91,12 +101,12 @@ fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Vec<
         ready.as_ref().map_err(|failure| Failure::new(failure.to_string()))?;
         trial.begin()
     });
-    let booted = kernel.run("cells", folder);
+    let booted = run()?;
     each(&mut failures, &|trial| {
         trial.guest_has(trial.first(), &booted)?;
         trial.between()
     });
-    let booted = kernel.run("cells", folder);
+    let booted = run()?;
     each(&mut failures, &|trial| match trial.maker {
         Maker::Theirs => trial.guest_has("check_again", &booted),
         Maker::Ours => Ok(()),
@@ -105,7 +115,7 @@ fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Vec<
         name: format!("{} {}", trial.maker.name(), trial.cell),
         failure: failure.map(|failure| format!("{failure}\n  in {}", trial.folder.display())),
     };
-    trials.iter().zip(failures).map(outcome).collect()
+    Ok(trials.iter().zip(failures).map(outcome).collect())
 }
 
 fn pattern_file(folder: &Path) -> Result {

@@ -1,6 +1,7 @@
 //! How it went, for people and for the test runner.
 
 /// Of one cell, or one story.
+#[derive(Clone)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) failure: Option<String>,

@@ -10,7 +10,7 @@ mod repair;
 use std::path::PathBuf;
 
 use crate::failure::{Failure, Result, ensure};
-use crate::jobs::Shop;
+use crate::jobs::{Shop, again};
 use crate::kernel::{self, Kernel};
 use crate::outcome::Outcome;
 use crate::parapet::Parapet;
@@ -43,7 +43,7 @@ pub(crate) fn run(stories: &[Story], shop: &Shop<'_>) -> Vec<Outcome> {
         let folder = shop.state.join(name.replace(' ', "-"));
         let parapet = Parapet { program: shop.program, folder: folder.clone() };
         let stage = Stage { kernel: shop.kernel, parapet };
-        let failure = stage.begin().and_then(|()| run(&stage)).err();
+        let failure = again(name, || stage.begin().and_then(|()| run(&stage))).err();
         if failure.is_none() {
             let _ = std::fs::remove_dir_all(&folder);
         }
@@ -53,7 +53,8 @@ pub(crate) fn run(stories: &[Story], shop: &Shop<'_>) -> Vec<Outcome> {
 }
 
 impl Stage<'_> {
-    fn begin(&self) -> Result {
+    /// An empty folder.
+    pub(crate) fn begin(&self) -> Result {
         let _ = std::fs::remove_dir_all(&self.parapet.folder);
         Ok(std::fs::create_dir_all(&self.parapet.folder)?)
     }

@@ -8,6 +8,7 @@
 mod checksums;
 mod control;
 mod crash;
+mod golden;
 mod hang;
 mod hole;
 mod hygiene;
