@@ -1,5 +1,5 @@
-//! Arrays that a real kernel has made, as images: read, whole and with a member missing, on machines
-//! that cannot run that kernel. `vm/src/golden.rs` has made them.
+//! Arrays that a real kernel has made, as images: read, whole and with a member missing, on
+//! machines that cannot run that kernel. `vm/src/golden.rs` has made them.
 
 use std::path::{Path, PathBuf};
 
