@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Newer};
 use crate::outcome::Outcome;
 
 /// What all work needs.
 pub(crate) struct Shop<'a> {
     pub(crate) kernel: &'a Kernel,
+    pub(crate) newer: &'a Newer,
     pub(crate) program: &'a Path,
     /// The folder in which each job makes its own.
     pub(crate) state: &'a Path,

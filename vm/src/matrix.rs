@@ -26,7 +26,7 @@ const MEMBER_BYTES: u64 = 10 << 20;
 const STEP_BYTES: u64 = 3 << 20;
 /// The array that holds most is made of so many members at most.
 const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
-/// Cells that share a guest: its boot costs little, its disks' caches do.
+/// Cells that share a guest, at most: its boot costs little, its disks' caches do.
 const BATCH: usize = 8;
 
 /// Who makes the array.
@@ -57,8 +57,9 @@ struct Trial<'a> {
 
 /// Runs these cells, a batch at a time.
 pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
-    shop.work(cells.chunks(BATCH).enumerate(), |(number, cells)| {
-        let folder = shop.state.join(format!("batch-{number}"));
+    let batch_of = cells.len().div_ceil(shop.jobs.max(1)).clamp(1, BATCH);
+    shop.work(cells.chunks(batch_of).enumerate(), |(number, cells)| {
+        let folder = shop.state.join(format!("batch-{number}{}", shop.kernel.suffix()));
         let outcomes = batch(cells, shop.kernel, shop.program, &folder);
         if outcomes.iter().all(|outcome| outcome.failure.is_none()) {
             let _ = std::fs::remove_dir_all(&folder);
@@ -102,7 +103,8 @@ fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Vec<
         Maker::Ours => Ok(()),
     });
     let outcome = |(trial, failure): (&Trial<'_>, Option<Failure>)| Outcome {
-        name: format!("{} {}", trial.maker.name(), trial.cell),
+        name: format!("{} {}{}", trial.maker.name(), trial.cell, kernel.suffix()),
+        is_skip: failure.as_ref().is_some_and(Failure::is_skip),
         failure: failure.map(|failure| format!("{failure}\n  in {}", trial.folder.display())),
     };
     trials.iter().zip(failures).map(outcome).collect()
