@@ -28,6 +28,8 @@ const STEP_BYTES: u64 = 3 << 20;
 const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
 /// Cells that share a guest, at most: its boot costs little, its disks' caches do.
 const BATCH: usize = 8;
+/// Of a slow one, that it ends in time on a busy machine.
+const FEW: usize = 2;
 
 /// Who makes the array.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,8 @@ struct Trial<'a> {
 
 /// Runs these cells, a batch at a time.
 pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
-    let batch_of = cells.len().div_ceil(shop.jobs.max(1)).clamp(1, BATCH);
+    let most = if shop.kernel.is_quick() { BATCH } else { FEW };
+    let batch_of = cells.len().div_ceil(shop.jobs.max(1)).clamp(1, most);
     shop.work(cells.chunks(batch_of).enumerate(), |(number, cells)| {
         let folder = shop.state.join(format!("batch-{number}{}", shop.kernel.suffix()));
         let outcomes = batch(cells, shop.kernel, shop.program, &folder);

@@ -91,26 +91,28 @@ fn fetch(draft: &Path) -> Result {
 }
 
 /// Where the machine finds packages: those that say that they are Debian's; if the machine has
-/// never asked them, all that have a suite without a dash.
+/// never asked anyone, all whose suite is not another's (`bookworm-updates`).
 fn archives() -> Result<Vec<String>> {
-    let mut command = Command::new("apt-get");
-    command.args(["indextargets", "--format", "$(LABEL)|$(RELEASE)|$(REPO_URI)"]);
-    command.arg("Created-By: Packages");
-    let told = output(&mut command).map_err(|failure| {
-        Failure::new(format!("kernels come through apt, from Debian's archive: {failure}"))
-    })?;
-    let rows = || told.lines().filter_map(|line| line.split_once('|'));
-    let debian = rows().filter(|(label, _)| *label == "Debian");
-    let silent = rows().filter(|(label, rest)| {
-        label.is_empty() && rest.split_once('|').is_some_and(|(suite, _)| !suite.contains('-'))
-    });
-    let mut found: Vec<String> = debian
-        .chain(silent)
-        .filter_map(|(_, rest)| rest.split_once('|'))
-        .map(|(_, archive)| archive.to_owned())
-        .collect();
+    let told = index_targets(&["--format", "$(LABEL)|$(REPO_URI)"])?;
+    let debian = |line: &str| Some(line.strip_prefix("Debian|")?.to_owned());
+    let mut found: Vec<String> = told.lines().filter_map(debian).collect();
+    if found.is_empty() {
+        let told = index_targets(&["--no-release-info", "--format", "$(RELEASE)|$(REPO_URI)"])?;
+        let rows = told.lines().filter_map(|line| line.split_once('|'));
+        let whole = rows.filter(|(suite, _)| !suite.contains('-'));
+        found = whole.map(|(_, archive)| archive.to_owned()).collect();
+    }
     found.dedup();
     Ok(found)
+}
+
+/// What apt knows of the lists of packages that it is configured for.
+fn index_targets(words: &[&str]) -> Result<String> {
+    let mut command = Command::new("apt-get");
+    command.arg("indextargets").args(words).arg("Created-By: Packages");
+    output(&mut command).map_err(|failure| {
+        Failure::new(format!("kernels come through apt, from Debian's archive: {failure}"))
+    })
 }
 
 /// The package manager with a source list and a state folder of its own.
