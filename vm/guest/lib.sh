@@ -3,7 +3,9 @@
 
 mkdir -p /run/lib/modules
 ln -s "$modules" "/run/lib/modules/$(uname -r)"
-modprobe -d /run -a loop md-mod linear raid0 raid1 raid10 raid456
+modprobe -d /run -a loop md-mod raid0 raid1 raid10 raid456
+# Linux 6.8 is without it.
+modprobe -d /run linear || true
 # Nobody else is to be spared by a resync.
 echo 2000000 >/proc/sys/dev/raid/speed_limit_max
 echo 2000000 >/proc/sys/dev/raid/speed_limit_min

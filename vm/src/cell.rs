@@ -145,6 +145,22 @@ pub(crate) fn slice() -> Vec<Cell> {
     cells
 }
 
+/// Those of the slice that a newer kernel can have: `linear` went with Linux 6.8.
+pub(crate) fn newer() -> Vec<Cell> {
+    let mut cells = slice();
+    cells.retain(|cell| cell.layout.level() != Level::Linear);
+    cells
+}
+
+/// Of these, one of each level that most arrays have.
+pub(crate) fn newer_slice() -> Vec<Cell> {
+    let usual = [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
+    let mut cells = newer();
+    cells.retain(|cell| usual.contains(&cell.layout.level()));
+    cells.dedup_by_key(|cell| cell.layout.level());
+    cells
+}
+
 /// How `mdadm --detail` prints a layout; empty where it prints none.
 pub(crate) fn detail_layout(layout: Layout) -> String {
     match layout {
@@ -169,6 +185,12 @@ mod tests {
                 assert!(cells.iter().any(|cell| cell.layout == layout), "{level} {layout}");
             }
         }
+    }
+
+    #[test]
+    fn a_newer_kernel_has_what_it_can() {
+        assert_eq!(newer_slice().len(), 4);
+        assert!(newer().len() > 20 && newer().len() < slice().len());
     }
 
     #[test]

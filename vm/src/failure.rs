@@ -6,27 +6,46 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     what: String,
-    /// It says nothing about Parapet or the kernel: see [`Failure::of_guest`].
-    is_of_guest: bool,
+    kind: Kind,
+}
+
+/// What a failure says something about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Parapet, or the kernel.
+    Fault,
+    /// Nothing: it could not be tried, since the kernel lacks something.
+    Lacking,
+    /// Nothing: the guest died.
+    Guest,
 }
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(what: impl Into<String>) -> Failure {
-        Failure { what: what.into(), is_of_guest: false }
+        Failure { what: what.into(), kind: Kind::Fault }
     }
 
-    /// The guest died by a signal of the host's, whatever it was doing. User-mode Linux takes its
-    /// host's signals on stacks of 8 KiB, and a machine with large vector registers may need more
-    /// for two at once: then it is killed (`overflowed sigaltstack` in the host's log).
+    /// What the kernel does not have.
+    pub(crate) fn lacking(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), kind: Kind::Lacking }
+    }
+
+    pub(crate) fn is_skip(&self) -> bool {
+        self.kind == Kind::Lacking
+    }
+
+    /// The guest died by itself, whatever it was doing. User-mode Linux takes its host's signals on
+    /// stacks of 8 KiB, and a machine with large vector registers may need more for two at once:
+    /// then it is killed (`overflowed sigaltstack` in the host's log).
     pub(crate) fn of_guest(what: impl Into<String>) -> Failure {
-        Failure { what: what.into(), is_of_guest: true }
+        Failure { what: what.into(), kind: Kind::Guest }
     }
 
     /// True if it is worth another try.
     pub(crate) fn is_of_guest(&self) -> bool {
-        self.is_of_guest
+        self.kind == Kind::Guest
     }
 }
 

@@ -63,9 +63,13 @@ pub(crate) fn make(shop: &Shop<'_>, folder: &Path) -> Vec<Outcome> {
     shop.work(ALL.iter(), |golden| {
         let work = shop.state.join(golden.name);
         let parapet = Parapet { program: shop.program, folder: work };
-        let stage = Stage { kernel: shop.kernel, parapet };
+        let stage = Stage { kernel: shop.kernel, newer: shop.newer, parapet };
         let failure = again(golden.name, || golden.make(&stage, &folder.join(golden.name))).err();
-        vec![Outcome { name: golden.name.into(), failure: failure.map(|why| why.to_string()) }]
+        vec![Outcome {
+            name: golden.name.into(),
+            is_skip: false,
+            failure: failure.map(|why| why.to_string()),
+        }]
     })
 }
 

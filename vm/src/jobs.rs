@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use crate::failure::Result;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Newer};
 use crate::outcome::Outcome;
 
 /// A guest that dies as often as this does not do so by chance.
@@ -27,6 +27,7 @@ pub(crate) fn again<T>(what: &str, mut job: impl FnMut() -> Result<T>) -> Result
 /// What all work needs.
 pub(crate) struct Shop<'a> {
     pub(crate) kernel: &'a Kernel,
+    pub(crate) newer: &'a Newer,
     pub(crate) program: &'a Path,
     /// The folder in which each job makes its own.
     pub(crate) state: &'a Path,

@@ -1,45 +1,73 @@
 //! A real kernel, started for one story and gone with it.
 //!
-//! User-mode Linux is a Linux kernel that is a process: it starts in a second, needs no rights, and
-//! sees the host's files. Its first process is `vm/guest/init`, which runs one script of that
-//! folder in a folder of the host.
+//! There are two: user-mode Linux, which is quick (`uml`), and a newer one on a whole machine
+//! (`qemu`; `debian` fetches it). Both see the host's files. The first process is `vm/guest/init`,
+//! which runs one script of that folder in a folder of the host.
+
+mod debian;
+mod qemu;
+mod uml;
 
 use std::fmt::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result, ensure};
 
 /// A guest that has not ended by then hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Enough for md, and for the caches of the members.
-const MEMORY: &str = "mem=512M";
+/// How a script of the guest says that its kernel lacks what it needs.
+const SKIPPED: &str = "77";
+
+/// What a cell's name ends with that runs on the newer kernel.
+pub(crate) const NEWER: &str = "-newer";
 
 /// How to start kernels.
 pub(crate) struct Kernel {
+    machine: Machine,
     /// Its modules.
     modules: PathBuf,
     guest: PathBuf,
     pub(crate) release: String,
 }
 
+enum Machine {
+    Uml,
+    Qemu(qemu::Machine),
+}
+
 impl Kernel {
-    /// The kernel of Debian's package `user-mode-linux`.
+    /// The quick one.
     ///
     /// # Errors
     /// It is not installed, or another thing than expected.
-    pub(crate) fn find() -> Result<Kernel> {
-        let home = Path::new("/usr/lib/uml/modules");
-        let missing = || Failure::new("user-mode-linux is not installed: `cargo xtask tools`");
-        let entry =
-            std::fs::read_dir(home).map_err(|_| missing())?.next().ok_or_else(missing)??;
-        let release = entry.file_name().to_string_lossy().into_owned();
-        let modules = entry.path();
-        let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
-        ensure(guest.join("init").exists(), || format!("{} is missing", guest.display()))?;
-        Ok(Kernel { modules, guest, release })
+    pub(crate) fn uml() -> Result<Kernel> {
+        let (modules, release) = uml::find()?;
+        Ok(Kernel { machine: Machine::Uml, modules, guest: scripts()?, release })
+    }
+
+    /// The newer one; `cache` keeps it, and `state` is this run's.
+    ///
+    /// # Errors
+    /// It cannot be fetched, or is another thing than expected.
+    pub(crate) fn newer(cache: &Path, state: &Path) -> Result<Kernel> {
+        let image = debian::Image::get(cache)?;
+        let guest = scripts()?;
+        let machine = Machine::Qemu(qemu::Machine::new(&image, &guest, state)?);
+        Ok(Kernel { machine, modules: image.modules(), guest, release: image.release })
+    }
+
+    /// What is added to the name of what runs on it, if it is not the usual one.
+    pub(crate) fn suffix(&self) -> &'static str {
+        if self.is_quick() { "" } else { NEWER }
+    }
+
+    /// Does it start in a moment, and run nearly as fast as the host?
+    pub(crate) fn is_quick(&self) -> bool {
+        matches!(self.machine, Machine::Uml)
     }
 
     /// Runs a story in this folder to its end. What it says stands in the folder's `log`.
@@ -47,20 +75,7 @@ impl Kernel {
     /// # Errors
     /// It failed, or did not end.
     pub(crate) fn run(&self, story: &str, work: &Path) -> Result {
-        let mut guest = self.boot(story, work)?;
-        guest.until(&format!("the end of {story}"), |guest| {
-            Ok(guest.process.try_wait()?.is_some())
-        })?;
-        guest.check_alive()?;
-        let status = std::fs::read_to_string(work.join("status")).unwrap_or_default();
-        ensure(status.trim() == "0", || {
-            let log = std::fs::read_to_string(work.join("log")).unwrap_or_default();
-            let console = std::fs::read_to_string(work.join("console")).unwrap_or_default();
-            let told = if log.is_empty() { console } else { log };
-            let from = told.lines().count().saturating_sub(12);
-            let end: Vec<&str> = told.lines().skip(from).collect();
-            format!("the story {story} ended with {:?}:\n{}", status.trim(), end.join("\n"))
-        })
+        self.boot(story, work)?.finish()
     }
 
     /// Starts a story; the guest is killed if it is dropped.
@@ -69,23 +84,82 @@ impl Kernel {
             let _ = std::fs::remove_file(work.join(stale));
         }
         let console = std::fs::File::create(work.join("console"))?;
-        let word = |name: &str, path: &Path| format!("{name}={}", path.display());
-        let mut command = Command::new("linux.uml");
+        let word = |name: &str, value: &str| format!("{name}={value}");
+        let path = |name: &str, path: &Path| word(name, &path.display().to_string());
+        let machine = match self.machine {
+            Machine::Uml => "uml",
+            Machine::Qemu(_) => "qemu",
+        };
+        let words = [
+            path("work", work),
+            path("guest", &self.guest),
+            path("modules", &self.modules),
+            word("machine", machine),
+            word("story", story),
+        ];
+        let first = self.guest.join("init");
+        let mut command = match &self.machine {
+            Machine::Uml => uml::command(&first, &words),
+            Machine::Qemu(machine) => machine.command(&first, work, &words),
+        };
         command
-            .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null", MEMORY])
-            .arg(word("init", &self.guest.join("init")))
-            .arg(word("work", work))
-            .arg(word("guest", &self.guest))
-            .arg(word("modules", &self.modules))
-            .arg(format!("story={story}"))
             .stdin(Stdio::null())
             .stdout(console.try_clone()?)
             .stderr(console)
             // It is several processes; they are killed as one.
             .process_group(0);
-        let process =
-            command.spawn().map_err(|error| Failure::new(format!("linux.uml: {error}")))?;
+        let process = command
+            .spawn()
+            .map_err(|error| Failure::new(format!("{:?}: {error}", command.get_program())))?;
         Ok(Guest { process, story: story.to_owned(), work: work.to_owned() })
+    }
+}
+
+/// The folder of the guests' scripts.
+fn scripts() -> Result<PathBuf> {
+    let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
+    ensure(guest.join("init").exists(), || format!("{} is missing", guest.display()))?;
+    Ok(guest)
+}
+
+/// How a story ended, as its guest has left word.
+fn outcome(story: &str, work: &Path) -> Result {
+    let read = |name: &str| std::fs::read_to_string(work.join(name)).unwrap_or_default();
+    let status = read("status");
+    let (log, console) = (read("log"), read("console"));
+    let told = if log.is_empty() { console } else { log };
+    let from = told.lines().count().saturating_sub(12);
+    let end = told.lines().skip(from).collect::<Vec<_>>().join("\n");
+    match status.trim() {
+        "0" => Ok(()),
+        SKIPPED => Err(Failure::lacking(end)),
+        status => Err(Failure::new(format!("the story {story} ended with {status:?}:\n{end}"))),
+    }
+}
+
+/// The newer kernel, made ready when the first story asks for it.
+pub(crate) struct Newer {
+    cache: PathBuf,
+    state: PathBuf,
+    kernel: Mutex<Option<Arc<Kernel>>>,
+}
+
+impl Newer {
+    pub(crate) fn new(cache: PathBuf, state: PathBuf) -> Newer {
+        Newer { cache, state, kernel: Mutex::new(None) }
+    }
+
+    /// # Errors
+    /// See [`Kernel::newer`]; who asks next tries again.
+    pub(crate) fn get(&self) -> Result<Arc<Kernel>> {
+        let mut kernel = self.kernel.lock().expect("nobody panics with it");
+        if let Some(kernel) = &*kernel {
+            return Ok(Arc::clone(kernel));
+        }
+        let made = Arc::new(Kernel::newer(&self.cache, &self.state)?);
+        println!("and on Linux {}", made.release);
+        *kernel = Some(Arc::clone(&made));
+        Ok(made)
     }
 }
 
@@ -116,6 +190,24 @@ impl Guest {
         }
         let story = &self.story;
         Err(Failure::of_guest(format!("the guest of {story} died by itself: {status}")))
+    }
+
+    /// Until it has turned itself off, which must be the story's good end.
+    pub(crate) fn finish(mut self) -> Result {
+        let what = format!("the end of {}", self.story);
+        self.until(&what, |guest| Ok(guest.process.try_wait()?.is_some()))?;
+        self.check_alive()?;
+        outcome(&self.story, &self.work)
+    }
+
+    /// It has not turned itself off: the story's end would be too early.
+    pub(crate) fn runs(&mut self) -> Result {
+        if self.process.try_wait()?.is_none() {
+            return Ok(());
+        }
+        self.check_alive()?;
+        outcome(&self.story, &self.work)?;
+        Err(Failure::new(format!("the story {} ended too early", self.story)))
     }
 
     /// Until this is so; it is asked for again and again.

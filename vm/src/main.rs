@@ -4,7 +4,8 @@
 //! ```text
 //!   main ── matrix ── cell       which arrays there are, and what is done with each
 //!     │        └───── parapet    the program on the host
-//!     └────── kernel             a guest: vm/guest/*.sh with mdadm and md
+//!     ├────── kernel             a guest: vm/guest/*.sh with mdadm and md
+//!     └────── inside             what a guest runs of this program
 //! ```
 //!
 //! Owns what is tried with real kernels. Never part of what is shipped.
@@ -13,6 +14,7 @@
 mod cell;
 mod failure;
 mod golden;
+mod inside;
 mod jobs;
 mod kernel;
 mod matrix;
@@ -26,17 +28,21 @@ use std::process::ExitCode;
 
 use failure::{Failure, Result};
 use jobs::Shop;
-use kernel::Kernel;
+use kernel::{Kernel, NEWER, Newer};
 
-const USAGE: &str = "usage: vm --program PATH [--slice] [--only TEXT] [--jobs N] [--list] \
-                     [--golden FOLDER]";
+const USAGE: &str = "usage: vm --program PATH [--cache FOLDER] [--slice] [--only TEXT] [--jobs N] \
+                     [--skips-pass] [--list] [--golden FOLDER]";
 
 /// What is asked for.
 struct Order {
     program: PathBuf,
+    /// Where kernels are kept that were fetched.
+    cache: PathBuf,
     slice: bool,
     only: Option<String>,
     jobs: usize,
+    /// What a kernel cannot do is no failure.
+    skips_pass: bool,
     list: bool,
     /// Where golden images go, if they are to be made.
     golden: Option<PathBuf>,
@@ -44,30 +50,45 @@ struct Order {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(task) = inside::task(&arguments) {
+        return task.map_or_else(told, |()| ExitCode::SUCCESS);
+    }
     match order(&arguments).and_then(|order| run(&order)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(failure) => {
-            eprintln!("vm: {failure}");
-            ExitCode::FAILURE
-        }
+        Err(failure) => told(failure),
     }
+}
+
+fn told(failure: Failure) -> ExitCode {
+    eprintln!("vm: {failure}");
+    ExitCode::FAILURE
 }
 
 fn order(arguments: &[String]) -> Result<Order> {
     let usage = || Failure::new(USAGE);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let (program, slice, only, list, golden) = Default::default();
-    let mut order = Order { program, slice, only, jobs, list, golden };
+    let mut order = Order {
+        program: PathBuf::new(),
+        cache: std::env::temp_dir().join("parapet-kernels"),
+        slice: false,
+        only: None,
+        jobs,
+        skips_pass: false,
+        list: false,
+        golden: None,
+    };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(usage);
         match word.as_str() {
             "--program" => order.program = PathBuf::from(value()?),
+            "--cache" => order.cache = PathBuf::from(value()?),
             "--only" => order.only = Some(value()?.clone()),
             "--jobs" => order.jobs = value()?.parse().map_err(|_| usage())?,
             "--golden" => order.golden = Some(PathBuf::from(value()?)),
             "--slice" => order.slice = true,
+            "--skips-pass" => order.skips_pass = true,
             "--list" => order.list = true,
             _ => return Err(usage()),
         }
@@ -78,13 +99,16 @@ fn order(arguments: &[String]) -> Result<Order> {
 /// True if all is well.
 fn run(order: &Order) -> Result<bool> {
     let mut cells = if order.slice { cell::slice() } else { cell::all() };
+    let mut newer_cells = if order.slice { cell::newer_slice() } else { cell::newer() };
     let mut stories = stories::all();
     if let Some(text) = &order.only {
         cells.retain(|cell| cell.to_string().contains(text));
+        newer_cells.retain(|cell| format!("{cell}{NEWER}").contains(text));
         stories.retain(|story| story.name.contains(text));
     }
     if order.list {
         cells.iter().for_each(|cell| println!("{cell}"));
+        newer_cells.iter().for_each(|cell| println!("{cell}{NEWER}"));
         stories.iter().for_each(|story| println!("{}", story.name));
         return Ok(true);
     }
@@ -96,16 +120,24 @@ fn run(order: &Order) -> Result<bool> {
     let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
     let state = parent.join(format!("parapet-vm-{}", std::process::id()));
     std::fs::create_dir_all(&state)?;
-    let kernel = Kernel::find()?;
-    println!("{} cells, {} stories, on Linux {}", cells.len(), stories.len(), kernel.release);
-    let shop = Shop { kernel: &kernel, program: &program, state: &state, jobs: order.jobs };
-    let outcomes = match &order.golden {
-        Some(folder) => golden::make(&shop, folder),
-        None => [matrix::run(&cells, &shop), stories::run(&stories, &shop)].concat(),
-    };
-    let good = outcome::close(&outcomes);
+    let kernel = Kernel::uml()?;
+    let count = cells.len() + newer_cells.len();
+    println!("{count} cells, {} stories, on Linux {}", stories.len(), kernel.release);
+    let newer = Newer::new(order.cache.clone(), state.clone());
+    let (program, state) = (program.as_path(), state.as_path());
+    let shop = Shop { kernel: &kernel, newer: &newer, program, state, jobs: order.jobs };
+    if let Some(folder) = &order.golden {
+        return Ok(outcome::close(&golden::make(&shop, folder), order.skips_pass));
+    }
+    let mut outcomes = matrix::run(&cells, &shop);
+    if !newer_cells.is_empty() {
+        let kernel = newer.get()?;
+        outcomes.extend(matrix::run(&newer_cells, &Shop { kernel: &kernel, ..shop }));
+    }
+    outcomes.extend(stories::run(&stories, &shop));
+    let good = outcome::close(&outcomes, order.skips_pass);
     if good {
-        let _ = std::fs::remove_dir_all(&state);
+        let _ = std::fs::remove_dir_all(state);
     }
     Ok(good)
 }

@@ -26,8 +26,10 @@ const MEMBER_BYTES: u64 = 10 << 20;
 const STEP_BYTES: u64 = 3 << 20;
 /// The array that holds most is made of so many members at most.
 const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
-/// Cells that share a guest: its boot costs little, its disks' caches do.
+/// Cells that share a guest, at most: its boot costs little, its disks' caches do.
 const BATCH: usize = 8;
+/// Of a slow one, that it ends in time on a busy machine.
+const FEW: usize = 2;
 
 /// Who makes the array.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,12 +59,15 @@ struct Trial<'a> {
 
 /// Runs these cells, a batch at a time.
 pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
-    shop.work(cells.chunks(BATCH).enumerate(), |(number, cells)| {
-        let folder = shop.state.join(format!("batch-{number}"));
-        let what = format!("batch {number}");
+    let most = if shop.kernel.is_quick() { BATCH } else { FEW };
+    let batch_of = cells.len().div_ceil(shop.jobs.max(1)).clamp(1, most);
+    shop.work(cells.chunks(batch_of).enumerate(), |(number, cells)| {
+        let folder = shop.state.join(format!("batch-{number}{}", shop.kernel.suffix()));
+        let what = format!("batch {number}{}", shop.kernel.suffix());
         let outcomes = again(&what, || batch(cells, shop.kernel, shop.program, &folder));
-        let outcomes = outcomes
-            .unwrap_or_else(|why| vec![Outcome { name: what, failure: Some(why.to_string()) }]);
+        let outcomes = outcomes.unwrap_or_else(|why| {
+            vec![Outcome { name: what, is_skip: false, failure: Some(why.to_string()) }]
+        });
         if outcomes.iter().all(|outcome| outcome.failure.is_none()) {
             let _ = std::fs::remove_dir_all(&folder);
         }
@@ -112,7 +117,8 @@ fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Resu
         Maker::Ours => Ok(()),
     });
     let outcome = |(trial, failure): (&Trial<'_>, Option<Failure>)| Outcome {
-        name: format!("{} {}", trial.maker.name(), trial.cell),
+        name: format!("{} {}{}", trial.maker.name(), trial.cell, kernel.suffix()),
+        is_skip: failure.as_ref().is_some_and(Failure::is_skip),
         failure: failure.map(|failure| format!("{failure}\n  in {}", trial.folder.display())),
     };
     Ok(trials.iter().zip(failures).map(outcome).collect())

@@ -3,6 +3,7 @@
 //! Owns the list of stories, and what they have in common.
 
 mod between;
+mod clients;
 mod handover;
 mod ppl;
 mod repair;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::failure::{Failure, Result, ensure};
 use crate::jobs::{Shop, again};
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, Kernel, Newer};
 use crate::outcome::Outcome;
 use crate::parapet::Parapet;
 use crate::pattern;
@@ -28,12 +29,13 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES, ppl::STORIES, between::STORIES, repair::STORIES].concat()
+    [handover::STORIES, ppl::STORIES, between::STORIES, repair::STORIES, clients::STORIES].concat()
 }
 
 /// Where a story takes place.
 pub(crate) struct Stage<'a> {
     pub(crate) kernel: &'a Kernel,
+    pub(crate) newer: &'a Newer,
     pub(crate) parapet: Parapet<'a>,
 }
 
@@ -42,13 +44,14 @@ pub(crate) fn run(stories: &[Story], shop: &Shop<'_>) -> Vec<Outcome> {
     shop.work(stories.iter(), |Story { name, run }| {
         let folder = shop.state.join(name.replace(' ', "-"));
         let parapet = Parapet { program: shop.program, folder: folder.clone() };
-        let stage = Stage { kernel: shop.kernel, parapet };
+        let stage = Stage { kernel: shop.kernel, newer: shop.newer, parapet };
         let failure = again(name, || stage.begin().and_then(|()| run(&stage))).err();
         if failure.is_none() {
             let _ = std::fs::remove_dir_all(&folder);
         }
+        let is_skip = failure.as_ref().is_some_and(Failure::is_skip);
         let failure = failure.map(|why| format!("{why}\n  in {}", folder.display()));
-        vec![Outcome { name: (*name).to_owned(), failure }]
+        vec![Outcome { name: (*name).to_owned(), failure, is_skip }]
     })
 }
 

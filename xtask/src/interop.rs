@@ -5,7 +5,8 @@
 use crate::failure::Failure;
 use crate::{shell, tools};
 
-/// `--slice` (a few cells of each layout), `--only TEXT`, `--jobs N`, `--list`; else all of it.
+/// `--slice` (a few cells of each layout), `--only TEXT`, `--jobs N`, `--skips-pass`, `--list`;
+/// else all of it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     tools::ensure(tools::Purpose::Tests)?;
@@ -13,8 +14,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let build = |package| ["cargo", "build", "--quiet", "--package", package];
     let program = shell::built(&root, &build("parapet"), "parapet")?;
     let harness = shell::built(&root, &build("parapet-vm"), "vm")?;
-    let (program, harness) = (program.to_string_lossy(), harness.to_string_lossy());
-    let mut words = vec![harness.as_ref(), "--program", program.as_ref()];
+    // Beside what cargo builds: `cargo clean` takes it along.
+    let cache = harness.ancestors().nth(2).unwrap_or(&root).join("kernels");
+    let [program, harness, cache] = [&program, &harness, &cache].map(|path| path.to_string_lossy());
+    let mut words =
+        vec![harness.as_ref(), "--program", program.as_ref(), "--cache", cache.as_ref()];
     words.extend(arguments.iter().map(String::as_str));
     match shell::command(&root, &words).status() {
         Ok(status) if status.success() => Ok(()),

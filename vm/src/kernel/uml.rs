@@ -1,0 +1,32 @@
+//! User-mode Linux: a Linux kernel that is a process. It starts in a second, needs no rights, and
+//! sees the host's files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Failure, Result};
+
+/// Enough for md, and for the caches of the members.
+const MEMORY: &str = "mem=512M";
+
+/// The modules of the kernel of Debian's package `user-mode-linux`, and its release.
+///
+/// # Errors
+/// It is not installed, or another thing than expected.
+pub(super) fn find() -> Result<(PathBuf, String)> {
+    let home = Path::new("/usr/lib/uml/modules");
+    let missing = || Failure::new("user-mode-linux is not installed: `cargo xtask tools`");
+    let entry = std::fs::read_dir(home).map_err(|_| missing())?.next().ok_or_else(missing)??;
+    let release = entry.file_name().to_string_lossy().into_owned();
+    Ok((entry.path(), release))
+}
+
+/// Starts it with these words for its first process.
+pub(super) fn command(first: &Path, words: &[String]) -> Command {
+    let mut command = Command::new("linux.uml");
+    command
+        .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null", MEMORY])
+        .arg(format!("init={}", first.display()))
+        .args(words);
+    command
+}

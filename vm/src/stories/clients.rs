@@ -1,0 +1,154 @@
+//! The kernel's own NBD client, with four connections: a file system is used on an array that
+//! Parapet serves, also while a member is lost and rebuilt, and while the server goes and comes
+//! back.
+//!
+//! ```text
+//!   guest   kernel nbd ── ext4, XFS ── four files in every way (inside/exercise.rs), a tree
+//!                │ 4 × TCP
+//!   host    parapet serve ── fail, remove, add ── stop, kill, serve again
+//! ```
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Result, ensure};
+use crate::kernel::Guest;
+use crate::parapet::Server;
+use crate::stories::{Stage, Story};
+
+pub(super) const STORIES: &[Story] = &[
+    Story { name: "nbd client, ext4", run: |stage| steady(stage, "ext4", ("5", "1")) },
+    Story { name: "nbd client, xfs", run: |stage| steady(stage, "xfs", ("6", "2")) },
+    Story {
+        name: "nbd client while a member is rebuilt, ext4",
+        run: |stage| rebuilt(stage, "ext4", "5"),
+    },
+    Story {
+        name: "nbd client while a member is rebuilt, xfs",
+        run: |stage| rebuilt(stage, "xfs", "10"),
+    },
+    Story {
+        name: "nbd client while the server restarts, ext4",
+        run: |stage| restarted(stage, "ext4", "6"),
+    },
+    Story {
+        name: "nbd client while the server restarts, xfs",
+        run: |stage| restarted(stage, "xfs", "5"),
+    },
+];
+
+/// XFS is made on 300 MiB at the least.
+const MEMBER_BYTES: u64 = 192 << 20;
+const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
+const SPARE: &str = "spare";
+/// Of each file, before and after what happens meanwhile.
+const STEPS: u64 = 60;
+/// Of those that are at work on the file system; as in `vm/guest/clients/lib.sh`.
+const WORKERS: u64 = 4;
+
+/// An array, and what a guest is told.
+fn array<'a>(stage: &'a Stage<'_>, level: &str, threads: &str) -> Result<Server<'a>> {
+    for name in MEMBERS.iter().chain(&[SPARE]) {
+        std::fs::File::create(stage.path(name))?.set_len(MEMBER_BYTES)?;
+    }
+    let words = ["create", "tank", "--yes", "--level", level, "--chunk", "64K"];
+    stage.parapet.run(&[&words[..], &MEMBERS].concat())?;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut tar = Command::new("tar");
+    tar.arg("-cf").arg(stage.path("tree.tar")).arg("-C").arg(here).args(["crates", "docs"]);
+    ensure(tar.status()?.success(), || "tar fails".into())?;
+    stage.parapet.serve(&MEMBERS, &["--nbd", "tcp:127.0.0.1:0", "--threads", threads])
+}
+
+/// Where NBD clients of TCP find the server.
+fn address(server: &Server<'_>) -> Result<String> {
+    let all = server.ready["data"]["nbd"].as_array().into_iter().flatten();
+    let tcp = all.filter_map(Value::as_str).find(|address| address.starts_with("tcp:"));
+    tcp.map(str::to_owned).ok_or_else(|| Failure::new(format!("no port: {}", server.ready)))
+}
+
+/// Tells the guest where all is, and starts it.
+fn set(stage: &Stage<'_>, server: &Server<'_>, (fs, connect): (&str, &str)) -> Result {
+    let address = address(server)?;
+    let port = address.rsplit(':').next().unwrap_or_default();
+    let vm = std::env::current_exe()?;
+    stage.set(&[
+        ("fs", fs),
+        ("port", port),
+        ("connect", connect),
+        ("vm", &vm.display().to_string()),
+    ])
+}
+
+/// Nothing happens but use.
+fn steady(stage: &Stage<'_>, fs: &str, (level, threads): (&str, &str)) -> Result {
+    let server = array(stage, level, threads)?;
+    set(stage, &server, (fs, "connect"))?;
+    stage.newer.get()?.run("clients/steady", &stage.parapet.folder)?;
+    server.settle(true)?;
+    server.scrub()?;
+    server.stop()
+}
+
+/// How many steps the slowest worker has done.
+fn steps(stage: &Stage<'_>) -> u64 {
+    let done = |seed| {
+        let text = stage.text(&format!("progress.{seed}")).unwrap_or_default();
+        text.parse().unwrap_or(0)
+    };
+    (1..=WORKERS).map(done).min().unwrap_or(0)
+}
+
+/// Until each worker has done some more.
+fn work_on(stage: &Stage<'_>, guest: &mut Guest) -> Result {
+    let goal = steps(stage) + STEPS;
+    guest.until("work on the file system", |guest| {
+        guest.runs()?;
+        Ok(steps(stage) >= goal)
+    })
+}
+
+fn rebuilt(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
+    let server = array(stage, level, "1")?;
+    set(stage, &server, (fs, "connect"))?;
+    let kernel = stage.newer.get()?;
+    let mut guest = kernel.boot("clients/meanwhile", &stage.parapet.folder)?;
+    work_on(stage, &mut guest)?;
+    server.order(&["fail", "tank", MEMBERS[1]])?;
+    work_on(stage, &mut guest)?;
+    server.order(&["remove", "tank", MEMBERS[1]])?;
+    server.order(&["add", "tank", SPARE])?;
+    server.settle(true)?;
+    work_on(stage, &mut guest)?;
+    std::fs::write(stage.path("enough"), "")?;
+    guest.finish()?;
+    server.settle(true)?;
+    server.scrub()?;
+    server.stop()
+}
+
+fn restarted(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
+    let server = array(stage, level, "1")?;
+    set(stage, &server, (fs, "connect_again_and_again"))?;
+    let address = address(&server)?;
+    let again = || stage.parapet.serve(&MEMBERS, &["--nbd", &address]);
+    let kernel = stage.newer.get()?;
+    let mut guest = kernel.boot("clients/meanwhile", &stage.parapet.folder)?;
+    work_on(stage, &mut guest)?;
+    server.stop()?;
+    let server = again()?;
+    work_on(stage, &mut guest)?;
+    server.kill()?;
+    let server = again()?;
+    work_on(stage, &mut guest)?;
+    std::fs::write(stage.path("enough"), "")?;
+    guest.finish()?;
+    let links = stage.text("attached")?.lines().count();
+    // More, where this machine is so busy that the kernel held one for dead.
+    ensure(links >= 8, || format!("{links} connections were made again, not 8"))?;
+    server.settle(true)?;
+    server.scrub()?;
+    server.stop()
+}
