@@ -5,8 +5,12 @@
 mod between;
 mod handover;
 mod ppl;
+mod states;
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+use layout::md::Superblock;
 
 use crate::failure::{Failure, Result, ensure};
 use crate::jobs::Shop;
@@ -17,6 +21,11 @@ use crate::pattern;
 
 /// The unit in which a crash leaves old or new.
 pub(crate) const BLOCK: usize = 4096;
+/// Where a superblock of version 1.2 lies.
+pub(crate) const SUPERBLOCK_AT: u64 = 4096;
+
+/// Members are of this size.
+pub(crate) const MEMBER_BYTES: u64 = 12 << 20;
 
 /// One story.
 #[derive(Clone, Copy)]
@@ -27,7 +36,7 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES, ppl::STORIES, between::STORIES].concat()
+    [handover::STORIES, ppl::STORIES, between::STORIES, states::STORIES].concat()
 }
 
 /// Where a story takes place.
@@ -72,6 +81,50 @@ impl Stage<'_> {
     /// What the guest's script reads first.
     pub(crate) fn set(&self, variables: &[(&str, &str)]) -> Result {
         kernel::set(&self.parapet.folder, variables)
+    }
+
+    /// The kernel makes an array of new files, as this script of the guest tells, which begins with
+    /// `create`: the level, and what mdadm is told; and whatever else the script wants to know.
+    pub(crate) fn kernel_makes(
+        &self,
+        script: &str,
+        (level, flags): (&str, &str),
+        names: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result {
+        self.files(names, MEMBER_BYTES)?;
+        let files = names.join(" ");
+        let members = names.len().to_string();
+        let own = [
+            ("files", files.as_str()),
+            ("metadata", "1.2"),
+            ("level", level),
+            ("flags", flags),
+            ("members", &members),
+            ("pattern", "pattern"),
+        ];
+        self.set(&[&own, more].concat())?;
+        self.kernel.run(script, &self.parapet.folder)
+    }
+
+    /// The kernel runs a script on what is there.
+    pub(crate) fn kernel_takes(
+        &self,
+        script: &str,
+        names: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result {
+        let files = names.join(" ");
+        self.set(&[&[("files", files.as_str())], more].concat())?;
+        self.kernel.run(script, &self.parapet.folder)
+    }
+
+    /// The superblock of a member, of version 1.2.
+    pub(crate) fn superblock(&self, name: &str) -> Result<Superblock> {
+        let mut bytes = vec![0; 4096];
+        std::fs::File::open(self.path(name))?.read_exact_at(&mut bytes, SUPERBLOCK_AT)?;
+        Superblock::parse(&bytes, SUPERBLOCK_AT / 512)
+            .map_err(|error| Failure::new(format!("{name}: {error}")))
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {

@@ -7,7 +7,7 @@
 
 use crate::failure::{Result, ensure};
 use crate::parapet::Server;
-use crate::stories::{BLOCK, Stage, Story};
+use crate::stories::{BLOCK, MEMBER_BYTES, Stage, Story};
 
 const fn story(name: &'static str, run: fn(&Stage<'_>) -> Result) -> Story {
     Story { name, run }
@@ -39,7 +39,6 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-pub(super) const MEMBER_BYTES: u64 = 12 << 20;
 pub(super) const NAMES: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 
 fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> Result {
