@@ -2,11 +2,6 @@
 # data, sectors).
 . ./cell
 create
-name=$(basename "$(device_of m1)")
-offset=$(member m1 offset)
-echo "$bad" | while read -r sector count; do
-	echo "$((offset + sector)) $count" >"/sys/block/md0/md/dev-$name/bad_blocks"
-done
-# With the next superblock the list is written.
+list_bad m1 "$bad"
 write_some before 100
 stop

@@ -81,6 +81,22 @@ is_whole() {
 	[ ! -e /sys/block/md0/md/degraded ] || [ "$(md degraded)" = 0 ]
 }
 
+# list_bad FILE LINES: these are bad blocks of a member: sector of its data, and sectors, a line each.
+# The list is written with the next superblock.
+list_bad() {
+	folder=/sys/block/md0/md/dev-$(basename "$(device_of "$1")")
+	echo "$2" | while read -r sector count; do
+		[ -z "$sector" ] || echo "$(($(cat "$folder/offset") + sector)) $count" >"$folder/bad_blocks"
+	done
+}
+
+# has_policy: what the array is to have on record about writes under way, as `mdadm --detail` names
+# it ($policy), is there.
+has_policy() {
+	[ -z "$policy" ] || mdadm --detail /dev/md0 | grep -q "Consistency Policy : $policy\$" ||
+		fail "another consistency policy"
+}
+
 # Until no resync, recovery or check is under way, nor about to be: `sync_action` says idle, too,
 # while the kernel has not yet begun what it knows it must do.
 idle() {

@@ -52,11 +52,21 @@ impl Parapet<'_> {
 
     /// Serves the array `tank` of these members.
     pub(crate) fn serve(&self, members: &[&str], more: &[&str]) -> Result<Server<'_>> {
+        self.serve_called("tank", members, more)
+    }
+
+    /// Serves the array of this name or UUID, as `tank`.
+    pub(crate) fn serve_called(
+        &self,
+        name: &str,
+        members: &[&str],
+        more: &[&str],
+    ) -> Result<Server<'_>> {
         std::fs::create_dir_all(self.folder.join("run"))?;
         let fixed = ["--nbd", "unix:nbd", "--control", "unix:control", "--json"];
         // Servers have no limit.
         let mut command = self.command(self.program);
-        command.args(["serve", "tank"]).args(members).args(fixed).args(more);
+        command.args(["serve", name, "--export-name", "tank"]).args(members).args(fixed).args(more);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -172,8 +182,12 @@ impl Server<'_> {
         let before = written(&self.order(&["status", "tank"])?);
         let mut copy = copy.spawn()?;
         let begun = std::time::Instant::now();
-        while written(&self.order(&["status", "tank"])?) < before + half {
-            let patient = begun.elapsed().as_secs() < 60 && copy.try_wait()?.is_none();
+        loop {
+            let ended = copy.try_wait()?.is_some();
+            if written(&self.order(&["status", "tank"])?) >= before + half {
+                break;
+            }
+            let patient = begun.elapsed().as_secs() < 60 && !ended;
             ensure(patient, || "it was not written to".into())?;
         }
         self.kill()?;

@@ -4,7 +4,9 @@
 
 mod between;
 mod handover;
+mod headroom;
 mod ppl;
+mod refusals;
 mod states;
 
 use std::os::unix::fs::FileExt;
@@ -36,7 +38,15 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES, ppl::STORIES, between::STORIES, states::STORIES].concat()
+    [
+        handover::STORIES,
+        ppl::STORIES,
+        between::STORIES,
+        states::STORIES,
+        refusals::STORIES,
+        headroom::STORIES,
+    ]
+    .concat()
 }
 
 /// Where a story takes place.

@@ -337,13 +337,13 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     server.write("before", &[(round, (64 << 10) * kind.gain.0 / kind.gain.1, 0x11)])?;
     server.holds("before")?;
     server.stop()?;
-    stage.kernel_takes("still_bad", kind.names(), &[("left", &listed(&BAD[1..]))])?;
+    stage.kernel_takes("as_left", kind.names(), &[("left", &listed(&BAD[1..])), ("policy", "")])?;
     // All is written.
     let server = stage.parapet.serve(kind.names(), &[])?;
     server.fill("before")?;
     server.scrub()?;
     server.stop()?;
-    stage.kernel_takes("still_bad", kind.names(), &[("left", "")])
+    stage.kernel_takes("as_left", kind.names(), &[("left", ""), ("policy", "")])
 }
 
 /// What Parapet has no use for is kept.
