@@ -150,8 +150,8 @@ fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String>
     let block = superblock.logical_block_size;
     if block != 0 {
         remarks.push(format!(
-            "Linux 6.19 or later has noted blocks of {block} bytes for the array: that is kept, and \
-             older kernels refuse it for that"
+            "Linux 6.19 or later has noted blocks of {block} bytes for the array: that is kept, \
+             and older kernels refuse it for that"
         ));
     }
     if superblock.device_flags & WRITE_MOSTLY != 0 {
