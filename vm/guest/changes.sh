@@ -1,5 +1,5 @@
-# mdadm changes what lies beside the data of an array: while it assembles it ($updates), and while it
-# runs ($grow). It gets bad blocks ($bad) where it can.
+# mdadm changes what lies beside the data of an array: while it assembles it ($updates), and while
+# it runs ($grow). It gets bad blocks ($bad) where it can.
 . ./cell
 devices=$(attach_all $files)
 for update in $updates; do

@@ -6,7 +6,7 @@ back=$(attach m1)
 mdadm /dev/md0 --re-add "$back"
 idle
 is_whole || fail "not rebuilt"
-[ "$(written m1)" -lt "$most" ] || fail "$(written m1) bytes were written, at most $most are due"
+[ "$(written m1)" -lt "$most" ] || fail "$(written m1) bytes were written, not $most at most"
 holds before
 check
 stop

@@ -10,7 +10,7 @@ while grep -Eqs 'spare|replacement' /sys/block/md0/md/dev-*/state; do sleep 0.1;
 idle
 is_whole || fail "not rebuilt"
 [ "$(member spare state)" = in_sync ] || fail "the new member is $(member spare state)"
-[ "$(written spare)" -lt "$most" ] || fail "$(written spare) bytes were written, at most $most are due"
+[ "$(written spare)" -lt "$most" ] || fail "$(written spare) bytes were written, not $most at most"
 holds before
 check
 stop

@@ -1,5 +1,5 @@
-# The kernel makes an array and begins to fill `spare`: in place of the second member, which is lost,
-# or as a copy of it ($how). It is stopped at sector $until of each member.
+# The kernel makes an array and begins to fill `spare`: in place of the second member, which is
+# lost, or as a copy of it ($how). It is stopped at sector $until of each member.
 . ./cell
 create
 set -- $devices

@@ -81,8 +81,8 @@ is_whole() {
 	[ ! -e /sys/block/md0/md/degraded ] || [ "$(md degraded)" = 0 ]
 }
 
-# list_bad FILE LINES: these are bad blocks of a member: sector of its data, and sectors, a line each.
-# The list is written with the next superblock.
+# list_bad FILE LINES: these are bad blocks of a member: sector of its data, and sectors, a line
+# each. The list is written with the next superblock.
 list_bad() {
 	folder=/sys/block/md0/md/dev-$(basename "$(device_of "$1")")
 	echo "$2" | while read -r sector count; do

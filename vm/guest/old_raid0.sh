@@ -1,4 +1,4 @@
-# The kernel makes a RAID 0 of version 0.90, which mdadm would not: from a RAID 4 without its parity.
+# The kernel makes a RAID 0 of version 0.90, which mdadm does not: of a RAID 4 without its parity.
 . ./cell
 devices=$(attach_all $files)
 mdadm --create /dev/md0 --run --metadata=0.90 --level=4 --bitmap=none --chunk=64 \

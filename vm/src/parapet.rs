@@ -134,6 +134,22 @@ impl Server<'_> {
         self.parapet.tool(&["nbdcopy", &self.uri(), file]).map(drop)
     }
 
+    /// Which of so many blocks of the array cannot be read.
+    pub(crate) fn unreadable(&self, block: usize, count: usize) -> Result<Vec<usize>> {
+        let mut reader = self.parapet.command("qemu-io");
+        reader.args(["-r", "-f", "raw"]);
+        for number in 0..count {
+            reader.args(["-c", &format!("read {} {block}", number * block)]);
+        }
+        let output = reader.arg(self.uri()).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        // `read 4096/4096 bytes at offset 8192`, or `read failed: Input/output error`.
+        let said = said.lines().filter(|line| line.starts_with("read "));
+        let said: Vec<bool> = said.map(|line| line.starts_with("read failed")).collect();
+        ensure(said.len() == count, || format!("{} of {count} blocks were read", said.len()))?;
+        Ok((0..count).filter(|&number| said[number]).collect())
+    }
+
     /// The array holds what this file holds.
     pub(crate) fn holds(&self, expected: &str) -> Result {
         self.dump("content")?;

@@ -62,7 +62,8 @@ fn changed(stage: &Stage<'_>, (policy, area): (&str, Area), change: &[(&str, &st
     full(stage, ("5", policy), MEMBERS)?.stop()?;
     let bad = format!("{} {}", BAD.0, BAD.1);
     // What is said last holds.
-    let told = [&[("updates", ""), ("grow", ""), ("bad", &*bad)], change].concat();
+    let told = [("updates", ""), ("grow", ""), ("bad", &*bad), ("check", "yes")];
+    let told = [&told, change].concat();
     stage.kernel_takes("changes", MEMBERS, &told)?;
     let first = stage.superblock("m1")?;
     let server = stage.parapet.serve(MEMBERS, &[])?;
@@ -95,7 +96,7 @@ fn moved(stage: &Stage<'_>, policy: &str, kept: &str) -> Result {
     ensure(after < before, || format!("the data begins at sector {after}, and did at {before}"))?;
     let all = [names, &["spare"]].concat();
     session(stage, &all)?;
-    stage.kernel_takes("as_left", &all, &[("left", ""), ("policy", kept)])
+    stage.kernel_takes("as_left", &all, &[("left", ""), ("policy", kept), ("check", "yes")])
 }
 
 /// Parapet writes, dies, makes right what it was at, and stops in order.

@@ -1,4 +1,4 @@
-//! What an array is in the midst of: a rebuild, a replacement, a loss; and what is noted of members.
+//! What an array is in the midst of, a rebuild, a replacement, a loss; what is noted of members.
 //!
 //! One of the two makes the state, the other must understand it, go on from there, and lose nothing
 //! of what is noted.
@@ -13,7 +13,7 @@ use super::handover::{NAMES, full};
 use crate::failure::{Failure, Result, ensure};
 use crate::parapet::Server;
 use crate::pattern;
-use crate::stories::{MEMBER_BYTES, Stage, Story};
+use crate::stories::{BLOCK, MEMBER_BYTES, Stage, Story};
 
 const fn story(name: &'static str, run: fn(&Stage<'_>) -> Result) -> Story {
     Story { name, run }
@@ -62,6 +62,7 @@ pub(super) const STORIES: &[Story] = &[
     story("kernel's bad blocks, raid10", |stage| kernels_bad(stage, RAID10)),
     story("kernel's bad blocks, raid5", |stage| kernels_bad(stage, RAID5)),
     story("kernel's bad blocks, raid6", |stage| kernels_bad(stage, RAID6)),
+    story("blocks that parapet could not rebuild", lost),
     story("write-mostly and failfast", flags),
 ];
 
@@ -337,13 +338,58 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     server.write("before", &[(round, (64 << 10) * kind.gain.0 / kind.gain.1, 0x11)])?;
     server.holds("before")?;
     server.stop()?;
-    stage.kernel_takes("as_left", kind.names(), &[("left", &listed(&BAD[1..])), ("policy", "")])?;
-    // All is written.
+    let left = listed(&BAD[1..]);
+    let as_left = |left: &str, check: &str| {
+        let more = [("left", left), ("policy", ""), ("check", check)];
+        stage.kernel_takes("as_left", kind.names(), &more)
+    };
+    as_left(&left, "")?;
+    // A repair makes good what is listed, for as long as something else tells what it was.
     let server = stage.parapet.serve(kind.names(), &[])?;
-    server.fill("before")?;
-    server.scrub()?;
+    server.order(&["scrub", "tank", "repair"])?;
+    server.settle(true)?;
     server.stop()?;
-    stage.kernel_takes("as_left", kind.names(), &[("left", ""), ("policy", "")])
+    as_left("", "yes")
+}
+
+/// A member is lost, and another one has bad blocks: what both had cannot be rebuilt. Both sides
+/// say so of the same blocks, and of no others.
+fn lost(stage: &Stage<'_>) -> Result {
+    let lines = BAD.map(|(sector, count)| format!("{sector} {count}")).join("\n");
+    stage.kernel_makes("bad", (RAID5.level, RAID5.flags()), RAID5.names(), &[("bad", &lines)])?;
+    noise(stage, "spare")?;
+    let server = stage.parapet.serve(RAID5.names(), &[])?;
+    server.order(&["fail", "tank", "m2"])?;
+    server.order(&["remove", "tank", "m2"])?;
+    server.order(&["add", "tank", "spare"])?;
+    let status = server.settle(true)?;
+    let bad = &member(&status, "spare")?["bad_bytes"];
+    ensure(bad == 24 * 512, || format!("the new member has {bad} bad bytes"))?;
+    let blocks = stage.read("before")?.len() / BLOCK;
+    let lost = server.unreadable(BLOCK, blocks)?;
+    server.stop()?;
+    // Where the second bad block is, `m1` holds the parity: it costs one block, the first two each.
+    ensure(lost.len() == 5, || format!("these blocks cannot be read: {lost:?}"))?;
+    let names = ["m0", "m1", "spare", "m3"];
+    let data = stage.superblock("spare")?.data_offset;
+    let left = BAD.map(|(sector, count)| format!("{} {count}", data + sector)).join("\n");
+    stage.kernel_takes("lost", &names, &[("left", &left)])?;
+    let (before, content) = (stage.read("before")?, stage.read("content")?);
+    let differs = before.chunks(BLOCK).zip(content.chunks(BLOCK)).enumerate();
+    let differs = differs.filter(|(_, (before, content))| before != content);
+    let differs: Vec<usize> = differs.map(|(number, _)| number).collect();
+    ensure(differs == lost, || format!("the kernel cannot read {differs:?}, we {lost:?}"))?;
+    // What is written anew is good. (The kernel would fail a write where two are bad.)
+    let server = stage.parapet.serve(&names, &[])?;
+    server.fill("before")?;
+    server.holds("before")?;
+    server.stop()?;
+    for name in ["m1", "spare"] {
+        let examined = stage.parapet.run(&["examine", name])?;
+        let bad = &examined["disks"][0]["superblocks"][0]["bad_blocks"];
+        ensure(bad == 0, || format!("{name} has {bad} bad blocks still"))?;
+    }
+    stage.kernel_takes("sound", &names, &[])
 }
 
 /// What Parapet has no use for is kept.
