@@ -12,7 +12,7 @@ mod states;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use layout::md::Superblock;
+use layout::md::{Superblock, Version};
 
 use crate::failure::{Failure, Result, ensure};
 use crate::jobs::Shop;
@@ -129,12 +129,17 @@ impl Stage<'_> {
         self.kernel.run(script, &self.parapet.folder)
     }
 
-    /// The superblock of a member, of version 1.2.
+    /// The superblock of a member, of version 1, wherever it lies.
     pub(crate) fn superblock(&self, name: &str) -> Result<Superblock> {
-        let mut bytes = vec![0; 4096];
-        std::fs::File::open(self.path(name))?.read_exact_at(&mut bytes, SUPERBLOCK_AT)?;
-        Superblock::parse(&bytes, SUPERBLOCK_AT / 512)
-            .map_err(|error| Failure::new(format!("{name}: {error}")))
+        let file = std::fs::File::open(self.path(name))?;
+        let bytes = file.metadata()?.len();
+        let found = Version::ALL.iter().find_map(|&version| {
+            let at = layout::md::position(version, bytes)?;
+            let mut bytes = vec![0; 4096];
+            file.read_exact_at(&mut bytes, at).ok()?;
+            Superblock::parse(&bytes, at / 512).ok()
+        });
+        found.ok_or_else(|| Failure::new(format!("{name} has no superblock")))
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {

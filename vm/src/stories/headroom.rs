@@ -9,7 +9,7 @@
 //! After each change Parapet writes, and stops in order; writes again, is killed, and makes right
 //! what it was at. Nothing of the kernel's may have changed but the data.
 
-use super::handover::{NAMES, full};
+use super::handover::{NAMES, full, full_of};
 use crate::failure::{Result, ensure};
 use crate::stories::{Stage, Story};
 
@@ -49,6 +49,18 @@ pub(super) const STORIES: &[Story] = &[
     story("mdadm puts a bad-block log in, without bitmap", |stage| {
         changed(stage, ("resync", Moves), &[("updates", "no-bbl bbl"), ("policy", "resync")])
     }),
+    story("mdadm takes the bitmap out, 1.0", |stage| {
+        let change = [("grow", "--bitmap=none"), ("policy", "resync")];
+        changed_of(stage, "1.0", ("intent", Stays), &change)
+    }),
+    story("mdadm puts a bitmap in, 1.0", |stage| {
+        let change = [("grow", "--bitmap=internal"), ("policy", "bitmap")];
+        changed_of(stage, "1.0", ("resync", Stays), &change)
+    }),
+    story("mdadm puts a bad-block log in, 1.0", |stage| {
+        let change = [("updates", "no-bbl bbl"), ("policy", "bitmap")];
+        changed_of(stage, "1.0", ("intent", Stays), &change)
+    }),
     story("mdadm moves the data", |stage| moved(stage, "resync", "resync")),
     story("mdadm moves the data, with a bitmap", |stage| moved(stage, "intent", "bitmap")),
 ];
@@ -58,8 +70,17 @@ const MEMBERS: &[&str] = NAMES.first_chunk::<4>().expect("there are five");
 const BAD: (u64, u64) = (14_000, 8);
 
 /// mdadm changes what lies beside the data, as the guest's script is told.
-fn changed(stage: &Stage<'_>, (policy, area): (&str, Area), change: &[(&str, &str)]) -> Result {
-    full(stage, ("5", policy), MEMBERS)?.stop()?;
+fn changed(stage: &Stage<'_>, how: (&str, Area), change: &[(&str, &str)]) -> Result {
+    changed_of(stage, "1.2", how, change)
+}
+
+fn changed_of(
+    stage: &Stage<'_>,
+    metadata: &str,
+    (policy, area): (&str, Area),
+    change: &[(&str, &str)],
+) -> Result {
+    full_of(stage, metadata, ("5", policy), MEMBERS)?.stop()?;
     let bad = format!("{} {}", BAD.0, BAD.1);
     // What is said last holds.
     let told = [("updates", ""), ("grow", ""), ("bad", &*bad), ("check", "yes")];
