@@ -1,12 +1,6 @@
 # A batch of the matrix's cells: each folder with a file `cell` (variables) is one. Its file `turn`
 # says what to do with it; how that went stands in its `status.TURN`, what was said in `log.TURN`.
 
-# has_policy: what the cell has on record about writes under way is there.
-has_policy() {
-	[ -z "$policy" ] || mdadm --detail /dev/md0 | grep -q "Consistency Policy : $policy\$" ||
-		fail "another consistency policy"
-}
-
 # mdadm makes and fills an array.
 make() {
 	devices=$(attach_all $files)

@@ -10,22 +10,15 @@ below() {
 	number=$((seed / 65536 % $1))
 }
 
-devices=$(attach_all $files)
-mdadm --create /dev/md0 --run --homehost=none --name=tank --metadata="$metadata" \
-	--level="$level" $flags --raid-devices="$members" $devices
-head -c "$(bytes)" "$pattern" >before
+create
 tr '\000-\377' '\200-\377\000-\177' <before >after
-dd if=before of=/dev/md0 bs=1M conv=fsync status=none
-idle
 if [ -n "$lost" ]; then
 	set -- $devices
 	mdadm /dev/md0 --fail "$2"
 	mdadm /dev/md0 --remove "$2"
 fi
 # Nothing but what is written from here on is to be on record.
-for device in $devices; do
-	while mdadm --examine-bitmap "$device" | grep -q 'Bitmap .* [1-9][0-9]* dirty'; do sleep 0.2; done
-done
+forget $devices
 sync
 blocks=$(($(bytes) / 8192))
 : >writing

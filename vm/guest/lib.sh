@@ -31,6 +31,22 @@ attach_all() {
 	for file; do attach "$file"; done
 }
 
+# device_of FILE: the device that it is attached to.
+device_of() {
+	losetup --noheadings --output NAME --associated "$1"
+}
+
+# member FILE WHAT: what md says of a member; nothing if it is none.
+member() {
+	cat "/sys/block/md0/md/dev-$(basename "$(device_of "$1")")/$2" 2>/dev/null || true
+}
+
+# written FILE: bytes written to its device, by whomever.
+written() {
+	set -- $(cat "/sys/block/$(basename "$(device_of "$1")")/stat")
+	echo $(($7 * 512))
+}
+
 # Nothing of this story's devices stays.
 detach_all() {
 	losetup --detach-all
@@ -52,9 +68,35 @@ assemble() {
 	[ "$(md array_state)" != read-auto ] || mdadm --readwrite /dev/md0
 }
 
+# create: mdadm makes the array that `cell` tells of, and fills it; `before` is what it holds.
+create() {
+	devices=$(attach_all $files)
+	mdadm --create /dev/md0 --run --homehost=none --name=tank --metadata="$metadata" \
+		--level="$level" $flags --raid-devices="$members" $devices
+	head -c "$(bytes)" "$pattern" >before
+	dd if=before of=/dev/md0 bs=1M conv=fsync status=none
+	idle
+}
+
 # Is every member there, for levels that can do without?
 is_whole() {
 	[ ! -e /sys/block/md0/md/degraded ] || [ "$(md degraded)" = 0 ]
+}
+
+# list_bad FILE LINES: these are bad blocks of a member: sector of its data, and sectors, a line
+# each. The list is written with the next superblock.
+list_bad() {
+	folder=/sys/block/md0/md/dev-$(basename "$(device_of "$1")")
+	echo "$2" | while read -r sector count; do
+		[ -z "$sector" ] || echo "$(($(cat "$folder/offset") + sector)) $count" >"$folder/bad_blocks"
+	done
+}
+
+# has_policy: what the array is to have on record about writes under way, as `mdadm --detail` names
+# it ($policy), is there.
+has_policy() {
+	[ -z "$policy" ] || mdadm --detail /dev/md0 | grep -q "Consistency Policy : $policy\$" ||
+		fail "another consistency policy"
 }
 
 # Until no resync, recovery or check is under way, nor about to be: `sync_action` says idle, too,
@@ -69,6 +111,13 @@ idle() {
 # Is there a spare to fill?
 rebuild_is_due() {
 	[ "$(md degraded)" != 0 ] && grep -qx 'spare' /sys/block/md0/md/dev-*/state
+}
+
+# forget DEVICE...: until their bitmaps tell of nothing.
+forget() {
+	for device; do
+		while mdadm --examine-bitmap "$device" | grep -q 'Bitmap .* [1-9][0-9]* dirty'; do sleep 0.2; done
+	done
 }
 
 # For levels with redundancy: the kernel compares all of it.

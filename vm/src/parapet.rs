@@ -52,11 +52,21 @@ impl Parapet<'_> {
 
     /// Serves the array `tank` of these members.
     pub(crate) fn serve(&self, members: &[&str], more: &[&str]) -> Result<Server<'_>> {
+        self.serve_called("tank", members, more)
+    }
+
+    /// Serves the array of this name or UUID, as `tank`.
+    pub(crate) fn serve_called(
+        &self,
+        name: &str,
+        members: &[&str],
+        more: &[&str],
+    ) -> Result<Server<'_>> {
         std::fs::create_dir_all(self.folder.join("run"))?;
         let fixed = ["--nbd", "unix:nbd", "--control", "unix:control", "--json"];
         // Servers have no limit.
         let mut command = self.command(self.program);
-        command.args(["serve", "tank"]).args(members).args(fixed).args(more);
+        command.args(["serve", name, "--export-name", "tank"]).args(members).args(fixed).args(more);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -124,6 +134,22 @@ impl Server<'_> {
         self.parapet.tool(&["nbdcopy", &self.uri(), file]).map(drop)
     }
 
+    /// Which of so many blocks of the array cannot be read.
+    pub(crate) fn unreadable(&self, block: usize, count: usize) -> Result<Vec<usize>> {
+        let mut reader = self.parapet.command("qemu-io");
+        reader.args(["-r", "-f", "raw"]);
+        for number in 0..count {
+            reader.args(["-c", &format!("read {} {block}", number * block)]);
+        }
+        let output = reader.arg(self.uri()).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        // `read 4096/4096 bytes at offset 8192`, or `read failed: Input/output error`.
+        let said = said.lines().filter(|line| line.starts_with("read "));
+        let said: Vec<bool> = said.map(|line| line.starts_with("read failed")).collect();
+        ensure(said.len() == count, || format!("{} of {count} blocks were read", said.len()))?;
+        Ok((0..count).filter(|&number| said[number]).collect())
+    }
+
     /// The array holds what this file holds.
     pub(crate) fn holds(&self, expected: &str) -> Result {
         self.dump("content")?;
@@ -172,8 +198,12 @@ impl Server<'_> {
         let before = written(&self.order(&["status", "tank"])?);
         let mut copy = copy.spawn()?;
         let begun = std::time::Instant::now();
-        while written(&self.order(&["status", "tank"])?) < before + half {
-            let patient = begun.elapsed().as_secs() < 60 && copy.try_wait()?.is_none();
+        loop {
+            let ended = copy.try_wait()?.is_some();
+            if written(&self.order(&["status", "tank"])?) >= before + half {
+                break;
+            }
+            let patient = begun.elapsed().as_secs() < 60 && !ended;
             ensure(patient, || "it was not written to".into())?;
         }
         self.kill()?;

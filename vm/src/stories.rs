@@ -5,10 +5,16 @@
 mod between;
 mod clients;
 mod handover;
+mod headroom;
 mod ppl;
+mod refusals;
 mod repair;
+mod states;
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+use layout::md::{Superblock, Version};
 
 use crate::failure::{Failure, Result, ensure};
 use crate::jobs::{Shop, again};
@@ -19,6 +25,11 @@ use crate::pattern;
 
 /// The unit in which a crash leaves old or new.
 pub(crate) const BLOCK: usize = 4096;
+/// Where a superblock of version 1.2 lies.
+pub(crate) const SUPERBLOCK_AT: u64 = 4096;
+
+/// Members are of this size.
+pub(crate) const MEMBER_BYTES: u64 = 12 << 20;
 
 /// One story.
 #[derive(Clone, Copy)]
@@ -29,7 +40,17 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [handover::STORIES, ppl::STORIES, between::STORIES, repair::STORIES, clients::STORIES].concat()
+    [
+        handover::STORIES,
+        ppl::STORIES,
+        between::STORIES,
+        states::STORIES,
+        refusals::STORIES,
+        headroom::STORIES,
+        repair::STORIES,
+        clients::STORIES,
+    ]
+    .concat()
 }
 
 /// Where a story takes place.
@@ -77,6 +98,55 @@ impl Stage<'_> {
     /// What the guest's script reads first.
     pub(crate) fn set(&self, variables: &[(&str, &str)]) -> Result {
         kernel::set(&self.parapet.folder, variables)
+    }
+
+    /// The kernel makes an array of new files, as this script of the guest tells, which begins with
+    /// `create`: the level, and what mdadm is told; and whatever else the script wants to know.
+    pub(crate) fn kernel_makes(
+        &self,
+        script: &str,
+        (level, flags): (&str, &str),
+        names: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result {
+        self.files(names, MEMBER_BYTES)?;
+        let files = names.join(" ");
+        let members = names.len().to_string();
+        let own = [
+            ("files", files.as_str()),
+            ("metadata", "1.2"),
+            ("level", level),
+            ("flags", flags),
+            ("members", &members),
+            ("pattern", "pattern"),
+        ];
+        self.set(&[&own, more].concat())?;
+        self.kernel.run(script, &self.parapet.folder)
+    }
+
+    /// The kernel runs a script on what is there.
+    pub(crate) fn kernel_takes(
+        &self,
+        script: &str,
+        names: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result {
+        let files = names.join(" ");
+        self.set(&[&[("files", files.as_str())], more].concat())?;
+        self.kernel.run(script, &self.parapet.folder)
+    }
+
+    /// The superblock of a member, of version 1, wherever it lies.
+    pub(crate) fn superblock(&self, name: &str) -> Result<Superblock> {
+        let file = std::fs::File::open(self.path(name))?;
+        let bytes = file.metadata()?.len();
+        let found = Version::ALL.iter().find_map(|&version| {
+            let at = layout::md::position(version, bytes)?;
+            let mut bytes = vec![0; 4096];
+            file.read_exact_at(&mut bytes, at).ok()?;
+            Superblock::parse(&bytes, at / 512).ok()
+        });
+        found.ok_or_else(|| Failure::new(format!("{name} has no superblock")))
     }
 
     pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use io::{Clock, Disk};
 use layout::Layout;
+use layout::md::superblock::{FAIL_FAST, WRITE_MOSTLY};
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, FoundBadBlocks, ParseError, RawSuperblock, Signature,
     Superblock,
@@ -59,6 +60,8 @@ pub struct FoundSuperblock {
     pub bad_blocks: Option<std::result::Result<FoundBadBlocks, String>>,
     /// Parapet's private area, if there is room for one.
     pub private: Option<FoundPrivate>,
+    /// What else a person should know of it, in sentences.
+    pub remarks: Vec<String>,
 }
 
 /// A bitmap that was found.
@@ -102,6 +105,7 @@ async fn look_closer(
         bitmap: None,
         bad_blocks: None,
         private: None,
+        remarks: Vec::new(),
         superblock,
     };
     let superblock = match &found.superblock {
@@ -126,8 +130,37 @@ async fn look_closer(
             found.private = Some(private::look(reach, disk, superblock, &area).await?);
         }
     }
+    found.remarks = remarks(superblock, found.bitmap.as_ref());
     found.map = Some(map);
     Ok(found)
+}
+
+/// What is special about a member: why its array is not run, and what is kept for others.
+fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    remarks.extend(shape::not_run(superblock).map(|what| format!("the array {what}")));
+    if superblock.features.contains(Features::RESHAPE) {
+        let now = i64::from(superblock.raid_disks);
+        let before = now - i64::from(superblock.delta_disks);
+        remarks.push(format!("the reshape is one from {before} to {now} slots"));
+    }
+    if let Some(Err(why)) = bitmap.map(|found| &found.header) {
+        remarks.push(format!("the bitmap is not used: {why}"));
+    }
+    let block = superblock.logical_block_size;
+    if block != 0 {
+        remarks.push(format!(
+            "Linux 6.19 or later has noted blocks of {block} bytes for the array: that is kept, \
+             and older kernels refuse it for that"
+        ));
+    }
+    if superblock.device_flags & WRITE_MOSTLY != 0 {
+        remarks.push("write-mostly: kept for Linux, and without effect here".to_string());
+    }
+    if superblock.device_flags & FAIL_FAST != 0 {
+        remarks.push("failfast: kept for Linux, and without effect here".to_string());
+    }
+    remarks
 }
 
 async fn read_bitmap(

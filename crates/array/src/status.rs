@@ -154,7 +154,7 @@ pub struct MemberStatus {
     pub reads: Option<Latency>,
     /// As `reads`, for writes.
     pub writes: Option<Latency>,
-    /// Bytes on its bad-block list: they could not be recovered, and are errors until written.
+    /// Bytes on its bad-block list: not to be read from it until they are written.
     pub bad_bytes: u64,
 }
 

@@ -131,6 +131,21 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 
+/// A server was killed, and started again at once: the kernel still had its socket.
+#[test]
+fn a_socket_that_is_about_to_close_is_replaced() {
+    let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
+    let (path, spawner) = (scratch.path("socket"), on.spawner());
+    let dying = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let kernel = std::thread::spawn(move || {
+        let connection = dying.accept().unwrap();
+        drop((dying, connection));
+    });
+    let living = Listener::bind(&Address::Unix(path), &spawner).unwrap();
+    kernel.join().unwrap();
+    drop(living);
+}
+
 #[test]
 fn connecting_where_nobody_listens_is_an_error() {
     for engine in ENGINES {

@@ -203,7 +203,7 @@ pub(crate) struct Member {
     pub(crate) write_errors: u64,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: u64,
-    /// Bytes that could not be recovered, and are errors until they are written.
+    /// Bytes on its bad-block list: errors until they are written, unless the others tell them.
     #[serde(default)]
     pub(crate) bad_bytes: u64,
     /// It takes far longer than its peers: reads go past it where they can.

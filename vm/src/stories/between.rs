@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use layout::md::Superblock;
 
 use super::handover::{NAMES, full};
-use crate::failure::{Failure, Result, ensure};
-use crate::stories::{Stage, Story};
+use crate::failure::{Result, ensure};
+use crate::stories::{SUPERBLOCK_AT, Stage, Story};
 
 /// How the kernel's session ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,6 @@ pub(super) const STORIES: &[Story] = &[
 
 const MEMBERS: usize = 4;
 const AT: u64 = 1 << 20;
-const SUPERBLOCK_AT: u64 = 4096;
 
 fn run(stage: &Stage<'_>, end: End) -> Result {
     let names = &NAMES[..MEMBERS];
@@ -41,7 +40,7 @@ fn run(stage: &Stage<'_>, end: End) -> Result {
     std::fs::copy(stage.path("before"), stage.path("after"))?;
     server.write_unflushed("after", &[(AT, 8192, 0x11)])?;
     server.kill()?;
-    let ours = superblock(stage, names[0])?;
+    let ours = stage.superblock(names[0])?;
     ensure(ours.utime.micros() != 0, || "our superblock has no tag".into())?;
     // The same place, by the kernel.
     std::fs::write(stage.path("theirs"), vec![0x22; 8192])?;
@@ -54,7 +53,7 @@ fn run(stage: &Stage<'_>, end: End) -> Result {
     ])?;
     session(stage, end)?;
     for name in names {
-        let theirs = superblock(stage, name)?;
+        let theirs = stage.superblock(name)?;
         ensure(theirs.utime.micros() == 0, || format!("{name} has our tag still"))?;
         ensure(theirs.is_clean() != (end == End::Dies), || format!("{name}: the other end"))?;
         if end == End::OnOurNumber {
@@ -84,13 +83,6 @@ fn session(stage: &Stage<'_>, end: End) -> Result {
     guest.until("the kernel's write", |_| Ok(written.exists()))?;
     guest.kill();
     Ok(())
-}
-
-fn superblock(stage: &Stage<'_>, name: &str) -> Result<Superblock> {
-    let mut bytes = vec![0; 4096];
-    std::fs::File::open(stage.path(name))?.read_exact_at(&mut bytes, SUPERBLOCK_AT)?;
-    Superblock::parse(&bytes, SUPERBLOCK_AT / 512)
-        .map_err(|error| Failure::new(format!("{name}: {error}")))
 }
 
 /// As if the kernel's session had ended on this event number.

@@ -7,7 +7,7 @@
 
 use crate::failure::{Result, ensure};
 use crate::parapet::Server;
-use crate::stories::{BLOCK, Stage, Story};
+use crate::stories::{BLOCK, MEMBER_BYTES, Stage, Story};
 
 const fn story(name: &'static str, run: fn(&Stage<'_>) -> Result) -> Story {
     Story { name, run }
@@ -39,7 +39,6 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-pub(super) const MEMBER_BYTES: u64 = 12 << 20;
 pub(super) const NAMES: [&str; 5] = ["m0", "m1", "m2", "m3", "m4"];
 
 fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> Result {
@@ -82,11 +81,22 @@ fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> 
 /// Parapet makes an array, and fills it with what stands in `before`; `after` is something else.
 pub(super) fn full<'a>(
     stage: &'a Stage<'_>,
+    how: (&str, &str),
+    names: &[&str],
+) -> Result<Server<'a>> {
+    full_of(stage, "1.2", how, names)
+}
+
+/// As [`full`], of this version of the superblock.
+pub(super) fn full_of<'a>(
+    stage: &'a Stage<'_>,
+    metadata: &str,
     (level, policy): (&str, &str),
     names: &[&str],
 ) -> Result<Server<'a>> {
     stage.files(names, MEMBER_BYTES)?;
     let mut words = vec!["create", "tank", "--yes", "--level", level, "--consistency", policy];
+    words.extend(["--metadata", metadata]);
     if level != "1" {
         words.extend(["--chunk", "64K"]);
     }

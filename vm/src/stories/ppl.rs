@@ -14,12 +14,12 @@
 use std::os::unix::fs::FileExt;
 
 use layout::md::ppl::{HEADER_BYTES, PplHeader, PplRow};
-use layout::md::{ByteMap, PplEntry, Superblock, ppl};
+use layout::md::{ByteMap, PplEntry, ppl};
 use layout::{Geometry, Layout, Level, Slot, Stripe};
 
-use super::handover::{MEMBER_BYTES, NAMES, full};
+use super::handover::{NAMES, full};
 use crate::failure::{Failure, Result, ensure};
-use crate::stories::{Stage, Story};
+use crate::stories::{MEMBER_BYTES, Stage, Story};
 
 pub(super) const STORIES: &[Story] = &[Story { name: "ppl closes the hole of a lost member", run }];
 
@@ -27,8 +27,6 @@ const MEMBERS: usize = 4;
 const CHUNK_BYTES: u64 = 64 << 10;
 /// In the first chunk of a stripe.
 const WRITTEN_AT: u64 = 7 * 3 * CHUNK_BYTES + 4096;
-/// Where a superblock of version 1.2 lies.
-const SUPERBLOCK_SECTOR: u64 = 8;
 
 fn run(stage: &Stage<'_>) -> Result {
     let names = &NAMES[..MEMBERS];
@@ -85,8 +83,7 @@ fn tear(stage: &Stage<'_>, names: &[&'static str]) -> Result<Torn> {
     let layout = Layout::default_for(Level::Raid5, MEMBERS);
     for (slot, &name) in names.iter().enumerate() {
         let bytes = stage.read(name)?;
-        let superblock = Superblock::parse(&bytes[4096..][..4096], SUPERBLOCK_SECTOR)
-            .map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let superblock = stage.superblock(name)?;
         let map = ByteMap::of(&superblock, MEMBER_BYTES)
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         let room = map.ppl.clone().ok_or_else(|| Failure::new(format!("{name} has no log")))?;

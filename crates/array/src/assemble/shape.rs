@@ -55,24 +55,34 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Refuses the kinds of array that cannot even be read safely.
-pub(super) fn permit_features(found: &Sighting) -> Result<()> {
-    let features = found.superblock.features;
+/// Why an array cannot even be read safely, and what to do; nothing if it can.
+pub(crate) fn not_run(superblock: &Superblock) -> Option<String> {
+    let features = superblock.features;
     let has = |feature| features.contains(feature);
-    let what = if has(Features::RESHAPE) {
+    Some(if has(Features::RESHAPE) {
         "is being reshaped; let Linux finish that first".to_string()
     } else if has(Features::JOURNAL) {
-        "has a journal device, which may hold the latest data; let Linux remove it first (mdadm \
-         --grow --consistency-policy=resync)"
+        "has a journal device, which may hold the latest data; let Linux run it and remove that \
+         first (mdadm MD --fail JOURNAL --remove JOURNAL, then write `resync` to \
+         /sys/block/MD/md/consistency_policy)"
             .to_string()
     } else if has(Features::CLUSTERED) {
-        "is shared by a cluster of Linux machines (md-cluster), which is not supported".to_string()
+        "is shared by a cluster of Linux machines (md-cluster), which is not supported; let Linux \
+         run it, or copy the data to a new one"
+            .to_string()
     } else if features.unknown() != Features::NONE {
         format!("has features that are not known here ({features}): a newer Parapet may know them")
     } else {
-        return Ok(());
-    };
-    refuse(format!("the array {what} (superblock of {})", found.name))
+        return None;
+    })
+}
+
+/// Refuses the kinds of array that cannot even be read safely.
+pub(super) fn permit_features(found: &Sighting) -> Result<()> {
+    match not_run(&found.superblock) {
+        Some(what) => refuse(format!("the array {what} (superblock of {})", found.name)),
+        None => Ok(()),
+    }
 }
 
 /// The geometry of the array that these members make up.

@@ -94,10 +94,10 @@ impl fmt::Display for Reject {
             Reject::Unflushable(why) => write!(f, "cannot be flushed: {why}"),
             Reject::Stranger(names) if names.is_empty() => f.write_str("no superblock found"),
             Reject::Stranger(names) if names.contains(&"isw_raid_member") => {
-                f.write_str("a member of an Intel firmware RAID (IMSM), which is not supported")
+                firmware(f, "an Intel firmware RAID (IMSM)")
             }
             Reject::Stranger(names) if names.contains(&"ddf_raid_member") => {
-                f.write_str("a member of a DDF firmware RAID, which is not supported")
+                firmware(f, "a DDF firmware RAID")
             }
             Reject::Stranger(names) => {
                 write!(f, "no superblock found, but {}", names.join(", "))
@@ -115,6 +115,10 @@ impl fmt::Display for Reject {
             ),
         }
     }
+}
+
+fn firmware(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+    write!(f, "a member of {what}, which is not supported; let Linux run it, and copy the data")
 }
 
 /// The member on a disk. With `wanted`, a superblock of that array is preferred.

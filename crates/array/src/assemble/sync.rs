@@ -251,7 +251,8 @@ impl Loaded {
                 ));
             }
             seated.configuration.mode = Mode::ReadOnly;
-            seated.read_only_reason.get_or_insert_with(|| why.to_string());
+            let reason = || format!("{why}; let Linux run it, or copy the data to a new array");
+            seated.read_only_reason.get_or_insert_with(reason);
         }
         let parity = geometry.family() == Family::Parity;
         if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {

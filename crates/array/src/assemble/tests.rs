@@ -248,7 +248,7 @@ fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
     says(&text(rig.assemble(&[3], &degraded())), &["none of the disks", "disk3", "ext2"]);
     let firmware = Rig::new(1);
     firmware.disks[0].mem.poke(8 * MIB - 1024, b"Intel Raid ISM Cfg Sig. ");
-    says(&text(firmware.all()), &["Intel", "IMSM", "not supported"]);
+    says(&text(firmware.all()), &["Intel", "IMSM", "not supported", "let Linux run it"]);
 }
 
 #[test]

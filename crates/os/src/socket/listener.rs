@@ -13,11 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, accept_with, bind, connect, getsockname, listen,
-    sockopt,
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, accept_with, bind, connect, getsockname,
+    listen, recv, sockopt,
 };
 
 use super::{Address, family, new_fd};
@@ -26,6 +28,8 @@ use crate::reactor::source::{Direction, Watched};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// How long the kernel may take to close the sockets of a process that was killed.
+const LETTING_GO: Duration = Duration::from_secs(1);
 
 /// A socket that others connect to. One task accepts.
 pub struct Listener {
@@ -125,12 +129,32 @@ fn bind_unix(path: &Path) -> Result<OwnedFd> {
 }
 
 /// True if this is a socket, and nobody answers.
+///
+/// The socket of a process that was killed takes connections, too, until the kernel has let go of
+/// it, and then ends them. Whoever lives greets, or waits to be spoken to.
 fn is_stale(path: &Path, address: &SocketAddrUnix) -> Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
-    let probe = new_fd(AddressFamily::UNIX)?;
-    Ok(connect(&probe, address) == Err(Errno::CONNREFUSED))
+    let end = Instant::now() + LETTING_GO;
+    loop {
+        let probe = new_fd(AddressFamily::UNIX)?;
+        match connect(&probe, address) {
+            Err(Errno::CONNREFUSED) => return Ok(true),
+            Err(_) => return Ok(false),
+            Ok(()) => {}
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("it is short");
+        let said = poll(&mut [PollFd::new(&probe, PollFlags::IN)], Some(&left));
+        let ended = match recv(&probe, &mut [0; 1][..], RecvFlags::DONTWAIT) {
+            Ok((read, _)) => read == 0,
+            Err(errno) => errno == Errno::CONNRESET,
+        };
+        if !ended || said == Ok(0) {
+            return Ok(false);
+        }
+    }
 }
 
 impl Drop for Listener {

@@ -105,6 +105,9 @@ pub(crate) struct SuperblockView {
     /// not on the members.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
+    /// Why the array is not run, and what is kept for others, in sentences.
+    #[serde(default)]
+    pub(crate) remarks: Vec<String>,
 }
 
 /// A member's intent log.
@@ -189,6 +192,9 @@ impl SuperblockView {
         }
         if self.bad_blocks > 0 {
             page.field_in(Mood::Warning, "bad blocks", self.bad_blocks.to_string());
+        }
+        for remark in &self.remarks {
+            page.field_in(Mood::Warning, "remark", remark);
         }
     }
 }

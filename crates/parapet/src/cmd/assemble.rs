@@ -63,8 +63,12 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
                 let action = std::mem::take(&mut problem.action);
                 problem.action = format!("parapet serve {} MEMBER…, then {action}", array.name);
             }
-            let notes = served.notes().to_vec();
-            reports.push(Assembled { array, notes, settled: !args.assembly.read_only });
+            let mut notes = served.notes().to_vec();
+            // What cannot be written is not settled either, whatever was asked for.
+            let reason = served.read_only().filter(|_| !args.assembly.read_only);
+            let settled = !args.assembly.read_only && reason.is_none();
+            notes.extend(reason.map(|why| format!("read-only: {why}")));
+            reports.push(Assembled { array, notes, settled });
         }
         daemon.end();
         daemon.run(&signals).await?;

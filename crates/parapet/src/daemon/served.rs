@@ -94,6 +94,11 @@ impl Served {
         &self.story.notes
     }
 
+    /// Why nothing is written to it, if so.
+    pub(crate) fn read_only(&self) -> Option<&str> {
+        self.story.read_only.as_deref()
+    }
+
     /// The UUID of the array that this one is a member of.
     pub(crate) fn inside(&self) -> Option<String> {
         self.inside.borrow().clone()

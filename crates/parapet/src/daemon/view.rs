@@ -170,7 +170,8 @@ impl Daemon {
         problems.extend(problems_of_members(array, &flag));
         problems.extend(unprotected(array, &flag));
         problems.extend(without_journal(array));
-        problems.extend(array.slots.iter().filter_map(lost_bytes));
+        let bad_bytes = array.slots.iter().filter_map(|slot| bad_bytes(array, slot, &flag));
+        problems.extend(bad_bytes);
         problems.extend(cut_bytes(array));
         problems
     }
@@ -238,16 +239,27 @@ fn how_to_sync(array: &Array, flag: &str) -> String {
     }
 }
 
-/// Bytes of a slot that nothing could bring back.
-fn lost_bytes(slot: &Slot) -> Option<Problem> {
-    let member = slot.member.as_ref().filter(|member| member.bad_bytes > 0)?;
+/// Bytes on the bad-block list of a slot's member. Parapet lists what nothing could bring back; md
+/// also what the others still have.
+fn bad_bytes(array: &Array, slot: &Slot, flag: &str) -> Option<Problem> {
+    let is_bad = |slot: &&Slot| slot.member.as_ref().is_some_and(|member| member.bad_bytes > 0);
+    let member = slot.member.as_ref().filter(|_| is_bad(&slot))?;
     let size = crate::size::Size(member.bad_bytes);
-    let message = format!(
-        "slot {} ({}): {size} could not be recovered, and are errors until they are written",
-        slot.slot, member.name
-    );
-    let action = "restore what was there from a backup".into();
-    Some(Problem { id: "PPT-8012".into(), message, action })
+    let whose = format!("slot {} ({}): {size}", slot.slot, member.name);
+    let alone = array.slots.iter().filter(is_bad).count() == 1;
+    let (id, message, action) = match alone && array.redundancy_left > 0 {
+        true => (
+            "PPT-8016",
+            format!("{whose} are on its list of bad blocks, and are made from the others"),
+            format!("parapet scrub {} repair{flag}", array.name),
+        ),
+        false => (
+            "PPT-8012",
+            format!("{whose} could not be recovered, and are errors until they are written"),
+            "restore what was there from a backup".into(),
+        ),
+    };
+    Some(Problem { id: id.into(), message, action })
 }
 
 /// Bytes of the array that a crash cut while their member was missing.

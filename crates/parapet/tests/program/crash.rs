@@ -80,6 +80,26 @@ fn a_crashed_array_is_settled_without_being_served() {
     assert_eq!(*clean, true);
 }
 
+#[test]
+fn an_array_that_is_only_read_is_not_said_to_be_settled() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    for member in &members {
+        let mut bytes = std::fs::read(world.path(member)).unwrap();
+        assert!(bytes[8192..].starts_with(b"bitm\x04"), "its bitmap");
+        // As of Linux 6.18: without locks.
+        bytes[8196] = 6;
+        std::fs::write(world.path(member), bytes).unwrap();
+    }
+    let found = world.json(&["assemble", "tank", "m0", "m1", "m2"]);
+    assert_eq!(found["settled"], false, "{found}");
+    assert!(found["notes"].to_string().contains("read-only: the lockless bitmap"), "{found}");
+    let remarks = &world.json(&["examine", "m0"])["disks"][0]["superblocks"][0]["remarks"];
+    assert!(remarks[0].as_str().unwrap().contains("lockless"), "{remarks}");
+    let text = world.ok(&["assemble", "tank", "m0", "m1", "m2"]);
+    assert!(text.contains("nothing was written"), "{text}");
+}
+
 /// A set of signals in what the kernel says of a process.
 fn mask(status: &str, name: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();

@@ -164,3 +164,28 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     assert!(told.contains("all its members are marked clean"), "{told}");
     assert_eq!(server.wait(), 0);
 }
+
+/// A kernel lists blocks that the others still have: nothing is lost.
+#[test]
+fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let mut bytes = std::fs::read(world.path("m1")).unwrap();
+    let superblock = &bytes[4096..];
+    let log_sector = 8 + u64::from(superblock[188]);
+    let data_sector = u64::from_le_bytes(superblock[128..136].try_into().unwrap());
+    let entry = (data_sector + 2048) << 10 | 8;
+    bytes[log_sector as usize * 512..][..8].copy_from_slice(&entry.to_le_bytes());
+    std::fs::write(world.path("m1"), bytes).unwrap();
+    let server = world.serve_members(&members);
+    let status = world.order(&["status", "tank"]);
+    let problem = &status["problems"][0];
+    assert_eq!(problem["id"], "PPT-8016", "{status}");
+    assert!(problem["action"].as_str().unwrap().contains("scrub tank repair"), "{problem}");
+    assert!(health(&world).out.contains("made from the others"), "{:?}", health(&world));
+    world.order(&["scrub", "tank", "repair"]);
+    let status = world.settle();
+    assert_eq!(status["problems"], serde_json::json!([]), "{status}");
+    assert_eq!(status["slots"][1]["member"]["bad_bytes"], 0, "{status}");
+    assert_eq!(server.terminate(), 0);
+}

@@ -2,11 +2,35 @@
 
 use super::*;
 
+/// What there is to remark on a member when it is looked at.
+fn remarks(rig: &Rig, disk: usize) -> String {
+    let clock: Rc<dyn Clock> = Rc::new(crate::ledger::rig::Still);
+    let found = complete(crate::examine::examine(&*rig.disks[disk], &clock)).unwrap().unwrap();
+    found.superblocks[0].remarks.join("\n")
+}
+
+#[test]
+fn what_is_kept_for_others_is_remarked_on() {
+    let rig = Rig::of(Level::Raid1, 2, |_| ());
+    assert_eq!(remarks(&rig, 0), "");
+    rig.edit(1, |superblock| {
+        superblock.logical_block_size = 4096;
+        superblock.device_flags = 3;
+    });
+    says(&remarks(&rig, 1), &["6.19", "blocks of 4096 bytes", "write-mostly", "failfast"]);
+    // A reshape says from where to where.
+    rig.edit(0, |superblock| {
+        superblock.features = superblock.features.with(Features::RESHAPE);
+        (superblock.raid_disks, superblock.delta_disks) = (4, 1);
+    });
+    says(&remarks(&rig, 0), &["being reshaped", "from 3 to 4 slots"]);
+}
+
 #[test]
 fn kinds_of_array_that_are_not_run_are_refused_by_name() {
     let cases = [
         (Features::RESHAPE, "being reshaped"),
-        (Features::JOURNAL, "journal device"),
+        (Features::JOURNAL, "--fail JOURNAL --remove JOURNAL"),
         (Features::CLUSTERED, "md-cluster"),
         (Features(1 << 20), "unknown(0x100000)"),
     ];
@@ -16,6 +40,7 @@ fn kinds_of_array_that_are_not_run_are_refused_by_name() {
             rig.edit(disk, |superblock| superblock.features = superblock.features.with(feature));
         });
         says(&text(rig.all()), &[said]);
+        says(&remarks(&rig, 1), &[said]);
     }
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     (0..2).for_each(|disk| rig.edit(disk, |superblock| superblock.level = -4));
@@ -43,7 +68,8 @@ fn kinds_of_array_that_are_only_read_are_read_only() {
     rig.disks.iter().for_each(|disk| disk.mem.poke(8192 + 4, &[6]));
     let assembly = rig.all().unwrap();
     assert_eq!(assembly.configuration.mode, Mode::ReadOnly);
-    says(&assembly.read_only_reason.unwrap(), &["lockless"]);
+    says(&assembly.read_only_reason.unwrap(), &["lockless", "copy the data"]);
+    says(&remarks(&rig, 1), &["bitmap is not used", "lockless"]);
     says(&text(rig.assemble(&[0, 1], &degraded())), &["lockless", "a member is missing"]);
     // By order, and because a disk is.
     let rig = Rig::of(Level::Raid5, 3, |_| ());

@@ -1,0 +1,4 @@
+# The kernel makes an array, and fills it.
+. ./cell
+create
+stop
