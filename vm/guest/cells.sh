@@ -25,12 +25,14 @@ check_again() {
 # An array that Parapet made and filled is one of the kernel's own.
 adopt() {
 	devices=$(attach_all $files)
-	for device in $devices; do
-		mdadm --examine "$device" >examined
-		grep -q 'Checksum : .* correct' examined || fail "mdadm --examine finds a wrong checksum"
-		[ "$(blkid -p -o value -s TYPE "$device")" = linux_raid_member ] || fail "blkid: not a member"
-		[ "$(blkid -p -o value -s UUID "$device" | tr -d -)" = "$uuid" ] || fail "blkid: another UUID"
-	done
+	mdadm --examine $devices >examined
+	[ "$(grep -c 'Checksum : .* correct' examined)" = "$members" ] ||
+		fail "mdadm --examine finds a wrong checksum"
+	# One answer for all of them.
+	[ "$(blkid -p -o value -s TYPE $devices | uniq)" = linux_raid_member ] ||
+		fail "blkid: not a member"
+	[ "$(blkid -p -o value -s UUID $devices | tr -d - | uniq)" = "$uuid" ] ||
+		fail "blkid: another UUID"
 	assemble $devices
 	is_whole || fail "a member is missing"
 	mdadm --detail /dev/md0 | tee detail

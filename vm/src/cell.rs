@@ -52,6 +52,17 @@ impl Cell {
         !matches!(self.layout, Layout::Raid10 { near: 2.., far: 2.., .. })
     }
 
+    /// What kind of array it is, in words.
+    pub(crate) fn outline(&self) -> String {
+        let Cell { layout, members, .. } = self;
+        let layout = match layout.to_string().as_str() {
+            "none" => String::new(),
+            name => format!(" {name}"),
+        };
+        let unequal = if self.unequal { " of different sizes" } else { "" };
+        format!("{}{layout}, {members} members{unequal}", self.layout.level())
+    }
+
     /// How `mdadm --detail` names what makes the array consistent after a crash; empty where it
     /// says nothing.
     pub(crate) fn policy(&self) -> &'static str {

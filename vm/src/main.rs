@@ -22,6 +22,7 @@ mod outcome;
 mod parapet;
 mod pattern;
 mod stories;
+mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -130,6 +131,9 @@ fn run(order: &Order) -> Result<bool> {
         return Ok(outcome::close(&golden::make(&shop, folder), order.skips_pass));
     }
     let mut outcomes = matrix::run(&cells, &shop);
+    if !cells.is_empty() {
+        println!("\n{}", table::of(&cells, &outcomes));
+    }
     if !newer_cells.is_empty() {
         let kernel = newer.get()?;
         outcomes.extend(matrix::run(&newer_cells, &Shop { kernel: &kernel, ..shop }));

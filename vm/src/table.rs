@@ -1,0 +1,59 @@
+//! The matrix as a table, for people and for `docs/interop.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::cell::{Cell, VERSIONS};
+use crate::outcome::Outcome;
+
+/// A row for each kind of array, a column for each place of the superblock: how many trials passed,
+/// of how many. Each is a chunk and a record of writes, made by one side and taken by the other.
+pub(crate) fn of(cells: &[Cell], outcomes: &[Outcome]) -> String {
+    let mut rows: Vec<(String, BTreeMap<&str, (usize, usize)>)> = Vec::new();
+    for cell in cells {
+        let outline = cell.outline();
+        let name = format!(" {cell}");
+        if rows.last().is_none_or(|(last, _)| *last != outline) {
+            rows.push((outline, BTreeMap::new()));
+        }
+        let row = &mut rows.last_mut().expect("there is one now").1;
+        let (passed, tried) = row.entry(cell.metadata).or_default();
+        for outcome in outcomes.iter().filter(|outcome| outcome.name.ends_with(&name)) {
+            *tried += 1;
+            *passed += usize::from(outcome.failure.is_none());
+        }
+    }
+    let mut text = format!("| array | {} |\n|---|---|---|---|\n", VERSIONS.join(" | "));
+    for (outline, row) in rows {
+        let column = |version: &&str| match row.get(version) {
+            Some((passed, tried)) if *tried > 0 => format!("{passed} of {tried}"),
+            _ => String::new(),
+        };
+        let columns: Vec<String> = VERSIONS.iter().map(column).collect();
+        writeln!(text, "| {outline} | {} |", columns.join(" | ")).expect("a string takes all");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell;
+
+    #[test]
+    fn a_row_counts_both_makers() {
+        let cells: Vec<Cell> =
+            cell::all().into_iter().filter(|cell| cell.to_string().starts_with("raid4")).collect();
+        let outcome = |maker: &str, cell: &Cell, failure: Option<String>| Outcome {
+            name: format!("{maker} {cell}"),
+            is_skip: false,
+            failure,
+        };
+        let mut outcomes: Vec<Outcome> =
+            cells.iter().map(|cell| outcome("ours", cell, None)).collect();
+        outcomes.push(outcome("theirs", &cells[0], Some("no".into())));
+        let table = of(&cells, &outcomes);
+        let last = table.lines().last().expect("a row");
+        assert_eq!(last, "| raid4, 3 members | 6 of 7 | 6 of 6 | 6 of 6 |");
+    }
+}
