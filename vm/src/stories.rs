@@ -6,6 +6,7 @@ mod between;
 mod clients;
 mod handover;
 mod headroom;
+mod missing;
 mod ppl;
 mod refusals;
 mod repair;
@@ -47,6 +48,7 @@ pub(crate) fn all() -> Vec<Story> {
         states::STORIES,
         refusals::STORIES,
         headroom::STORIES,
+        missing::STORIES,
         repair::STORIES,
         clients::STORIES,
     ]
