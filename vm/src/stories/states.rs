@@ -50,6 +50,13 @@ pub(super) const STORIES: &[Story] = &[
     story("parapet stops a rebuild, raid6", |stage| parapet_stops(stage, Rebuild, RAID6)),
     story("parapet stops a replacement, raid1", |stage| parapet_stops(stage, Replace, RAID1)),
     story("parapet stops a replacement, raid5", |stage| parapet_stops(stage, Replace, RAID5)),
+    story("kernel stops a resync, raid1", |stage| kernel_stops_resync(stage, RAID1)),
+    story("kernel stops a resync, raid10", |stage| kernel_stops_resync(stage, RAID10)),
+    story("kernel stops a resync, raid5", |stage| kernel_stops_resync(stage, RAID5)),
+    story("kernel stops a resync, raid6", |stage| kernel_stops_resync(stage, RAID6)),
+    story("parapet stops a resync, raid1", |stage| parapet_stops_resync(stage, RAID1)),
+    story("parapet stops a resync, raid10", |stage| parapet_stops_resync(stage, RAID10)),
+    story("parapet stops a resync, raid5", |stage| parapet_stops_resync(stage, RAID5)),
     story("a spare of the kernel's takes over in parapet", kernels_spare),
     story("a spare of parapet's takes over in the kernel", parapets_spare),
     story("parapet takes back who left the kernel, raid1", |stage| back_to_us(stage, RAID1)),
@@ -71,16 +78,16 @@ pub(super) const STORIES: &[Story] = &[
 struct Kind {
     level: &'static str,
     members: usize,
-    /// Bytes of the array for each byte of a member, as a fraction.
-    gain: (u64, u64),
+    /// Bytes of the array for each byte of a member.
+    gain: u64,
     /// How Parapet is to keep it.
     policy: &'static str,
 }
 
-const RAID1: Kind = Kind { level: "1", members: 2, gain: (1, 1), policy: "bitmap" };
-const RAID10: Kind = Kind { level: "10", members: 4, gain: (2, 1), policy: "bitmap" };
-const RAID5: Kind = Kind { level: "5", members: 4, gain: (3, 1), policy: "intent" };
-const RAID6: Kind = Kind { level: "6", members: 5, gain: (3, 1), policy: "intent" };
+const RAID1: Kind = Kind { level: "1", members: 2, gain: 1, policy: "bitmap" };
+const RAID10: Kind = Kind { level: "10", members: 4, gain: 2, policy: "bitmap" };
+const RAID5: Kind = Kind { level: "5", members: 4, gain: 3, policy: "intent" };
+const RAID6: Kind = Kind { level: "6", members: 5, gain: 3, policy: "intent" };
 
 impl Kind {
     fn names(self) -> &'static [&'static str] {
@@ -154,7 +161,7 @@ fn kernel_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
     let status = server.order(&["status", "tank"])?;
     let job = &status["job"];
     ensure(job["kind"] == how.word(), || format!("it does not go on: {status}"))?;
-    let left = (all - done) * kind.gain.0 / kind.gain.1;
+    let left = (all - done) * kind.gain;
     ensure(job["total_bytes"] == left, || format!("{left} bytes are left to do: {job}"))?;
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
@@ -182,14 +189,7 @@ fn parapet_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
         }
         Replace => drop(server.order(&["replace", "tank", "m1", "spare"])?),
     }
-    loop {
-        let status = server.order(&["status", "tank"])?;
-        let job = &status["job"];
-        ensure(!job.is_null(), || "it is filled already".into())?;
-        if job["done_bytes"].as_u64() > job["total_bytes"].as_u64().map(|all| all / 3) {
-            break;
-        }
-    }
+    under_way(&server)?;
     server.stop()?;
     let done = filled(stage, "spare", how)?;
     let left = (stage.superblock("spare")?.size - done) * 512;
@@ -199,6 +199,63 @@ fn parapet_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
     server.holds("before")?;
     server.scrub()?;
     server.stop()
+}
+
+/// Until a third of what is being done is done.
+fn under_way(server: &Server<'_>) -> Result {
+    loop {
+        let status = server.order(&["status", "tank"])?;
+        let job = &status["job"];
+        ensure(!job.is_null(), || "it is done already".into())?;
+        if job["done_bytes"].as_u64() > job["total_bytes"].as_u64().map(|all| all / 3) {
+            return Ok(());
+        }
+    }
+}
+
+/// How far the array is in sync, and how far it is to be: sectors of members, or of RAID 10.
+fn synced(stage: &Stage<'_>, kind: Kind) -> Result<(u64, u64)> {
+    let superblock = stage.superblock("m0")?;
+    let all = superblock.size * if kind.level == "10" { kind.gain } else { 1 };
+    let done = superblock.resync_offset;
+    ensure(done > 0 && done < all, || format!("it is in sync up to {done} of {all}"))?;
+    Ok((done, all))
+}
+
+/// The kernel resyncs a part of an array; Parapet goes on from there.
+fn kernel_stops_resync(stage: &Stage<'_>, kind: Kind) -> Result {
+    let flags = if kind.level == "1" { "--bitmap=none" } else { "--bitmap=none --chunk=64" };
+    stage.kernel_makes("resync", (kind.level, flags), kind.names(), &[("until", "12288")])?;
+    let (done, all) = synced(stage, kind)?;
+    // What the last member has there is parity, or a second copy, of stripe 160.
+    let last = kind.names()[kind.members - 1];
+    let at = stage.superblock(last)?.data_offset * 512 + 160 * (64 << 10);
+    let file = std::fs::File::options().write(true).open(stage.path(last))?;
+    file.write_all_at(&[0xee; 4096], at)?;
+    let server = stage.parapet.serve(kind.names(), &["--speed-max", "16K"])?;
+    let status = server.order(&["status", "tank"])?;
+    let job = &status["job"];
+    let gain = if kind.level == "10" { 1 } else { kind.gain };
+    let left = (all - done) * 512 * gain;
+    let goes_on = job["kind"] == "resync" && job["total_bytes"] == left;
+    ensure(goes_on, || format!("{left} bytes are to be synced, and not: {job}"))?;
+    server.order(&["speed", "tank", "--speed-max", "off"])?;
+    server.settle(true)?;
+    server.scrub()?;
+    server.holds("before")?;
+    server.stop()?;
+    stage.kernel_takes("sound", kind.names(), &[])
+}
+
+/// Parapet dies while it writes, and is stopped while it syncs all; the kernel goes on.
+fn parapet_stops_resync(stage: &Stage<'_>, kind: Kind) -> Result {
+    full(stage, (kind.level, "resync"), kind.names())?.die_writing("after")?;
+    let server = stage.parapet.serve(kind.names(), &["--speed-max", "2M"])?;
+    under_way(&server)?;
+    server.stop()?;
+    let (done, _) = synced(stage, kind)?;
+    stage.kernel_takes("resumes", kind.names(), &[("from", &done.to_string())])?;
+    stage.allowed(|_| true).map(drop)
 }
 
 const SPARES: [&str; 2] = ["s0", "s1"];
@@ -334,8 +391,8 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     let bad = &member(&status, "m1")?["bad_bytes"];
     ensure(bad == 24 * 512, || format!("m1 has {bad} bad bytes"))?;
     // All of the stripes round the first of them.
-    let round = BAD[0].0 * 512 / (64 << 10) * (64 << 10) * kind.gain.0 / kind.gain.1;
-    server.write("before", &[(round, (64 << 10) * kind.gain.0 / kind.gain.1, 0x11)])?;
+    let round = BAD[0].0 * 512 / (64 << 10) * (64 << 10) * kind.gain;
+    server.write("before", &[(round, (64 << 10) * kind.gain, 0x11)])?;
     server.holds("before")?;
     server.stop()?;
     let left = listed(&BAD[1..]);
