@@ -7,7 +7,7 @@ make() {
 	mdadm --create /dev/md0 --run --homehost=none --name=tank --metadata="$metadata" \
 		--level="$level" $flags --raid-devices="$members" $devices
 	has_policy
-	head -c "$(bytes)" "$pattern" >expected
+	dd if="$pattern" of=expected bs=1M count="$(bytes)" iflag=count_bytes status=none
 	dd if=expected of=/dev/md0 bs=1M conv=fsync status=none
 	stop
 }

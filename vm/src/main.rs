@@ -101,7 +101,7 @@ fn order(arguments: &[String]) -> Result<Order> {
 fn run(order: &Order) -> Result<bool> {
     let mut cells = if order.slice { cell::slice() } else { cell::all() };
     let mut newer_cells = if order.slice { cell::newer_slice() } else { cell::newer() };
-    let mut stories = stories::all();
+    let mut stories = if order.slice { stories::slice() } else { stories::all() };
     if let Some(text) = &order.only {
         cells.retain(|cell| cell.to_string().contains(text));
         newer_cells.retain(|cell| format!("{cell}{NEWER}").contains(text));

@@ -57,7 +57,9 @@ connect_again_and_again() {
 	[ "$(connections)" = 4 ] || fail "$(connections) connections"
 }
 
+# No request has failed until here.
 disconnect() {
+	! dmesg | grep 'I/O error' || fail "a request has failed"
 	nbd-client -d /dev/nbd0
 }
 

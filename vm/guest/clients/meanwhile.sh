@@ -13,4 +13,3 @@ tar --compare -f tree.tar -C /run/fs || fail "the tree has changed"
 still_exercised
 check_fs
 disconnect
-dmesg >told

@@ -119,6 +119,8 @@ fn rebuilt(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
     server.order(&["fail", "tank", MEMBERS[1]])?;
     work_on(stage, &mut guest)?;
     server.order(&["remove", "tank", MEMBERS[1]])?;
+    // While the client is at work it need not go faster than a MiB a second.
+    server.order(&["speed", "tank", "--speed-min", "8M"])?;
     server.order(&["add", "tank", SPARE])?;
     server.settle(true)?;
     work_on(stage, &mut guest)?;
