@@ -6,15 +6,18 @@ use std::fmt::Write;
 use crate::cell::{Cell, VERSIONS};
 use crate::outcome::Outcome;
 
+/// Of one kind of array: by place of the superblock, how many trials passed, of how many.
+type Row = BTreeMap<&'static str, (usize, usize)>;
+
 /// A row for each kind of array, a column for each place of the superblock: how many trials passed,
 /// of how many. Each is a chunk and a record of writes, made by one side and taken by the other.
 pub(crate) fn of(cells: &[Cell], outcomes: &[Outcome]) -> String {
-    let mut rows: Vec<(String, BTreeMap<&str, (usize, usize)>)> = Vec::new();
+    let mut rows: Vec<(String, Row)> = Vec::new();
     for cell in cells {
         let outline = cell.outline();
         let name = format!(" {cell}");
         if rows.last().is_none_or(|(last, _)| *last != outline) {
-            rows.push((outline, BTreeMap::new()));
+            rows.push((outline, Row::new()));
         }
         let row = &mut rows.last_mut().expect("there is one now").1;
         let (passed, tried) = row.entry(cell.metadata).or_default();
