@@ -218,6 +218,11 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// As a service manager ends it, to start it again: in order, and its clients wait for it.
+    pub(crate) fn terminate(mut self) -> Result {
+        self.end("TERM")
+    }
+
     fn end(&mut self, signal: &str) -> Result {
         let id = self.process.id().to_string();
         Command::new("kill").args(["-s", signal, &id]).stderr(Stdio::null()).status()?;

@@ -139,7 +139,7 @@ fn restarted(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
     let kernel = stage.newer.get()?;
     let mut guest = kernel.boot("clients/meanwhile", &stage.parapet.folder)?;
     work_on(stage, &mut guest)?;
-    server.stop()?;
+    server.terminate()?;
     let server = again()?;
     work_on(stage, &mut guest)?;
     server.kill()?;

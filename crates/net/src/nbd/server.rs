@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Shuts the server down: no new connections, handshakes end, requests under way are finished
-    /// and answered, new ones get ESHUTDOWN. The future completes when the last connection has
+    /// and answered, new ones are not taken. The future completes when the last connection has
     /// ended.
     pub fn shutdown(&self) -> impl Future<Output = ()> + 'static {
         let shared = Rc::clone(&self.0);

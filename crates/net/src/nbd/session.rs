@@ -138,7 +138,9 @@ impl Session {
         }
     }
 
-    /// From now on new requests get ESHUTDOWN, and the connection ends when nothing is under way.
+    /// From now on no request is taken, and the connection ends when nothing is under way. What was
+    /// not taken is not answered, not even with ESHUTDOWN: a client that connects again sends it
+    /// again, where Linux would hand that error to its file system.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -170,9 +172,14 @@ impl Session {
         Poll::Pending
     }
 
+    /// Are requests taken?
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open) && !self.stopping
+    }
+
     /// Reads once; true if something came.
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
-        if !matches!(self.phase, Phase::Open) || !self.inbox.wants_bytes() {
+        if !self.is_open() || !self.inbox.wants_bytes() {
             return false;
         }
         match self.inbox.poll_read(cx, &*self.stream) {
@@ -191,7 +198,7 @@ impl Session {
 
     /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
     fn take_requests(&mut self) {
-        while matches!(self.phase, Phase::Open) && !self.has_its_fill() {
+        while self.is_open() && !self.has_its_fill() {
             match self.inbox.take(&mut self.load, &self.pool, &*self.clock) {
                 Item::Nothing => return,
                 Item::Request(request, payload) => self.start(request, payload),
@@ -218,10 +225,6 @@ impl Session {
             return;
         }
         let bytes = self.inbox.bytes_of(&request);
-        if self.stopping {
-            let message = "the server is shutting down";
-            return self.fail(&request, bytes, Fault::Shutdown, message, None);
-        }
         let checked = request::check(&request, &payload, &self.terms, &self.limits, self.unit);
         let range = match checked {
             Ok(range) => range,
