@@ -5,8 +5,9 @@
 mkdir -p /run/lib/modules /run/fs
 ln -s "$modules" "/run/lib/modules/$(uname -r)"
 
-# Says what went wrong, and ends the story.
+# Says what went wrong, with the kernel's last words, and ends the story.
 fail() {
+	dmesg | grep -v audit | tail -n 8
 	echo "FAILED: $*"
 	exit 1
 }
