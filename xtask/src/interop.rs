@@ -5,8 +5,8 @@
 use crate::failure::Failure;
 use crate::{shell, tools};
 
-/// `--slice` (a few cells of each layout), `--only TEXT`, `--jobs N`, `--skips-pass`, `--list`;
-/// else all of it.
+/// `--slice` (a few cells of each layout), `--only TEXT`, `--jobs N`, `--skips-pass`, `--list`,
+/// `--golden FOLDER`; else all of it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     tools::ensure(tools::Purpose::Tests)?;

@@ -115,7 +115,7 @@ const LEVELS: [Level; 6] =
 const HEAD_BYTES: u64 = 144 << 20;
 /// A partition table is taken for the beginning of an array at multiples of this only.
 const MBR_ALIGN: u64 = 64 << 10;
-/// More places where data may begin are not tried.
+/// More places where something begins are not tried.
 const MOST_OFFSETS: usize = 64;
 const RUN_BYTES: u64 = 1 << 20;
 /// Where something else may begin, in a partition table, so many are looked at.
@@ -182,10 +182,11 @@ async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
     if let Some(offset) = wish.data_offset {
         return [offset].into();
     }
-    let mut offsets = BTreeSet::new();
+    // What superblocks say is tried however much is found besides.
+    let (mut said, mut offsets) = (BTreeSet::new(), BTreeSet::new());
     let slots = wish.members.max(pages.disks().len()) as u64;
     for disk in 0..pages.disks().len() {
-        offsets.extend(said_offsets(pages, disk).await);
+        said.extend(said_offsets(pages, disk).await);
         for at in (0..HEAD_BYTES).step_by(RUN_BYTES as usize) {
             let run = pages.run(disk, at, RUN_BYTES).await;
             for (index, page) in (0..).zip(run.chunks_exact(PAGE as usize)) {
@@ -201,7 +202,8 @@ async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
             }
         }
     }
-    offsets.into_iter().take(MOST_OFFSETS).collect()
+    said.extend(offsets.into_iter().take(MOST_OFFSETS));
+    said
 }
 
 /// Offsets on a member at which this byte of an array may be.

@@ -38,6 +38,12 @@ fn a_disk_in_memory() {
 }
 
 #[test]
+fn a_part_of_a_disk() {
+    let part = io::Part::new(Rc::new(MemDisk::new(mib(16))), mib(1)..mib(13)).unwrap();
+    executor(Engine::Epoll).block_on(contract::check(Rc::new(part), &pool()));
+}
+
+#[test]
 fn a_file_on_tmpfs() {
     let scratch = Scratch::new(on_tmpfs());
     assert!(!check(&scratch.path("disk"), Direct::Auto, Engine::Auto));

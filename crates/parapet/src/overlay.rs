@@ -53,11 +53,14 @@ impl Overlay {
     }
 }
 
+/// Whatever of it lies above; a buffer may begin and end within a sector.
 fn lay_over(above: &BTreeMap<u64, Sector>, offset: u64, bytes: &mut [u8]) {
-    let (first, count) = (offset / SECTOR, bytes.len() as u64 / SECTOR);
-    for (number, sector) in above.range(first..first + count) {
-        let at = ((number - first) * SECTOR) as usize;
-        bytes[at..at + sector.len()].copy_from_slice(sector);
+    let end = offset + bytes.len() as u64;
+    for (number, sector) in above.range(offset / SECTOR..end.div_ceil(SECTOR)) {
+        let start = number * SECTOR;
+        let (from, to) = (start.max(offset), (start + SECTOR).min(end));
+        let part = &sector[(from - start) as usize..(to - start) as usize];
+        bytes[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
     }
 }
 
@@ -70,11 +73,9 @@ impl Disk for Overlay {
         match &mut op.work {
             Work::Read(_) => return self.read(op),
             Work::Write(bufs) => {
-                let mut at = op.offset;
-                for buf in bufs {
-                    self.put(at, buf);
-                    at += buf.len() as u64;
-                }
+                // Together they are whole sectors; one by one they need not be.
+                let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+                self.put(op.offset, &bytes);
             }
             Work::Zero { len, .. } => {
                 (0..*len / SECTOR).for_each(|n| self.put(op.offset + n * SECTOR, &[0; 512]));
@@ -117,5 +118,13 @@ mod tests {
         let mut found = [0; 4096];
         below.peek(4096, &mut found);
         assert_eq!(found, [1; 4096]);
+    }
+
+    #[test]
+    fn an_overlay_is_a_disk() {
+        let executor = os::Executor::new(os::Config::default()).unwrap();
+        let below = Rc::new(MemDisk::new(12 << 20));
+        let overlay: Rc<dyn Disk> = Rc::new(Overlay::new(below, &executor.spawner()));
+        executor.block_on(io::contract::check(overlay, &Pool::new(16 << 20)));
     }
 }
