@@ -1,4 +1,4 @@
-//! The matrix: which arrays must move between Parapet and the kernel.
+//! The matrix: which arrays must move between Parapet and the kernel, and which way.
 //!
 //! Owns the list of cells, made from the layout types themselves: a layout that is added there is
 //! in the matrix, or its test fails. Never runs anything.
@@ -46,10 +46,28 @@ pub(crate) struct Cell {
     pub(crate) record: Record,
 }
 
+/// Who makes the array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Maker {
+    Theirs,
+    Ours,
+}
+
+/// A cell one way: made by one side, taken by the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Way {
+    pub(crate) cell: Cell,
+    pub(crate) maker: Maker,
+}
+
 impl Cell {
-    /// False for layouts that the kernel has and mdadm has no name for: only Parapet can make them.
-    pub(crate) fn has_mdadm_name(&self) -> bool {
-        !matches!(self.layout, Layout::Raid10 { near: 2.., far: 2.., .. })
+    /// The ways it can go: the kernel has layouts that mdadm has no name for, which only Parapet can
+    /// make.
+    fn ways(self) -> Vec<Way> {
+        let is_nameless = matches!(self.layout, Layout::Raid10 { near: 2.., far: 2.., .. });
+        let makers: &[Maker] =
+            if is_nameless { &[Maker::Ours] } else { &[Maker::Theirs, Maker::Ours] };
+        makers.iter().map(|&maker| Way { cell: self.clone(), maker }).collect()
     }
 
     /// What kind of array it is, in words.
@@ -80,7 +98,7 @@ impl Cell {
     }
 }
 
-/// `raid5-left-symmetric-4-1.2-64K-ppl`: also the name of its folder.
+/// `raid5-left-symmetric-4-1.2-64K-ppl`
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cell { layout, members, metadata, chunk_kib, .. } = self;
@@ -94,6 +112,17 @@ impl fmt::Display for Cell {
             Record::Bitmap => f.write_str("-bitmap"),
             Record::Ppl => f.write_str("-ppl"),
         }
+    }
+}
+
+/// `theirs raid5-left-symmetric-4-1.2-64K-ppl`
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let maker = match self.maker {
+            Maker::Theirs => "theirs",
+            Maker::Ours => "ours",
+        };
+        write!(f, "{maker} {}", self.cell)
     }
 }
 
@@ -122,7 +151,7 @@ fn outlines() -> Vec<(Layout, usize, bool)> {
 }
 
 /// Every cell.
-pub(crate) fn all() -> Vec<Cell> {
+fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for (layout, members, unequal) in outlines() {
         let level = layout.level();
@@ -141,35 +170,65 @@ pub(crate) fn all() -> Vec<Cell> {
     cells
 }
 
-/// A few for every change: each outline once, and the other axes in turn, so that each value of
-/// each axis is there with many layouts.
-pub(crate) fn slice() -> Vec<Cell> {
-    let all = all();
-    let mut cells: Vec<Cell> = Vec::new();
+/// Of each outline one, and the other axes in turn, so that each value of each axis is there with
+/// many layouts.
+fn some() -> Vec<Cell> {
+    let all = cells();
+    let mut some: Vec<Cell> = Vec::new();
     for (turn, (layout, members, unequal)) in outlines().into_iter().enumerate() {
         let fits =
             |cell: &&Cell| (cell.layout, cell.members, cell.unequal) == (layout, members, unequal);
         let kind: Vec<&Cell> = all.iter().filter(fits).collect();
         // 7 is prime to the number of cells of each outline: all of them come in their turn.
-        cells.push(kind[turn * 7 % kind.len()].clone());
+        some.push(kind[turn * 7 % kind.len()].clone());
     }
-    cells
+    some
 }
 
-/// Those of the slice that a newer kernel can have: `linear` went with Linux 6.8.
-pub(crate) fn newer() -> Vec<Cell> {
-    let mut cells = slice();
+/// Of those, what a newer kernel can have: `linear` went with Linux 6.8.
+fn some_newer() -> Vec<Cell> {
+    let mut cells = some();
     cells.retain(|cell| cell.layout.level() != Level::Linear);
     cells
 }
 
-/// Of these, one of each level that most arrays have.
-pub(crate) fn newer_slice() -> Vec<Cell> {
-    let usual = [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
-    let mut cells = newer();
-    cells.retain(|cell| usual.contains(&cell.layout.level()));
+/// All of these, both ways.
+fn both_ways(cells: Vec<Cell>) -> Vec<Way> {
+    cells.into_iter().flat_map(Cell::ways).collect()
+}
+
+/// Each of these one way, both by turns.
+fn one_way(cells: Vec<Cell>) -> Vec<Way> {
+    let turns = cells.into_iter().enumerate();
+    turns
+        .map(|(turn, cell)| {
+            let mut ways = cell.ways();
+            ways.remove(turn % ways.len())
+        })
+        .collect()
+}
+
+/// The matrix.
+pub(crate) fn all() -> Vec<Way> {
+    both_ways(cells())
+}
+
+/// A few for every change.
+pub(crate) fn slice() -> Vec<Way> {
+    one_way(some())
+}
+
+/// What is tried on a newer kernel.
+pub(crate) fn newer() -> Vec<Way> {
+    both_ways(some_newer())
+}
+
+/// Of these, one for each driver of md's that most arrays have.
+pub(crate) fn newer_slice() -> Vec<Way> {
+    let mut cells = some_newer();
+    cells.retain(|cell| [Level::Raid5, Level::Raid10].contains(&cell.layout.level()));
     cells.dedup_by_key(|cell| cell.layout.level());
-    cells
+    one_way(cells)
 }
 
 /// How `mdadm --detail` prints a layout; empty where it prints none.
@@ -190,7 +249,7 @@ mod tests {
     /// Whoever adds a layout adds it to the matrix.
     #[test]
     fn every_layout_of_md_is_a_cell() {
-        let cells = all();
+        let cells = cells();
         for level in Level::ALL.into_iter().filter(|level| level.md_number().is_some()) {
             for layout in Layout::all(level, 4) {
                 assert!(cells.iter().any(|cell| cell.layout == layout), "{level} {layout}");
@@ -200,13 +259,14 @@ mod tests {
 
     #[test]
     fn a_newer_kernel_has_what_it_can() {
-        assert_eq!(newer_slice().len(), 4);
-        assert!(newer().len() > 20 && newer().len() < slice().len());
+        assert_eq!(newer_slice().len(), 2);
+        assert!(some_newer().len() > 20 && some_newer().len() < some().len());
     }
 
     #[test]
     fn the_slice_has_every_outline_and_every_value() {
-        let slice = slice();
+        let slice: Vec<Cell> = slice().into_iter().map(|way| way.cell).collect();
+        assert_eq!(slice, some());
         assert_eq!(slice.len(), outlines().len());
         for metadata in VERSIONS {
             assert!(slice.iter().any(|cell| cell.metadata == metadata));
@@ -220,8 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn no_two_cells_have_one_name() {
-        let mut names: Vec<String> = all().iter().map(Cell::to_string).collect();
+    fn the_slice_has_both_ways() {
+        for maker in [Maker::Theirs, Maker::Ours] {
+            assert!(slice().iter().filter(|way| way.maker == maker).count() > 20);
+            assert!(newer_slice().iter().any(|way| way.maker == maker));
+        }
+    }
+
+    #[test]
+    fn no_two_ways_have_one_name() {
+        let mut names: Vec<String> = all().iter().map(Way::to_string).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use crate::failure::Result;
 use crate::kernel::{Kernel, Newer};
@@ -48,8 +49,10 @@ impl Shop<'_> {
             loop {
                 let next = items.lock().expect("nobody panics with it").next();
                 let Some(item) = next else { return };
+                let begun = Instant::now();
                 let found = job(item);
-                found.iter().for_each(|outcome| println!("{}", outcome.line()));
+                let share = begun.elapsed().as_secs_f64() / found.len().max(1) as f64;
+                found.iter().for_each(|outcome| println!("{}", outcome.line(share)));
                 outcomes.lock().expect("nobody panics with it").extend(found);
             }
         };

@@ -99,17 +99,17 @@ fn order(arguments: &[String]) -> Result<Order> {
 
 /// True if all is well.
 fn run(order: &Order) -> Result<bool> {
-    let mut cells = if order.slice { cell::slice() } else { cell::all() };
-    let mut newer_cells = if order.slice { cell::newer_slice() } else { cell::newer() };
+    let mut ways = if order.slice { cell::slice() } else { cell::all() };
+    let mut newer_ways = if order.slice { cell::newer_slice() } else { cell::newer() };
     let mut stories = if order.slice { stories::slice() } else { stories::all() };
     if let Some(text) = &order.only {
-        cells.retain(|cell| cell.to_string().contains(text));
-        newer_cells.retain(|cell| format!("{cell}{NEWER}").contains(text));
+        ways.retain(|way| way.to_string().contains(text));
+        newer_ways.retain(|way| format!("{way}{NEWER}").contains(text));
         stories.retain(|story| story.name.contains(text));
     }
     if order.list {
-        cells.iter().for_each(|cell| println!("{cell}"));
-        newer_cells.iter().for_each(|cell| println!("{cell}{NEWER}"));
+        ways.iter().for_each(|way| println!("{way}"));
+        newer_ways.iter().for_each(|way| println!("{way}{NEWER}"));
         stories.iter().for_each(|story| println!("{}", story.name));
         return Ok(true);
     }
@@ -122,21 +122,22 @@ fn run(order: &Order) -> Result<bool> {
     let state = parent.join(format!("parapet-vm-{}", std::process::id()));
     std::fs::create_dir_all(&state)?;
     let kernel = Kernel::uml()?;
-    let count = cells.len() + newer_cells.len();
-    println!("{count} cells, {} stories, on Linux {}", stories.len(), kernel.release);
-    let newer = Newer::new(order.cache.clone(), state.clone());
+    let count = ways.len() + newer_ways.len();
+    println!("{count} of the matrix, {} stories, on Linux {}", stories.len(), kernel.release);
+    // apt takes no relative folders.
+    let newer = Newer::new(std::path::absolute(&order.cache)?, state.clone());
     let (program, state) = (program.as_path(), state.as_path());
     let shop = Shop { kernel: &kernel, newer: &newer, program, state, jobs: order.jobs };
     if let Some(folder) = &order.golden {
         return Ok(outcome::close(&golden::make(&shop, folder), order.skips_pass));
     }
-    let mut outcomes = matrix::run(&cells, &shop);
-    if !cells.is_empty() {
-        println!("\n{}", table::of(&cells, &outcomes));
+    let mut outcomes = matrix::run(&ways, &shop);
+    if !ways.is_empty() {
+        println!("\n{}", table::of(&ways, &outcomes));
     }
-    if !newer_cells.is_empty() {
+    if !newer_ways.is_empty() {
         let kernel = newer.get()?;
-        outcomes.extend(matrix::run(&newer_cells, &Shop { kernel: &kernel, ..shop }));
+        outcomes.extend(matrix::run(&newer_ways, &Shop { kernel: &kernel, ..shop }));
     }
     outcomes.extend(stories::run(&stories, &shop));
     let good = outcome::close(&outcomes, order.skips_pass);

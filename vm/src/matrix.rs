@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cell::{self, Cell, Record};
+use crate::cell::{self, Cell, Maker, Record, Way};
 use crate::failure::{Failure, Result, ensure};
 use crate::jobs::{Shop, again};
 use crate::kernel::{self, Kernel};
@@ -26,45 +26,28 @@ const MEMBER_BYTES: u64 = 10 << 20;
 const STEP_BYTES: u64 = 3 << 20;
 /// The array that holds most is made of so many members at most.
 const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
-/// Cells that share a guest, at most: its boot costs little, its disks' caches do.
-const BATCH: usize = 8;
+/// Trials that share a guest, at most: its boot costs little, its disks' caches do.
+const BATCH: usize = 16;
 /// Of a slow one, that it ends in time on a busy machine.
-const FEW: usize = 2;
+const FEW: usize = 4;
 
-/// Who makes the array.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Maker {
-    Theirs,
-    Ours,
-}
-
-impl Maker {
-    const ALL: [Maker; 2] = [Maker::Theirs, Maker::Ours];
-
-    fn name(self) -> &'static str {
-        match self {
-            Maker::Theirs => "theirs",
-            Maker::Ours => "ours",
-        }
-    }
-}
-
-/// A cell one way, in its folder.
+/// One of them, in its folder.
 struct Trial<'a> {
-    cell: &'a Cell,
-    maker: Maker,
+    way: &'a Way,
     folder: PathBuf,
     program: &'a Path,
 }
 
-/// Runs these cells, a batch at a time.
-pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
+/// Runs these, a batch at a time.
+pub(crate) fn run(ways: &[Way], shop: &Shop<'_>) -> Vec<Outcome> {
     let most = if shop.kernel.is_quick() { BATCH } else { FEW };
-    let batch_of = cells.len().div_ceil(shop.jobs.max(1)).clamp(1, most);
-    shop.work(cells.chunks(batch_of).enumerate(), |(number, cells)| {
+    // As many for each worker, of one size.
+    let batches = ways.len().div_ceil(most).next_multiple_of(shop.jobs.max(1));
+    let batch_of = ways.len().div_ceil(batches.max(1)).max(1);
+    shop.work(ways.chunks(batch_of).enumerate(), |(number, ways)| {
         let folder = shop.state.join(format!("batch-{number}{}", shop.kernel.suffix()));
         let what = format!("batch {number}{}", shop.kernel.suffix());
-        let outcomes = again(&what, || batch(cells, shop.kernel, shop.program, &folder));
+        let outcomes = again(&what, || batch(ways, shop.kernel, shop.program, &folder));
         let outcomes = outcomes.unwrap_or_else(|why| {
             vec![Outcome { name: what, is_skip: false, failure: Some(why.to_string()) }]
         });
@@ -79,20 +62,13 @@ pub(crate) fn run(cells: &[Cell], shop: &Shop<'_>) -> Vec<Outcome> {
 ///
 /// # Errors
 /// A guest died by itself.
-fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Result<Vec<Outcome>> {
+fn batch(ways: &[Way], kernel: &Kernel, program: &Path, folder: &Path) -> Result<Vec<Outcome>> {
     let run = || match kernel.run("cells", folder) {
         Err(failure) if failure.is_of_guest() => Err(failure),
         booted => Ok(booted),
     };
-    let trials: Vec<Trial<'_>> = cells
-        .iter()
-        .flat_map(|cell| Maker::ALL.map(|maker| (cell, maker)))
-        .filter(|(cell, maker)| *maker == Maker::Ours || cell.has_mdadm_name())
-        .map(|(cell, maker)| {
-            let name = format!("{cell}-{}", maker.name());
-            Trial { cell, maker, folder: folder.join(name), program }
-        })
-        .collect();
+    let trial = |way| Trial { way, folder: folder.join(folder_name(way)), program };
+    let trials: Vec<Trial<'_>> = ways.iter().map(trial).collect();
     let mut failures: Vec<Option<Failure>> = trials.iter().map(|_| None).collect();
     let each = |failures: &mut Vec<Option<Failure>>, step: &dyn Fn(&Trial<'_>) -> Result| {
         for (trial, failure) in trials.iter().zip(failures) {
@@ -112,16 +88,21 @@ fn batch(cells: &[Cell], kernel: &Kernel, program: &Path, folder: &Path) -> Resu
         trial.between()
     });
     let booted = run()?;
-    each(&mut failures, &|trial| match trial.maker {
+    each(&mut failures, &|trial| match trial.way.maker {
         Maker::Theirs => trial.guest_has("check_again", &booted),
         Maker::Ours => Ok(()),
     });
     let outcome = |(trial, failure): (&Trial<'_>, Option<Failure>)| Outcome {
-        name: format!("{} {}{}", trial.maker.name(), trial.cell, kernel.suffix()),
+        name: format!("{}{}", trial.way, kernel.suffix()),
         is_skip: failure.as_ref().is_some_and(Failure::is_skip),
         failure: failure.map(|failure| format!("{failure}\n  in {}", trial.folder.display())),
     };
     Ok(trials.iter().zip(failures).map(outcome).collect())
+}
+
+/// No spaces: the guest's scripts would have to quote them.
+fn folder_name(way: &Way) -> String {
+    way.to_string().replace(' ', "-")
 }
 
 fn pattern_file(folder: &Path) -> Result {
@@ -136,11 +117,11 @@ impl Trial<'_> {
     }
 
     fn member_bytes(&self, index: usize) -> u64 {
-        MEMBER_BYTES + if self.cell.unequal { index as u64 * STEP_BYTES } else { 0 }
+        MEMBER_BYTES + if self.way.cell.unequal { index as u64 * STEP_BYTES } else { 0 }
     }
 
     fn names(&self) -> Vec<String> {
-        (0..self.cell.members).map(|index| format!("m{index}")).collect()
+        (0..self.way.cell.members).map(|index| format!("m{index}")).collect()
     }
 
     /// The host's first turn: there are members; if it is for us to make the array, it is there and
@@ -150,10 +131,10 @@ impl Trial<'_> {
         for (index, name) in self.names().iter().enumerate() {
             self.file(name, self.member_bytes(index))?;
         }
-        if self.cell.is_redundant() {
+        if self.way.cell.is_redundant() {
             self.file("spare", MEMBER_BYTES)?;
         }
-        match self.maker {
+        match self.way.maker {
             Maker::Theirs => self.hand_over(self.first(), ""),
             Maker::Ours => {
                 let uuid = self.make()?;
@@ -168,7 +149,7 @@ impl Trial<'_> {
 
     /// Parapet makes the array, and fills it. Gives its UUID, without colons.
     fn make(&self) -> Result<String> {
-        let Cell { layout, metadata, chunk_kib, record, .. } = self.cell;
+        let Cell { layout, metadata, chunk_kib, record, .. } = &self.way.cell;
         let level = layout.level();
         let (name, layout) = (level.name().replace("raid", ""), layout.to_string());
         let chunk = format!("{chunk_kib}K");
@@ -180,7 +161,9 @@ impl Trial<'_> {
             words.extend(["--chunk", &chunk]);
         }
         match record {
-            Record::None if self.cell.is_redundant() => words.extend(["--consistency", "resync"]),
+            Record::None if self.way.cell.is_redundant() => {
+                words.extend(["--consistency", "resync"])
+            }
             Record::Ppl => words.extend(["--consistency", "ppl"]),
             _ => {}
         }
@@ -211,15 +194,15 @@ impl Trial<'_> {
 
     /// The guest's turn: tells it what to do with this cell.
     fn hand_over(&self, what: &str, uuid: &str) -> Result {
-        let Cell { layout, members, metadata, chunk_kib, .. } = self.cell;
+        let Cell { layout, members, metadata, chunk_kib, .. } = &self.way.cell;
         let level = layout.level();
         let files = match what {
-            "check_again" if self.cell.is_redundant() => {
+            "check_again" if self.way.cell.is_redundant() => {
                 self.names().join(" ").replace("m1", "spare")
             }
             _ => self.names().join(" "),
         };
-        let spare = if self.cell.is_redundant() { "spare" } else { "" };
+        let spare = if self.way.cell.is_redundant() { "spare" } else { "" };
         kernel::set(
             &self.folder,
             &[
@@ -231,8 +214,8 @@ impl Trial<'_> {
                 ("spare", spare),
                 ("chunk", &chunk_kib.to_string()),
                 ("layout_name", &cell::detail_layout(*layout)),
-                ("policy", self.cell.policy()),
-                ("flags", &flags(self.cell)),
+                ("policy", self.way.cell.policy()),
+                ("flags", &flags(&self.way.cell)),
                 ("pattern", "../pattern"),
                 ("uuid", uuid),
             ],
@@ -242,7 +225,7 @@ impl Trial<'_> {
 
     /// The guest's first turn.
     fn first(&self) -> &'static str {
-        match self.maker {
+        match self.way.maker {
             Maker::Theirs => "make",
             Maker::Ours => "adopt",
         }
@@ -265,7 +248,7 @@ impl Trial<'_> {
     /// The host's second turn.
     fn between(&self) -> Result {
         let parapet = self.parapet();
-        match self.maker {
+        match self.way.maker {
             Maker::Theirs => {
                 let names = self.names();
                 let server =
@@ -276,13 +259,13 @@ impl Trial<'_> {
             }
             Maker::Ours => {
                 let mut names = self.names();
-                if self.cell.is_redundant() {
+                if self.way.cell.is_redundant() {
                     names[1] = "spare".into();
                 }
                 let server =
                     parapet.serve(&names.iter().map(String::as_str).collect::<Vec<_>>(), &[])?;
                 server.holds("expected")?;
-                if self.cell.is_redundant() {
+                if self.way.cell.is_redundant() {
                     server.scrub()?;
                 }
                 server.stop()?;
@@ -297,7 +280,7 @@ impl Trial<'_> {
         server.holds("expected")?;
         server
             .write("expected", &[(4096, 4096, 0x11), (700_000, 300_000, 0x22), (512, 512, 0x33)])?;
-        if self.cell.is_redundant() {
+        if self.way.cell.is_redundant() {
             server.order(&["fail", "tank", "m1"])?;
             server.write("expected", &[(65_536, 131_072, 0x44), (1_500_160, 2560, 0x55)])?;
             server.holds("expected")?;

@@ -10,14 +10,15 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// As it is told while others are still to come.
-    pub(crate) fn line(&self) -> String {
+    /// As it is told while others are still to come: it took so long, or this is its share of what
+    /// several took together.
+    pub(crate) fn line(&self, seconds: f64) -> String {
         let word = match &self.failure {
             None => "ok",
             Some(_) if self.is_skip => "skipped",
             Some(_) => "FAILED",
         };
-        format!("{word:<7} {}", self.name)
+        format!("{word:<7} {seconds:>6.1} s  {}", self.name)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::cell::{Cell, VERSIONS};
+use crate::cell::{VERSIONS, Way};
 use crate::outcome::Outcome;
 
 /// Of one kind of array: by place of the superblock, how many trials passed, of how many.
@@ -11,17 +11,17 @@ type Row = BTreeMap<&'static str, (usize, usize)>;
 
 /// A row for each kind of array, a column for each place of the superblock: how many trials passed,
 /// of how many. Each is a chunk and a record of writes, made by one side and taken by the other.
-pub(crate) fn of(cells: &[Cell], outcomes: &[Outcome]) -> String {
+pub(crate) fn of(ways: &[Way], outcomes: &[Outcome]) -> String {
     let mut rows: Vec<(String, Row)> = Vec::new();
-    for cell in cells {
-        let outline = cell.outline();
-        let name = format!(" {cell}");
+    for way in ways {
+        let outline = way.cell.outline();
+        let name = way.to_string();
         if rows.last().is_none_or(|(last, _)| *last != outline) {
             rows.push((outline, Row::new()));
         }
         let row = &mut rows.last_mut().expect("there is one now").1;
-        let (passed, tried) = row.entry(cell.metadata).or_default();
-        for outcome in outcomes.iter().filter(|outcome| outcome.name.ends_with(&name)) {
+        let (passed, tried) = row.entry(way.cell.metadata).or_default();
+        for outcome in outcomes.iter().filter(|outcome| outcome.name == name) {
             *tried += 1;
             *passed += usize::from(outcome.failure.is_none());
         }
@@ -45,18 +45,17 @@ mod tests {
 
     #[test]
     fn a_row_counts_both_makers() {
-        let cells: Vec<Cell> =
-            cell::all().into_iter().filter(|cell| cell.to_string().starts_with("raid4")).collect();
-        let outcome = |maker: &str, cell: &Cell, failure: Option<String>| Outcome {
-            name: format!("{maker} {cell}"),
+        let ways: Vec<Way> =
+            cell::all().into_iter().filter(|way| way.to_string().contains("raid4")).collect();
+        let outcome = |way: &Way, failure: Option<String>| Outcome {
+            name: way.to_string(),
             is_skip: false,
             failure,
         };
-        let mut outcomes: Vec<Outcome> =
-            cells.iter().map(|cell| outcome("ours", cell, None)).collect();
-        outcomes.push(outcome("theirs", &cells[0], Some("no".into())));
-        let table = of(&cells, &outcomes);
+        let mut outcomes: Vec<Outcome> = ways[1..].iter().map(|way| outcome(way, None)).collect();
+        outcomes.push(outcome(&ways[0], Some("no".into())));
+        let table = of(&ways, &outcomes);
         let last = table.lines().last().expect("a row");
-        assert_eq!(last, "| raid4, 3 members | 6 of 7 | 6 of 6 | 6 of 6 |");
+        assert_eq!(last, "| raid4, 3 members | 11 of 12 | 12 of 12 | 12 of 12 |");
     }
 }
