@@ -61,8 +61,8 @@ pub(crate) struct Way {
 }
 
 impl Cell {
-    /// The ways it can go: the kernel has layouts that mdadm has no name for, which only Parapet can
-    /// make.
+    /// The ways it can go: the kernel has layouts that mdadm has no name for; only Parapet makes
+    /// those.
     fn ways(self) -> Vec<Way> {
         let is_nameless = matches!(self.layout, Layout::Raid10 { near: 2.., far: 2.., .. });
         let makers: &[Maker] =
