@@ -226,8 +226,8 @@ impl Server<'_> {
     fn end(&mut self, signal: &str) -> Result {
         let id = self.process.id().to_string();
         Command::new("kill").args(["-s", signal, &id]).stderr(Stdio::null()).status()?;
-        self.process.wait()?;
-        Ok(())
+        let ended = self.process.wait()?;
+        ensure(ended.success(), || format!("the server ended with {ended}"))
     }
 
     /// Ends it without a warning.

@@ -233,10 +233,25 @@ impl Daemon {
         self.others.get()
     }
 
-    /// Shows an array to clients no more.
-    fn hide(&self, served: &Served) {
-        self.exports.remove(served.uuid());
-        self.crew.send_each(|_| Errand::Hide { uuid: served.uuid().into() });
+    /// Shows an array to clients no more, and ends the connections of those who use it.
+    async fn retire(&self, served: &Served) {
+        let uuid = served.uuid();
+        let own = self.exports.retire(uuid);
+        let farewells = async {
+            self.crew.ask_each(|ticket| Errand::Retire { uuid: uuid.into(), ticket }).await;
+            own.await;
+        };
+        self.with_patience(farewells).await;
+    }
+
+    /// Waits for clients to take their answers, but not for ever: members come first, and are
+    /// marked clean although somebody does not read.
+    async fn with_patience(&self, farewells: impl Future<Output = ()>) {
+        let clock = self.spawner.clock();
+        if first(farewells, clock.sleep_until(clock.now() + CLIENTS)).await.is_none() {
+            let clients = self.connections();
+            tracing::warn!(clients, "NBD clients that do not read their answers are left behind");
+        }
     }
 
     /// How many threads serve.
@@ -421,18 +436,12 @@ impl Daemon {
 
     /// Stops everything in order.
     pub(crate) async fn close(&self) -> Result<()> {
-        let clock = self.spawner.clock();
-        let patience = clock.sleep_until(clock.now() + CLIENTS);
         let own = self.server.shutdown();
         let farewells = async {
             self.crew.ask_each(|ticket| Errand::Close { ticket }).await;
             own.await;
         };
-        if first(farewells, patience).await.is_none() {
-            // Members come first: they are marked clean although somebody does not take his answer.
-            let clients = self.connections();
-            tracing::warn!(clients, "NBD clients that do not read their answers are left behind");
-        }
+        self.with_patience(farewells).await;
         let mut result = Ok(());
         // Those inside others were there first, and stop last.
         for served in self.arrays().iter().rev() {
@@ -440,6 +449,7 @@ impl Daemon {
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }
+        let clock = self.spawner.clock();
         let deadline = clock.sleep_until(clock.now() + LAST_WORDS);
         let silence = async {
             while self.conversations.get() > 0 {

@@ -4,9 +4,12 @@
 //! is the host's [`Exports`]. An export is opened only when a client enters transmission (GO,
 //! EXPORT_NAME), after TLS and the host's checks.
 
+use std::cell::Cell;
+use std::future::Future;
 use std::rc::Rc;
 
-use io::{Disk, Limits, Pool};
+use io::signal::Wait;
+use io::{Disk, Limits, Pool, Signal};
 
 use super::limits::MAX_PAYLOAD;
 use super::wire::{BlockSizes, Style, flags};
@@ -20,6 +23,16 @@ pub struct Export {
     disk: Bytewise,
     read_only: bool,
     bytewise: bool,
+    users: Users,
+}
+
+/// Connections that are in transmission on an export.
+#[derive(Default)]
+struct Users {
+    count: Cell<usize>,
+    left: Signal,
+    retired: Cell<bool>,
+    retire: Signal,
 }
 
 /// Who asks for an export.
@@ -67,7 +80,8 @@ impl Export {
     pub fn new(name: impl Into<String>, disk: Rc<dyn Disk>, pool: Pool) -> Export {
         let disk = Bytewise::new(disk, pool);
         let (name, description) = (name.into(), String::new());
-        Export { name, description, disk, read_only: false, bytewise: false }
+        let users = Users::default();
+        Export { name, description, disk, read_only: false, bytewise: false, users }
     }
 
     /// The same export with a sentence for people.
@@ -109,6 +123,34 @@ impl Export {
         &self.description
     }
 
+    /// Ends its connections: requests under way are finished and answered, new ones are not taken.
+    /// The future completes when the last connection has ended.
+    pub fn retire(self: Rc<Self>) -> impl Future<Output = ()> + 'static {
+        self.users.retired.set(true);
+        self.users.retire.raise();
+        async move {
+            while self.users.count.get() > 0 {
+                self.users.left.wait().await;
+            }
+        }
+    }
+
+    /// True once its connections are to end.
+    pub(super) fn is_retired(&self) -> bool {
+        self.users.retired.get()
+    }
+
+    /// Completes when its connections are told to end.
+    pub(super) fn retirement(&self) -> Wait<'_> {
+        self.users.retire.wait()
+    }
+
+    /// One more connection uses it, until what this gives is dropped.
+    pub(super) fn enter(self: &Rc<Self>) -> User {
+        self.users.count.set(self.users.count.get() + 1);
+        User(Rc::clone(self))
+    }
+
     /// The disk behind it.
     pub(super) fn disk(&self) -> &Bytewise {
         &self.disk
@@ -144,6 +186,17 @@ impl Export {
         let optimal = 1 << limits.optimal.max(1).ilog2();
         let preferred = u32::clamp(optimal, minimum.max(512), MAX_PAYLOAD);
         BlockSizes { minimum, preferred, maximum: MAX_PAYLOAD }
+    }
+}
+
+/// See [`Export::enter`].
+pub(super) struct User(Rc<Export>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let users = &self.0.users;
+        users.count.set(users.count.get() - 1);
+        users.left.raise();
     }
 }
 

@@ -174,17 +174,19 @@ impl Shared {
             Some(Some(Err(ending))) => return ending,
             Some(Some(Ok(chosen))) => chosen,
         };
+        let export = Rc::clone(&chosen.export);
+        let _user = export.enter();
         let mut session = Session::new(chosen, self.pool.clone(), Rc::clone(&self.clock));
-        let mut stop = self.stop.wait();
+        let mut stops = [self.stop.wait(), export.retirement()];
         let mut known = None;
         poll_fn(|cx| {
-            if self.stopping.get() {
+            if self.stopping.get() || export.is_retired() {
                 session.stop();
             } else if !known.as_ref().is_some_and(|waker| cx.waker().will_wake(waker)) {
-                // Registered once: the signal is raised once.
+                // Registered once: each signal is raised once, and what it says was looked at.
                 known = Some(cx.waker().clone());
-                if Pin::new(&mut stop).poll(cx).is_ready() {
-                    session.stop();
+                for stop in &mut stops {
+                    let _ = Pin::new(stop).poll(cx);
                 }
             }
             session.poll(cx)

@@ -555,3 +555,26 @@ fn shutdown_finishes_what_is_under_way() {
     assert!(busy.is_closed());
     assert!(complete(over).is_some());
 }
+
+#[test]
+fn an_export_that_retires_ends_its_own_connections_only() {
+    let slow = SlowDisk::new(Rc::new(MemDisk::new(1 << 20)));
+    let export = Rc::new(Export::new("disk", Rc::clone(&slow) as _, pool()));
+    let world = World::new(Rc::new(Catalogue::new([Rc::clone(&export)])));
+    let (busy, idle) = (open(&world, Style::Simple), open(&world, Style::Simple));
+    let greeting = world.connect();
+    let read = |cookie| encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])]);
+    busy.push(&read(1));
+    world.settle();
+    let mut over = Box::pin(export.retire());
+    world.settle();
+    assert!(idle.is_closed() && !greeting.is_closed(), "who has not chosen yet may choose another");
+    assert_eq!(world.exchange(&busy, &read(2)), [], "what comes later is not answered");
+    assert!(complete(over.as_mut()).is_none());
+    slow.answer_all(&world, &mut Dice(1));
+    assert_eq!(busy.pull().len(), 528);
+    assert!(busy.is_closed());
+    assert!(complete(over).is_some());
+    let late = open(&world, Style::Simple);
+    assert!(late.is_closed(), "who comes to it from a list of earlier is not served");
+}

@@ -42,8 +42,8 @@ pub(super) enum Errand {
     Introduce { uuid: String, member: Box<Introduction>, disk: Way, ticket: u64 },
     /// Show an array to clients.
     Show { uuid: String, card: Card },
-    /// Show it no more.
-    Hide { uuid: String },
+    /// Show it no more, and end the connections of those who use it.
+    Retire { uuid: String, ticket: u64 },
     /// Serve this NBD client.
     Serve(OwnedFd),
     /// Finish what clients have asked for, and serve no more.

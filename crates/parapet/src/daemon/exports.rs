@@ -25,9 +25,17 @@ impl Shown {
         self.exports.borrow_mut().push((uuid.into(), Rc::new(export)));
     }
 
-    /// Shows this array no more. Clients that use it keep it until they go.
-    pub(super) fn remove(&self, gone: &str) {
-        self.exports.borrow_mut().retain(|(uuid, _)| uuid != gone);
+    /// Shows this array no more, and ends the connections of those who use it; done when the last
+    /// has gone.
+    pub(super) fn retire(&self, gone: &str) -> impl Future<Output = ()> + 'static {
+        let mut exports = self.exports.borrow_mut();
+        let gone = exports.extract_if(.., |(uuid, _)| uuid == gone);
+        let leaving: Vec<_> = gone.map(|(_, export)| export.retire()).collect();
+        async move {
+            for farewell in leaving {
+                farewell.await;
+            }
+        }
     }
 
     /// The name that clients know this array by.

@@ -98,20 +98,25 @@ impl Hand {
                         self.done(ticket);
                     }
                     Errand::Show { uuid, card } => self.show(&uuid, &card),
-                    Errand::Hide { uuid } => self.exports.remove(&uuid),
-                    Errand::Serve(client) => self.serve(client),
-                    Errand::Close { ticket } => {
-                        let (hand, closing) = (Rc::clone(self), self.server.shutdown());
-                        self.on.spawn_local(async move {
-                            closing.await;
-                            hand.done(ticket);
-                        });
+                    Errand::Retire { uuid, ticket } => {
+                        self.after(self.exports.retire(&uuid), ticket);
                     }
+                    Errand::Serve(client) => self.serve(client),
+                    Errand::Close { ticket } => self.after(self.server.shutdown(), ticket),
                     Errand::Done { .. } => {}
                     Errand::Leave => return,
                 }
             }
         }
+    }
+
+    /// This is done when that is.
+    fn after(self: &Rc<Self>, what: impl Future<Output = ()> + 'static, ticket: u64) {
+        let hand = Rc::clone(self);
+        self.on.spawn_local(async move {
+            what.await;
+            hand.done(ticket);
+        });
     }
 
     fn done(&self, ticket: u64) {

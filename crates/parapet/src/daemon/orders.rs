@@ -86,7 +86,7 @@ impl Daemon {
             let message = format!("{name} is a member of {outer}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
-        self.hide(served);
+        self.retire(served).await;
         let result = self.give_up(served).await;
         if self.arrays.borrow().is_empty() {
             self.end();
