@@ -183,8 +183,11 @@ impl Guest {
     /// It runs, or has turned itself off, or said why not.
     fn check_alive(&mut self) -> Result {
         let Some(status) = self.process.try_wait()? else { return Ok(()) };
+        let has = |name: &str| self.work.join(name).exists();
         let console = std::fs::read_to_string(self.work.join("console")).unwrap_or_default();
-        let says = self.work.join("status").exists() || console.contains("panic");
+        // A kernel that is not up when it panics has not met us: emulated processors can err while
+        // it changes its own code.
+        let says = has("status") || has("log") && console.contains("panic");
         if says && status.signal().is_none() {
             return Ok(());
         }

@@ -211,21 +211,20 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Asks it to stop in order.
+    /// Stops its array in order; then it ends.
     pub(crate) fn stop(mut self) -> Result {
         self.order(&["stop", "tank"])?;
-        self.end("TERM")?;
-        Ok(())
+        self.has_ended()
     }
 
     /// As a service manager ends it, to start it again: in order, and its clients wait for it.
     pub(crate) fn terminate(mut self) -> Result {
-        self.end("TERM")
+        let id = self.process.id().to_string();
+        Command::new("kill").args(["-s", "TERM", &id]).status()?;
+        self.has_ended()
     }
 
-    fn end(&mut self, signal: &str) -> Result {
-        let id = self.process.id().to_string();
-        Command::new("kill").args(["-s", signal, &id]).stderr(Stdio::null()).status()?;
+    fn has_ended(&mut self) -> Result {
         let ended = self.process.wait()?;
         ensure(ended.success(), || format!("the server ended with {ended}"))
     }

@@ -11,6 +11,7 @@ mod ppl;
 mod refusals;
 mod repair;
 mod states;
+mod udev;
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Story> {
     [
         // They take longest: what comes last should not keep one worker alone.
         clients::STORIES,
+        udev::STORIES,
         handover::STORIES,
         ppl::STORIES,
         between::STORIES,

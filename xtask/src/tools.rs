@@ -54,6 +54,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("linux.uml"), "user-mode-linux", "a real kernel with md, as a process"),
     tool(Tests, Program("modprobe"), "kmod", "loads that kernel's modules"),
     tool(Tests, Program("qemu-system-x86_64"), "qemu-system-x86", "a machine for a newer kernel"),
+    tool(Tests, Program("udevadm"), "udev", "gives that kernel members that nobody has"),
     tool(Tests, Program("nbd-client"), "nbd-client", "connects that kernel's NBD client"),
     tool(Tests, Program("mkfs.xfs"), "xfsprogs", "a file system on that client"),
     tool(Tests, Program("blkid"), "util-linux", "names our members as other systems will"),

@@ -124,7 +124,10 @@ fn free_by(holder: &os::disk::Holder) -> String {
     match holder.who.as_str() {
         who if who.starts_with("this very") => "name it only once".into(),
         who if is_ours(who) => "parapet stop NAME, if it is served".into(),
-        _ => format!("free it first: {}", holder.free_by),
+        _ => match &holder.keep_by {
+            None => format!("free it first: {}", holder.free_by),
+            Some(keep_by) => format!("free it first: {}; {keep_by}", holder.free_by),
+        },
     }
 }
 

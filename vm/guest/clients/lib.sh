@@ -1,31 +1,8 @@
 # What the stories of clients have in common: the server is the host's; the guest has a network, a
 # block device of the array by the kernel's own client, and a file system on it.
 
-. ./cell
-mkdir -p /run/lib/modules /run/fs
-ln -s "$modules" "/run/lib/modules/$(uname -r)"
-
-# Says what went wrong, with the kernel's last words, and ends the story.
-fail() {
-	dmesg | grep -v audit | tail -n 8
-	echo "FAILED: $*"
-	exit 1
-}
-
-# need MODULE...: loads them. That this kernel has none of this name is not the story's fault.
-need() {
-	for module; do
-		modprobe -d /run "$module" && continue
-		modprobe -d /run --dry-run "$module" && fail "$module cannot be loaded"
-		echo "SKIPPED: Linux $(uname -r) has no $module"
-		exit 77
-	done
-}
-
-# until_so COMMAND...: asks until it succeeds.
-until_so() {
-	until "$@"; do sleep 0.1; done
-}
+. "$guest/modules.sh"
+mkdir /run/fs
 
 # The network of a guest of QEMU's: the host is 10.0.2.2.
 network() {

@@ -18,6 +18,14 @@ pub struct Holder {
     pub who: String,
     /// The command that frees the disk.
     pub free_by: String,
+    /// Where somebody would give it away again at once: what prevents that.
+    pub keep_by: Option<String>,
+}
+
+impl Holder {
+    fn new(who: String, free_by: String) -> Holder {
+        Holder { who, free_by, keep_by: None }
+    }
 }
 
 impl fmt::Display for Holder {
@@ -69,18 +77,32 @@ pub(super) fn of_file(fd: &OwnedFd) -> Vec<Holder> {
 fn stacked(link: &Path) -> Holder {
     let kernel_name = link.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mapped = fs::read_to_string(format!("/sys/block/{kernel_name}/dm/name"));
-    let (who, free_by) = match mapped {
+    match mapped {
         Ok(name) => {
             let name = name.trim();
-            (format!("part of the mapped device {name}"), format!("dmsetup remove {name}"))
+            let who = format!("part of the mapped device {name}");
+            Holder::new(who, format!("dmsetup remove {name}"))
         }
-        Err(_) if kernel_name.starts_with("md") => (
-            format!("member of the kernel's array {kernel_name}"),
-            format!("mdadm --stop /dev/{kernel_name}"),
-        ),
-        Err(_) => (format!("under {kernel_name}"), format!("lsblk /dev/{kernel_name}")),
-    };
-    Holder { who, free_by }
+        Err(_) if kernel_name.starts_with("md") => Holder {
+            who: format!("member of the kernel's array {kernel_name}"),
+            free_by: format!("mdadm --stop /dev/{kernel_name}"),
+            keep_by: md_uuid(&kernel_name).map(|uuid| {
+                format!(
+                    "against udev, which puts it together whenever nobody has its disks: the line \
+                     `ARRAY <ignore> UUID={uuid}` in /etc/mdadm/mdadm.conf"
+                )
+            }),
+        },
+        Err(_) => Holder::new(format!("under {kernel_name}"), format!("lsblk /dev/{kernel_name}")),
+    }
+}
+
+/// The UUID of a kernel's array, in mdadm's way of writing.
+fn md_uuid(kernel_name: &str) -> Option<String> {
+    let told = fs::read_to_string(format!("/sys/block/{kernel_name}/md/uuid")).ok()?;
+    let digits: Vec<u8> = told.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let words = digits.chunks(8).map(String::from_utf8_lossy);
+    (digits.len() == 32).then(|| words.collect::<Vec<_>>().join(":"))
 }
 
 fn mounts(number: &str, node: &Path) -> Vec<Holder> {
@@ -95,11 +117,7 @@ fn mounts(number: &str, node: &Path) -> Vec<Holder> {
             || source.is_some_and(|source| Path::new(source) == node);
         if ours { fields.get(4).map(|place| unescaped(place)) } else { None }
     });
-    at.map(|place| Holder {
-        who: format!("mounted at {place}"),
-        free_by: format!("umount {place}"),
-    })
-    .collect()
+    at.map(|place| Holder::new(format!("mounted at {place}"), format!("umount {place}"))).collect()
 }
 
 fn swap(node: &Path) -> Option<Holder> {
@@ -107,7 +125,7 @@ fn swap(node: &Path) -> Option<Holder> {
     let used = table.lines().filter_map(|line| line.split_whitespace().next());
     used.map(unescaped)
         .find(|used| Path::new(used) == node)
-        .map(|used| Holder { who: "used as swap".to_owned(), free_by: format!("swapoff {used}") })
+        .map(|used| Holder::new("used as swap".to_owned(), format!("swapoff {used}")))
 }
 
 /// Processes with a descriptor of which this is true.
@@ -130,9 +148,9 @@ fn process(pid: u32) -> Holder {
     let command = if command.is_empty() { "name unknown" } else { command };
     let who = format!("process {pid} ({command})");
     if pid == std::process::id() {
-        return Holder { who: format!("this very {who}"), free_by: "name it only once".into() };
+        return Holder::new(format!("this very {who}"), "name it only once".into());
     }
-    Holder { who, free_by: format!("kill {pid}") }
+    Holder::new(who, format!("kill {pid}"))
 }
 
 fn number(device: u64) -> String {
