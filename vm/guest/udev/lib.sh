@@ -1,5 +1,5 @@
-# What the stories of udev have in common: its daemon runs with the host's rules, mdadm's among them,
-# and Parapet runs in the guest. Members are loop devices.
+# What the stories of udev have in common: its daemon runs with the host's rules, mdadm's among
+# them, and Parapet runs in the guest. Members are loop devices.
 
 . "$guest/modules.sh"
 

@@ -8,8 +8,8 @@ use crate::terminal::Terminal;
 
 /// Stop an array in order: requests under way are finished, members are marked clean
 ///
-/// Its clients' connections end when what they have asked for is answered. A server whose last array
-/// is stopped ends.
+/// Its clients' connections end when what they have asked for is answered. A server whose last
+/// array is stopped ends.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID
