@@ -2,6 +2,7 @@
 //!
 //! Owns the list of stories, and what they have in common.
 
+mod assembly;
 mod between;
 mod clients;
 mod handover;
@@ -53,6 +54,7 @@ pub(crate) fn all() -> Vec<Story> {
         refusals::STORIES,
         headroom::STORIES,
         missing::STORIES,
+        assembly::STORIES,
         repair::STORIES,
     ]
     .concat()
