@@ -278,7 +278,10 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
     let name = &array.name;
     match array.faulty.first() {
         _ if array.awaits_spare() => format!("parapet wait {name} --for whole{flag}"),
-        _ if !array.writable => "it is only read; parapet serve, without --read-only, and then parapet add, fill it again".into(),
+        _ if !array.writable => {
+            "it is only read; parapet serve, without --read-only, and parapet add fill it again"
+                .into()
+        }
         None => format!("parapet add {name} DISK{flag}"),
         Some(lost) if lost.trouble.as_ref().is_some_and(|why| why.contains(FULL_LIST)) => format!(
             "more of it is in doubt than can be listed: restore it from a backup, or stop it, \
