@@ -58,8 +58,6 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("nbd-client"), "nbd-client", "connects that kernel's NBD client"),
     tool(Tests, Program("mkfs.xfs"), "xfsprogs", "a file system on that client"),
     tool(Tests, Program("blkid"), "util-linux", "names our members as other systems will"),
-    tool(Tests, Program("mke2fs"), "e2fsprogs", "a file system to find again"),
-    tool(Tests, Program("sfdisk"), "fdisk", "partitions images as other systems do"),
     tool(Tests, Program("cmp"), "diffutils", "compares what arrays hold"),
     tool(Figures, Program("fio"), "fio", "the same load for us and for the peers"),
     tool(Figures, Program("nbdkit"), "nbdkit", "peer: the fastest NBD server of a file"),
