@@ -149,7 +149,18 @@ impl Report for Examined {
             for signature in &disk.signatures {
                 page.field("signature", format!("{} at {:#x}", signature.name, signature.offset));
             }
+            if disk.is_partitioned() {
+                page.field("remark", "parapet import finds arrays in partitions");
+            }
         }
+    }
+}
+
+impl ExaminedDisk {
+    /// True if what members there are lie in its partitions.
+    fn is_partitioned(&self) -> bool {
+        let is_table = |view: &SignatureView| matches!(view.name.as_str(), "gpt" | "dos");
+        self.superblocks.is_empty() && self.signatures.iter().any(is_table)
     }
 }
 

@@ -93,6 +93,8 @@ fn a_dead_machines_arrays_are_read_from_partitions_in_images() {
 fn what_is_no_member_and_what_is_missing_is_told() {
     let world = World::new();
     let (_, data) = nas(&world, &GPT);
+    let told = world.run(&["examine", "disk1.img"]).out;
+    assert!(told.contains("parapet import finds arrays in partitions"), "{told}");
     let told = world.refused(&["import", "disk1.img", "--array", "tank"], 3, "PPT-3007");
     assert!(told.contains("1 of 3 members"), "{told}");
     world.refused(&["import", "disk1.img", "--array", "tan"], 5, "PPT-5001");
