@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..))]
     choose: u16,
-    /// Write its superblocks to the disks, in place of those that are there: shows the plan and asks
+    /// Write its superblocks to the disks, in place of those there: shows the plan and asks first
     #[arg(long, conflicts_with_all = ["nbd", "stdio"])]
     write: bool,
     #[command(flatten)]

@@ -79,8 +79,9 @@ impl Loss {
         }
         let words: Vec<&str> = members.iter().rev().map(String::as_str).collect();
         if let Loss::Created(level) = self {
-            let wrong = "create oops --chunk 128K --metadata 1.0 --consistency resync --checksums off --bitmap off \
-                         --overwrite-signature linux_raid_member@0x1000 --yes --level";
+            let wrong = "create oops --chunk 128K --metadata 1.0 --consistency resync --bitmap off \
+                         --checksums off --overwrite-signature linux_raid_member@0x1000 --yes \
+                         --level";
             let wrong: Vec<&str> = wrong.split_whitespace().chain([level]).collect();
             world.ok(&[&wrong[..], &words].concat());
         }
