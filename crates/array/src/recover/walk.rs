@@ -244,7 +244,7 @@ mod tests {
         /// Puts numbers into some of these fields: offset and size.
         fn spoil(&mut self, page: &mut [u8], fields: &[(usize, usize)], is_big: bool) {
             for &(at, size) in fields {
-                if self.next() % 3 == 0 {
+                if self.next().is_multiple_of(3) {
                     let number = self.number();
                     let (big, little) = (number.to_be_bytes(), number.to_le_bytes());
                     let bytes = if is_big { &big[8 - size..] } else { &little[..size] };
