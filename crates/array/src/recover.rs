@@ -272,7 +272,7 @@ struct Weighed {
 }
 
 /// What signs say.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Told {
     content: Vec<(&'static str, u64)>,
     signs: Vec<Sign>,
@@ -330,9 +330,17 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
         inside.truncate(MOST_INSIDE);
         told.hear(pages, &hypothesis, (start, 0)).await;
         for at in inside {
+            // One thing begins there: each disk may have something that could, such as a partition
+            // table of its own.
+            let mut likeliest = told.clone();
             for start in hypothesis.starts(pages, at).await {
-                told.hear(pages, &hypothesis, (start, at)).await;
+                let mut with = told.clone();
+                with.hear(pages, &hypothesis, (start, at)).await;
+                if with.count > likeliest.count {
+                    likeliest = with;
+                }
             }
+            told = likeliest;
         }
         if told.count > best.count {
             best = told;

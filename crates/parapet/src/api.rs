@@ -354,7 +354,7 @@ pub(crate) struct Changed {
 pub(crate) struct Plan {
     /// True if it was done; false if it was only planned.
     pub(crate) done: bool,
-    /// `create`, `destroy`, `undestroy`.
+    /// `create`, `destroy`, `undestroy`, `recover`.
     pub(crate) verb: String,
     /// The array.
     pub(crate) name: String,

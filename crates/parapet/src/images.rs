@@ -1,7 +1,7 @@
 //! Images of disks, and the partitions inside them.
 //!
-//! A kernel would make devices of partitions; of an image nobody has. Opens for reading only, and
-//! never writes.
+//! A kernel would make devices of partitions; of an image nobody has. Opens for reading only unless
+//! told otherwise, and never writes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -33,15 +33,15 @@ const WRAPPED: &[(&[u8], u64, &str)] = &[
 ///
 /// # Errors
 /// One that cannot be opened or is in a format of its own, or two that are the same.
-pub(crate) fn open(paths: &[PathBuf], on: &Spawner) -> Result<Vec<Image>> {
+pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Image>> {
     disks::refuse_same(paths)?;
-    paths.iter().map(|path| open_one(path, on)).collect()
+    paths.iter().map(|path| open_one(path, read_only, on)).collect()
 }
 
-fn open_one(path: &Path, on: &Spawner) -> Result<Image> {
+fn open_one(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
     let file = File::open(path).map_err(|error| of_path(path, &error))?;
     refuse_wrapped(path, &file)?;
-    let options = Options { read_only: true, ..Options::default() };
+    let options = Options { read_only, ..Options::default() };
     let mut disk = FileDisk::open(path, &options, on)?;
     let mut whole = Opened::file(path, std::rc::Rc::clone(&disk), on);
     let read = |offset: u64, length: usize| {

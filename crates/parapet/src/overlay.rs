@@ -1,7 +1,8 @@
 //! A copy-on-write overlay: what is written over a disk stays in memory, and the disk as it is.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::{Completion, Completions, Disk, Done, Error, Extent, ExtentKind, Limits, Op, Work};
@@ -31,6 +32,14 @@ impl Overlay {
         for (number, sector) in (offset / SECTOR..).zip(bytes.chunks_exact(SECTOR as usize)) {
             above.insert(number, sector.try_into().expect("cut to this length"));
         }
+    }
+
+    /// What lies above, in whole blocks of the disk: where, in order, each once.
+    pub(crate) fn changed(&self) -> Vec<Range<u64>> {
+        let block = u64::from(self.below.limits().logical_block).max(SECTOR);
+        let above = self.above.borrow();
+        let starts: BTreeSet<u64> = above.keys().map(|n| n * SECTOR / block * block).collect();
+        starts.into_iter().map(|start| start..start + block).collect()
     }
 
     /// The answer from below, with what lies above.
@@ -118,6 +127,7 @@ mod tests {
         let mut found = [0; 4096];
         below.peek(4096, &mut found);
         assert_eq!(found, [1; 4096]);
+        assert_eq!(overlay.changed().first(), Some(&(4608..5120)));
     }
 
     #[test]

@@ -208,3 +208,125 @@ fn first_block(inode: &[u8]) -> Option<u64> {
 fn is_itself(entry: &[u8], number: u64) -> bool {
     little(entry, 0, 4) == number && entry[6] == 1 && entry[8] == b'.'
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use io::tasks::complete;
+    use io::{Disk, MemDisk};
+    use layout::{Geometry, Layout, Shape};
+
+    use super::*;
+    use crate::assemble::Candidate;
+    use crate::ledger::reach::Reach;
+    use crate::ledger::rig::Still;
+
+    const BYTES: u64 = 256 << 10;
+
+    /// Numbers that nobody expects, among some that are believed.
+    struct Noise(u64);
+
+    impl Noise {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.0 >> 24
+        }
+
+        fn number(&mut self) -> u64 {
+            const ODD: [u64; 10] = [0, 1, 2, 7, 32, 128, 512, 4096, 1 << 31, u64::MAX];
+            match self.next() % 12 {
+                choice @ 0..10 => ODD[choice as usize],
+                _ => self.next(),
+            }
+        }
+
+        /// Puts numbers into some of these fields: offset and size.
+        fn spoil(&mut self, page: &mut [u8], fields: &[(usize, usize)], is_big: bool) {
+            for &(at, size) in fields {
+                if self.next().is_multiple_of(3) {
+                    let number = self.number();
+                    let (big, little) = (number.to_be_bytes(), number.to_le_bytes());
+                    let bytes = if is_big { &big[8 - size..] } else { &little[..size] };
+                    page[at..at + size].copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    fn ext(noise: &mut Noise) -> Vec<u8> {
+        let mut page = vec![0; PAGE as usize];
+        let sound: [(usize, &[u8]); 6] = [
+            (0x4, &[0, 1]),
+            (0x18, &[2]),
+            (0x20, &[0, 1]),
+            (0x28, &[64]),
+            (0x38, &[0x53, 0xef]),
+            (0x58, &[128, 0]),
+        ];
+        sound
+            .iter()
+            .for_each(|(at, bytes)| page[1024 + at..][..bytes.len()].copy_from_slice(bytes));
+        let fields =
+            [(0x4, 4), (0x18, 1), (0x20, 4), (0x28, 4), (0x4c, 4), (0x58, 2), (0x60, 4), (0xfe, 2)];
+        noise.spoil(&mut page[1024..], &fields, false);
+        noise.spoil(&mut page[1024..], &[(0x14, 4), (0x150, 4)], false);
+        page
+    }
+
+    fn xfs(noise: &mut Noise) -> Vec<u8> {
+        let mut page = vec![0; PAGE as usize];
+        let sound: [(usize, &[u8]); 6] = [
+            (0, b"XFSB"),
+            (4, &[0, 0, 16, 0]),
+            (84, &[0, 0, 0, 8]),
+            (88, &[0, 0, 0, 8]),
+            (100, &[0xb4, 0xa5]),
+            (102, &[2, 0]),
+        ];
+        sound.iter().for_each(|(at, bytes)| page[*at..][..bytes.len()].copy_from_slice(bytes));
+        let fields = [(4, 4), (84, 4), (88, 4), (102, 2), (123, 1), (124, 1)];
+        noise.spoil(&mut page, &fields, true);
+        page
+    }
+
+    /// A page that is a table of whatever is looked for, and leads anywhere.
+    fn table(noise: &mut Noise) -> Vec<u8> {
+        let mut page: Vec<u8> = (0..PAGE).map(|_| noise.number() as u8).collect();
+        for inode in page.chunks_exact_mut(128) {
+            inode[..2].copy_from_slice(&[0xed, 0x41]);
+            inode[0x20..0x24].copy_from_slice(&[0, 0, 8, 0]);
+            inode[0x28..0x30].copy_from_slice(&[0x0a, 0xf3, 1, 0, 4, 0, 0, 0]);
+        }
+        if noise.next().is_multiple_of(2) {
+            page[..8].copy_from_slice(b"IAB3\0\0\xff\xff");
+            let own = noise.next() % (BYTES / 512);
+            page[16..24].copy_from_slice(&own.to_be_bytes());
+        }
+        page
+    }
+
+    #[test]
+    fn numbers_that_make_no_sense_lead_nowhere_and_soon() {
+        let (mut noise, mut walked) = (Noise(1), 0);
+        let shape = Shape { layout: Layout::Raid1, chunk_bytes: 0, members: vec![BYTES; 2] };
+        let geometry = Geometry::new(shape).unwrap();
+        let hypothesis = Hypothesis { geometry, offset: 0, member_bytes: BYTES };
+        let disk = Rc::new(MemDisk::new(BYTES));
+        let disks = [Candidate::new(Rc::clone(&disk) as Rc<dyn Disk>, "disk")];
+        for turn in 0..4000 {
+            let begins = if turn % 2 == 0 { ext(&mut noise) } else { xfs(&mut noise) };
+            disk.poke(0, &begins);
+            let at = noise.next() % (BYTES / PAGE - 1) + 1;
+            disk.poke(at * PAGE, &table(&mut noise));
+            let reach = Reach::within(Rc::new(Still), Duration::from_secs(1));
+            let pages = Pages::new(&reach, &disks);
+            let order = vec![Some(0), None];
+            let walker = Walker { pages: &pages, hypothesis: &hypothesis, order: &order };
+            let steps = complete(walker.walk(&[0])).expect("nothing waits");
+            walked += usize::from(steps.tried > 0);
+            assert!(steps.tried <= MOST_STEPS + MOST_INODES as usize, "{}", steps.tried);
+        }
+        assert!(walked > 200, "{walked}");
+    }
+}

@@ -177,7 +177,10 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 /// Stops what runs once the work is done, whatever came of it.
-async fn closing<T>(daemon: &Daemon, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn closing<T>(
+    daemon: &Daemon,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let done = work.await;
     let closed = daemon.close().await;
     done.and_then(|done| closed.map(|()| done))
@@ -498,7 +501,7 @@ async fn carry_out(
 }
 
 /// Puts back what was on disks that were written to in vain, and says so.
-async fn give_back<'a>(
+pub(crate) async fn give_back<'a>(
     mut failure: Failure,
     kept: &Kept,
     disks: impl Iterator<Item = &'a Opened>,

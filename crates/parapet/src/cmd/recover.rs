@@ -3,30 +3,32 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use array::recover::{Guess, Stamp, Wish, search, stamps};
-use jiff::Timestamp;
-use layout::md::{Name, Uuid};
+use array::recover::{Guess, Wish, search};
 use layout::{Layout, Level};
 use os::Spawner;
 
 use crate::api::{GuessView, Recovered};
-use crate::cmd::create::level;
-use crate::cmd::serve::{Outlets, Sources};
+use crate::cmd::create::{closing, level};
+use crate::cmd::serve::Outlets;
 use crate::daemon::Daemon;
 use crate::disks::Opened;
-use crate::engine::{self, AssemblyFlags, RunFlags};
+use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
+use crate::flags::Consent;
 use crate::images;
-use crate::overlay::Overlay;
 use crate::size::Size;
 use crate::terminal::Terminal;
+
+mod members;
+mod write;
 
 /// Find out what array disks were whose superblocks are lost or overwritten, and serve it read-only
 ///
 /// Searches for level, layout, chunk, order of the disks and where their data begins, by what file
 /// systems leave in places that they tell themselves, and by whether redundancy agrees. Shows the
 /// likeliest, with what speaks for each. With --nbd one of them is served read-only, put together
-/// in memory: nothing is written to the disks. Of an image with partitions the largest is taken.
+/// in memory: nothing is written to the disks. Once what is served is as it was, --write writes its
+/// superblocks. Of a disk with partitions the largest is taken.
 ///
 /// For example: parapet recover disk[0-3].img --nbd unix:/run/guess.nbd
 #[derive(clap::Args)]
@@ -50,10 +52,18 @@ pub(crate) struct Args {
     /// Data began here on each disk, for sure
     #[arg(long, value_name = "SIZE")]
     data_offset: Option<Size>,
-    /// Serve this one of those that were found
+    /// Take disks as a whole, whatever partitions somebody has made on them
+    #[arg(long)]
+    whole: bool,
+    /// Serve, or write, this one of those that were found
     #[arg(long, value_name = "NUMBER", default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..))]
     choose: u16,
+    /// Write its superblocks to the disks, in place of those there: shows the plan and asks first
+    #[arg(long, conflicts_with_all = ["nbd", "stdio"])]
+    write: bool,
+    #[command(flatten)]
+    consent: Consent,
     #[command(flatten)]
     outlets: Outlets,
 }
@@ -63,23 +73,35 @@ const NAME: &str = "recovered";
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let wish = args.wish()?;
+    if args.write {
+        let executor = engine::executor()?;
+        let daemon = Daemon::new(&executor.spawner(), None, 1)?;
+        let work = async {
+            let disks = open(&args, daemon.spawner())?;
+            let guesses = find(&disks, &wish).await?;
+            if !args.consent.yes {
+                terminal.preview(&view(&guesses, &disks));
+            }
+            let guess = args.chosen(&guesses)?;
+            let members = members::lay(guess, disks, daemon.spawner()).await?;
+            write::write(guess, &members, &args.consent, &daemon, terminal).await
+        };
+        return executor.block_on(closing(&daemon, work)).map(|()| Exit::Done);
+    }
     if args.outlets.is_none() {
         let executor = engine::executor()?;
-        let disks = open(&args.disks, &executor.spawner())?;
+        let disks = open(&args, &executor.spawner())?;
         let guesses = executor.block_on(find(&disks, &wish))?;
         terminal.report(&view(&guesses, &disks));
         return Ok(Exit::Done);
     }
     args.outlets.serve(1, terminal, async |daemon| {
-        let disks = open(&args.disks, daemon.spawner())?;
+        let disks = open(&args, daemon.spawner())?;
         let guesses = find(&disks, &wish).await?;
         terminal.preview(&view(&guesses, &disks));
-        let count = guesses.len();
-        let guess = guesses.get(usize::from(args.choose) - 1).ok_or_else(|| {
-            let message = format!("there is no number {}", args.choose);
-            Failure::new(Id::Usage, message, format!("choose from 1 to {count}"))
-        })?;
-        take_in(guess, disks, daemon).await
+        let members = members::lay(args.chosen(&guesses)?, disks, daemon.spawner()).await?;
+        let served = members::start(&members, daemon).await?;
+        daemon.export(&served, None, true, true)
     })
 }
 
@@ -100,14 +122,21 @@ impl Args {
             data_offset: self.data_offset.map(|size| size.0),
         })
     }
+
+    fn chosen<'a>(&self, guesses: &'a [Guess]) -> Result<&'a Guess> {
+        guesses.get(usize::from(self.choose) - 1).ok_or_else(|| {
+            let message = format!("there is no number {}", self.choose);
+            Failure::new(Id::Usage, message, format!("choose from 1 to {}", guesses.len()))
+        })
+    }
 }
 
 /// The disks; of those with partitions the largest one.
-fn open(paths: &[PathBuf], on: &Spawner) -> Result<Vec<Opened>> {
-    let images = images::open(paths, on)?;
+fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
+    let images = images::open(&args.disks, !args.write, on)?;
     let disks = images.into_iter().map(|image| {
         let largest = image.parts.into_iter().max_by_key(Opened::bytes);
-        largest.unwrap_or(image.whole)
+        largest.filter(|_| !args.whole).unwrap_or(image.whole)
     });
     Ok(disks.collect())
 }
@@ -115,53 +144,10 @@ fn open(paths: &[PathBuf], on: &Spawner) -> Result<Vec<Opened>> {
 async fn find(disks: &[Opened], wish: &Wish) -> Result<Vec<Guess>> {
     let clock = Rc::clone(&disks[0].clock);
     search(&engine::candidates(disks), wish, &clock).await.map_err(|error| {
-        let action = "name what is known: --level, --chunk, --data-offset, --members; and leave \
-                      out disks that were none of it";
+        let action = "name what is known: --level, --chunk, --data-offset, --members; say --whole \
+                      if partitions came later; and leave out disks that were none of it";
         Failure::new(Id::NoArray, error.to_string(), action)
     })
-}
-
-/// Puts a guess together, over the disks, and exports it.
-async fn take_in(guess: &Guess, disks: Vec<Opened>, daemon: &Rc<Daemon>) -> Result<()> {
-    let on = daemon.spawner();
-    let random = engine::random()?;
-    let uuid = || {
-        let mut bytes = [0; 16];
-        random(&mut bytes);
-        Uuid(bytes)
-    };
-    let (set_uuid, device_uuids) = (uuid(), disks.iter().map(|_| uuid()).collect::<Vec<_>>());
-    let bytes: Vec<u64> = disks.iter().map(Opened::bytes).collect();
-    let name = Name::new(NAME).expect("it is short");
-    let seconds = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
-    let stamps = stamps(guess, &bytes, (name, set_uuid, &device_uuids), seconds);
-    let stamps = stamps.ok_or_else(|| {
-        let message = "there is no room for superblocks beside the data";
-        Failure::new(Id::WrongState, message, "choose another one: --choose NUMBER")
-    })?;
-    let mut members = Vec::new();
-    for (index, disk) in disks.into_iter().enumerate() {
-        if let Some(stamp) = stamps.iter().find(|stamp| stamp.disk == index) {
-            members.push(stamped(disk, stamp, on).await);
-        }
-    }
-    let members: Vec<&Opened> = members.iter().collect();
-    let assembly = AssemblyFlags { read_only: true, degraded: true, ..AssemblyFlags::default() };
-    let sources = Sources { name: Some(NAME), members: &[], scan: None };
-    let arrays = sources.gather_from(&members, &assembly, &RunFlags::default(), daemon).await?;
-    arrays.iter().try_for_each(|served| daemon.export(served, None, true, true))
-}
-
-/// The disk with this superblock over it, and over what others there were, zeros.
-async fn stamped(disk: Opened, stamp: &Stamp, on: &Spawner) -> Opened {
-    let overlay = Overlay::new(Rc::clone(&disk.disk), on);
-    // What cannot be looked at cannot be taken for a superblock either.
-    let found = array::examine::examine(&*disk.disk, &disk.clock).await;
-    for other in found.iter().flat_map(|found| &found.superblocks) {
-        overlay.put(other.offset, &[0; 512]);
-    }
-    overlay.put(stamp.offset, &stamp.bytes);
-    Opened { disk: Rc::new(overlay), file: None, ..disk }
 }
 
 fn view(guesses: &[Guess], disks: &[Opened]) -> Recovered {

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::world::{Server, World};
 
+fn home() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
 /// The folders of images.
 fn arrays() -> Vec<(String, PathBuf)> {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let entries = std::fs::read_dir(home).unwrap().map(|entry| entry.unwrap());
+    let entries = std::fs::read_dir(home()).unwrap().map(|entry| entry.unwrap());
     let mut arrays: Vec<_> = entries
         .map(|entry| (entry.file_name().to_str().unwrap().to_owned(), entry.path()))
         .collect();
@@ -29,6 +32,12 @@ fn unpack(world: &World, folder: &Path) -> Vec<String> {
     }
     assert!(members.len() > 1, "{}", folder.display());
     members
+}
+
+/// The members of the array of this name, unpacked, and how many bytes it has.
+pub fn unpacked(world: &World, name: &str) -> (Vec<String>, u64) {
+    let folder = home().join(name);
+    (unpack(world, &folder), expected(&folder).len() as u64)
 }
 
 /// What the array holds: each 4 KiB its own number, from 1.

@@ -15,17 +15,88 @@ fn filled(world: &World, level: &str, members: usize, more: &[&str]) -> Vec<u8> 
     world.ok(&[&start[..], more, &words].concat());
     let server = world.serve_members(&names);
     let capacity = server.ready["arrays"][0]["capacity_bytes"].as_u64().unwrap();
-    for index in 0..60 {
-        let folder = world.path(&format!("tree/{}/{index}", index % 7));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("file"), vec![index; 150_000]).unwrap();
-    }
-    world.file("image", capacity);
-    world.tool("e2fsprogs", &["mke2fs", "-q", "-t", "ext4", "-b", "1024", "-d", "tree", "image"]);
+    file_system(world, (capacity, 150_000), &[]);
     world.nbdcopy("image", &world.uri());
     world.settle();
     assert_eq!(server.terminate(), 0);
     std::fs::read(world.path("image")).unwrap()
+}
+
+/// The file `image`: a file system of this size, with files of this size in directories.
+fn file_system(world: &World, (bytes, file_bytes): (u64, usize), more: &[&str]) {
+    for index in 0..60 {
+        let folder = world.path(&format!("tree/{}/{index}", index % 7));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("file"), vec![index; file_bytes]).unwrap();
+    }
+    world.file("image", bytes);
+    let make = ["mke2fs", "-q", "-t", "ext4", "-b", "1024", "-d", "tree"];
+    world.tool("e2fsprogs", &[&make[..], more, &["image"]].concat());
+}
+
+/// An array that a real kernel has made, with a small file system: its members and its bytes.
+fn golden(world: &World, name: &str) -> (Vec<String>, Vec<u8>) {
+    let (members, capacity) = crate::golden::unpacked(world, name);
+    let words: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.serve(&[&["golden"], &words[..]].concat());
+    // Several groups, as larger ones have.
+    let small = ["-g", "600", "-N", "400", "-O", "^has_journal,^resize_inode,^flex_bg"];
+    file_system(world, (capacity, 10_000), &small);
+    world.nbdcopy("image", &world.uri().replace("/tank?", "/golden?"));
+    world.order(&["wait", "golden", "--timeout", "60", "--quiet"]);
+    assert_eq!(server.terminate(), 0);
+    (members, std::fs::read(world.path("image")).unwrap())
+}
+
+/// How people lose superblocks.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// Zeros up to where data begins.
+    Zeroed,
+    /// `mdadm --zero-superblock`.
+    Removed,
+    /// `create` where it should have been `assemble`: another chunk, members the other way round.
+    Created(&'static str),
+    /// A partition table of this kind.
+    Partitioned(&'static str),
+}
+
+impl Loss {
+    fn befalls(self, world: &World, members: &[String]) {
+        for member in members {
+            let file = std::fs::File::options().write(true).open(world.path(member)).unwrap();
+            match self {
+                Loss::Zeroed => file.write_all_at(&[0; 1 << 20], 0).unwrap(),
+                Loss::Removed => {
+                    world.tool("mdadm", &["mdadm", "--zero-superblock", member]);
+                }
+                // Disks may be larger than what the kernel took of them. What is written at the end
+                // of these would lie upon data; so would the log that `create` puts in front of
+                // data with other superblocks than 1.0.
+                Loss::Created(_) | Loss::Partitioned("gpt") => file.set_len(6 << 20).unwrap(),
+                Loss::Partitioned(_) => {}
+            }
+        }
+        let words: Vec<&str> = members.iter().rev().map(String::as_str).collect();
+        if let Loss::Created(level) = self {
+            let wrong = "create oops --chunk 128K --metadata 1.0 --consistency resync --bitmap off \
+                         --checksums off --overwrite-signature linux_raid_member@0x1000 --yes \
+                         --level";
+            let wrong: Vec<&str> = wrong.split_whitespace().chain([level]).collect();
+            world.ok(&[&wrong[..], &words].concat());
+        }
+        if let Loss::Partitioned(label) = self {
+            for member in members {
+                let table = format!("printf 'label: {label}\\n,\\n' | sfdisk -q {member}");
+                world.tool("fdisk", &["sh", "-c", &table]);
+            }
+        }
+    }
+}
+
+/// The members' bytes.
+fn bytes(world: &World, members: &[String]) -> Vec<Vec<u8>> {
+    members.iter().map(|member| std::fs::read(world.path(member)).unwrap()).collect()
 }
 
 /// Somebody has zeroed the beginning of each disk.
@@ -82,6 +153,42 @@ fn zeroed_superblocks_and_disks_in_any_order() {
 }
 
 #[test]
+fn a_kernels_array_is_found_again_whatever_befell_it() {
+    let cases: [(&str, Loss, &str, u64); 8] = [
+        ("raid4", Loss::Zeroed, "none", 32),
+        ("raid5", Loss::Created("5"), "left-symmetric", 64),
+        ("raid5-1.1", Loss::Removed, "right-asymmetric", 16),
+        ("raid6", Loss::Partitioned("gpt"), "left-symmetric", 16),
+        ("raid6-ddf", Loss::Zeroed, "ddf-N-continue", 64),
+        ("raid10-near", Loss::Partitioned("dos"), "n2", 64),
+        ("raid10-far", Loss::Removed, "f2", 16),
+        ("raid1-1.0", Loss::Removed, "none", 0),
+    ];
+    for (name, loss, layout, chunk_kib) in cases {
+        let world = World::new();
+        let (members, before) = golden(&world, name);
+        loss.befalls(&world, &members);
+        let lost = bytes(&world, &members);
+        let mut disks: Vec<&str> = members.iter().map(String::as_str).collect();
+        disks.rotate_left(1);
+        let guess = recover(&world, &disks, &["--whole"]);
+        let level = name.split('-').next().unwrap();
+        assert_eq!(guess["level"], level, "{name} {loss:?}: {guess}");
+        assert_eq!(guess["layout"], layout, "{name} {loss:?}: {guess}");
+        assert_eq!(guess["chunk_bytes"], chunk_kib << 10, "{name} {loss:?}: {guess}");
+        // Mirrors of each other hold the same: nothing tells which was first.
+        if layout != "n2" && level != "raid1" {
+            assert_eq!(guess["disks"], serde_json::json!(members), "{name} {loss:?}: {guess}");
+        }
+        let server = serve(&world, &disks, &["--whole"]);
+        // Where a disk is larger than what was used of it, so is what is found.
+        assert!(content(&world).starts_with(&before), "{name} {loss:?}");
+        assert_eq!(server.terminate(), 0);
+        assert!(bytes(&world, &members) == lost, "{name} {loss:?}: a byte of a member has changed");
+    }
+}
+
+#[test]
 fn a_disk_is_missing_too() {
     for (level, chunk) in [("5", "32K"), ("6", "64K")] {
         let world = World::new();
@@ -115,6 +222,86 @@ fn another_array_was_created_over_it() {
     let kept = before.len() - (8 << 20);
     assert!(content(&world)[..kept] == before[..kept]);
     assert_eq!(server.terminate(), 0);
+    world.ok(&["recover", "m1", "m0", "m3", "m2", "--write", "--yes"]);
+    let told = world.ok(&["examine", "m0", "m1", "m2", "m3"]);
+    assert!(told.contains("recovered") && !told.contains("oops"), "{told}");
+}
+
+/// What the copies' own commands put back.
+fn undo(world: &World, folder: &str) {
+    let manifest = std::fs::read(format!("{folder}/undo.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    for piece in manifest["pieces"].as_array().unwrap() {
+        world.tool("coreutils", &["sh", "-c", piece["restore"].as_str().unwrap()]);
+    }
+}
+
+#[test]
+fn superblocks_are_written_once_that_is_wanted() {
+    let cases = [
+        ("raid5", Loss::Partitioned("dos"), "left-symmetric", "64K"),
+        ("raid6", Loss::Removed, "left-symmetric", "16K"),
+        ("raid10-far", Loss::Partitioned("dos"), "far=2", "16K"),
+    ];
+    for (name, loss, layout, chunk) in cases {
+        let world = World::new();
+        let (members, before) = golden(&world, name);
+        loss.befalls(&world, &members);
+        let lost = bytes(&world, &members);
+        let mut disks: Vec<&str> = members.iter().map(String::as_str).collect();
+        disks.rotate_right(1);
+        let write = [&["recover"], &disks[..], &["--write", "--whole"]].concat();
+        assert_eq!(world.json(&[&write[..], &["--dry-run"]].concat())["done"], false);
+        world.refused(&write, 3, "PPT-3002");
+        assert!(bytes(&world, &members) == lost, "{name}: a byte of a member has changed");
+        let yes = [&write[..], &["--yes"]].concat();
+        undo(&world, world.json(&yes)["undo"].as_str().unwrap());
+        assert!(bytes(&world, &members) == lost, "{name}: the copies are not what was there");
+        assert_eq!(world.json(&yes)["done"], true);
+        for (slot, member) in members.iter().enumerate() {
+            let told = world.tool("mdadm", &["mdadm", "--examine", member]);
+            let level = name.split('-').next().unwrap();
+            for (what, is) in [("Raid Level", level), ("Layout", layout), ("Chunk Size", chunk)] {
+                assert!(told.contains(&format!("{what} : {is}\n")), "{what} {is}: {told}");
+            }
+            assert!(told.contains(&format!("Device Role : Active device {slot}\n")), "{told}");
+        }
+        let server = world.serve(&[&["recovered"], &disks[..]].concat());
+        world.order(&["scrub", "recovered"]);
+        let status = world.order(&["wait", "recovered", "--timeout", "60", "--quiet"]);
+        assert_eq!(status["array"]["last_scrub"]["mismatches"], 0, "{name}: {status}");
+        assert_eq!(status["array"]["writable"], true, "{name}: {status}");
+        assert!(content(&world).starts_with(&before), "{name}");
+        assert_eq!(server.terminate(), 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_refused() {
+    let world = World::new();
+    filled(&world, "0", 3, &["--chunk", "64K"]);
+    zero_superblocks(&world, 3);
+    let write = ["recover", "m0", "m1", "m2", "--write", "--yes"];
+    let usage = world.run(&[&write[..], &["--nbd", "unix:nbd.sock"]].concat());
+    assert_eq!(usage.code, 2, "{usage:?}");
+    let members = ["m0", "m1", "m2"].map(String::from);
+    let lost = bytes(&world, &members);
+    // Nothing stands for what was on a disk that is missing.
+    let missing = ["recover", "m0", "m1", "--members", "3", "--level", "0", "--write", "--yes"];
+    let told = world.refused(&missing, 3, "PPT-3007");
+    assert!(told.contains("slot 2 of 3 is missing"), "{told}");
+    // In an image, at the beginning of a partition that is found.
+    for member in &members {
+        let name = format!("{member}.img");
+        let content = [vec![0; 1 << 20], std::fs::read(world.path(member)).unwrap()].concat();
+        std::fs::write(world.path(&name), content).unwrap();
+        let table = format!("echo 'start=2048' | sfdisk -q {name}");
+        world.tool("fdisk", &["sh", "-c", &table]);
+    }
+    let images = ["recover", "m0.img", "m1.img", "m2.img", "--write", "--yes"];
+    let told = world.refused(&images, 3, "PPT-3006");
+    assert!(told.contains("m0.img:p1 is a partition") && told.contains("losetup"), "{told}");
+    assert!(bytes(&world, &members) == lost, "a byte of a member has changed");
 }
 
 #[test]

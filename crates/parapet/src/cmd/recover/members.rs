@@ -1,0 +1,123 @@
+//! The disks of a guess with its superblocks over them, in memory: an array that can be started.
+//!
+//! Never writes to a disk.
+
+use std::rc::Rc;
+
+use array::recover::{Guess, Stamp, stamps};
+use io::{Op, Pool};
+use jiff::Timestamp;
+use layout::md::{Name, Uuid};
+use os::Spawner;
+
+use super::NAME;
+use crate::api::SignatureView;
+use crate::cmd::serve::Sources;
+use crate::daemon::{Daemon, Served};
+use crate::disks::Opened;
+use crate::engine::{self, AssemblyFlags, RunFlags};
+use crate::failure::{Failure, Id, Result};
+use crate::overlay::Overlay;
+
+/// A disk, and over it the superblock that it has under a guess.
+pub(super) struct Member {
+    pub(super) disk: Opened,
+    pub(super) slot: usize,
+    /// The superblocks that are on it, and not any more.
+    pub(super) replaces: Vec<SignatureView>,
+    over: Rc<Overlay>,
+}
+
+impl Member {
+    /// The disk with this superblock over it, and over what others there were, zeros.
+    async fn new(disk: Opened, stamp: &Stamp, slot: usize, on: &Spawner) -> Member {
+        let over = Rc::new(Overlay::new(Rc::clone(&disk.disk), on));
+        let mut replaces = Vec::new();
+        // What cannot be looked at cannot be taken for a superblock either.
+        let found = array::examine::examine(&*disk.disk, &disk.clock).await;
+        for other in found.iter().flat_map(|found| &found.superblocks) {
+            let name = format!("{} superblock", other.format);
+            replaces.push(SignatureView { name, offset: other.offset });
+            over.put(other.offset, &[0; 512]);
+        }
+        over.put(stamp.offset, &stamp.bytes);
+        Member { disk, slot, replaces, over }
+    }
+
+    /// It, as the guess says that it was.
+    fn opened(&self) -> Opened {
+        Opened {
+            path: self.disk.path.clone(),
+            disk: Rc::clone(&self.over) as _,
+            file: None,
+            serial: self.disk.serial.clone(),
+            clock: Rc::clone(&self.disk.clock),
+        }
+    }
+
+    /// What is to be written, and where, for the guess to be true.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub(super) async fn changes(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (pool, opened) = (Pool::new(0), self.opened());
+        let mut changes = Vec::new();
+        for range in self.over.changed() {
+            let read = Op::read(range.start, pool.take((range.end - range.start) as usize));
+            let done = opened.ask(read).await.map_err(|error| {
+                let message = format!("{}: {error}", opened.path.display());
+                Failure::new(Id::Input, message, "see the system's log for the disk's errors")
+            })?;
+            changes.push((range.start, done.into_buf().to_vec()));
+        }
+        Ok(changes)
+    }
+}
+
+/// Lays the superblocks of a guess over its disks; in the order of their slots.
+///
+/// # Errors
+/// If there is no room for superblocks.
+pub(super) async fn lay(guess: &Guess, disks: Vec<Opened>, on: &Spawner) -> Result<Vec<Member>> {
+    let random = engine::random()?;
+    let uuid = || {
+        let mut bytes = [0; 16];
+        random(&mut bytes);
+        Uuid(bytes)
+    };
+    let (set_uuid, device_uuids) = (uuid(), disks.iter().map(|_| uuid()).collect::<Vec<_>>());
+    let bytes: Vec<u64> = disks.iter().map(Opened::bytes).collect();
+    let name = Name::new(NAME).expect("it is short");
+    let seconds = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+    let stamps = stamps(guess, &bytes, (name, set_uuid, &device_uuids), seconds);
+    let stamps = stamps.ok_or_else(|| {
+        let message = "there is no room for superblocks beside the data";
+        Failure::new(Id::WrongState, message, "choose another one: --choose NUMBER")
+    })?;
+    let mut members = Vec::new();
+    for (index, disk) in disks.into_iter().enumerate() {
+        let slot = guess.order.iter().position(|sits| *sits == Some(index));
+        let stamp = stamps.iter().find(|stamp| stamp.disk == index);
+        if let (Some(slot), Some(stamp)) = (slot, stamp) {
+            members.push(Member::new(disk, stamp, slot, on).await);
+        }
+    }
+    members.sort_by_key(|member| member.slot);
+    Ok(members)
+}
+
+/// Starts it read-only, from what lies over the disks.
+///
+/// # Errors
+/// If that is no array: more members are missing than it can lose.
+pub(super) async fn start(members: &[Member], daemon: &Rc<Daemon>) -> Result<Rc<Served>> {
+    let laid: Vec<Opened> = members.iter().map(Member::opened).collect();
+    let laid: Vec<&Opened> = laid.iter().collect();
+    let assembly = AssemblyFlags { read_only: true, degraded: true, ..AssemblyFlags::default() };
+    let sources = Sources { name: Some(NAME), members: &[], scan: None };
+    let arrays = sources.gather_from(&laid, &assembly, &RunFlags::default(), daemon).await?;
+    arrays.into_iter().next().ok_or_else(|| {
+        let message = "what was found is no array that can be started";
+        Failure::new(Id::NoArray, message, "choose another one: --choose NUMBER")
+    })
+}

@@ -1,0 +1,137 @@
+//! Makes a guess true: writes its superblocks to the disks.
+//!
+//! The ladder of `create`: the array is first started from memory, then the plan is shown, then it
+//! is confirmed, then what will be overwritten is copied, and only then something is written.
+//! Invariant: what is written is what was laid over the disks, to the byte.
+
+use std::rc::Rc;
+
+use array::recover::Guess;
+
+use super::NAME;
+use super::members::{self, Member};
+use crate::api::{Plan, PlannedDisk};
+use crate::cmd::create::give_back;
+use crate::daemon::Daemon;
+use crate::failure::{Failure, Id, Result};
+use crate::flags::Consent;
+use crate::terminal::{Answer, Terminal};
+use crate::undo;
+
+/// Writes the superblocks that lie over these disks.
+///
+/// # Errors
+/// Nothing is written unless all of it was: a partition of an image, an array that does not start,
+/// no consent, a copy that cannot be made; after a disk has failed, what was there is put back.
+pub(super) async fn write(
+    guess: &Guess,
+    members: &[Member],
+    consent: &Consent,
+    daemon: &Rc<Daemon>,
+    terminal: &Terminal,
+) -> Result<()> {
+    refuse_partitions(members)?;
+    let mut changes = Vec::new();
+    for member in members {
+        changes.push(Change { member, pieces: member.changes().await? });
+    }
+    let mut plan = plan(guess, members, daemon).await?;
+    if consent.dry_run {
+        terminal.report(&plan);
+        return Ok(());
+    }
+    if !consent.yes {
+        terminal.preview(&plan);
+    }
+    let destructive = members.iter().any(|member| !member.replaces.is_empty());
+    let answer = if destructive { Answer::Name(NAME) } else { Answer::Yes };
+    terminal.confirm(consent.yes, "Write these superblocks?", &answer)?;
+    let doomed: Vec<undo::Doomed<'_>> = changes.iter().map(Change::doomed).collect();
+    let kept = undo::keep("recover", NAME, &doomed).await?;
+    plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
+    for change in &changes {
+        if let Err(failure) = change.carry_out().await {
+            let disks = members.iter().map(|member| &member.disk);
+            return Err(give_back(failure, &kept, disks).await);
+        }
+    }
+    plan.done = true;
+    terminal.report(&plan);
+    Ok(())
+}
+
+/// What becomes of a disk.
+struct Change<'a> {
+    member: &'a Member,
+    /// Offsets, and what is to stand there.
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl Change<'_> {
+    fn doomed(&self) -> undo::Doomed<'_> {
+        let written = |(at, bytes): &(u64, Vec<u8>)| *at..at + bytes.len() as u64;
+        let written = self.pieces.iter().map(written).collect();
+        undo::Doomed { written, ..undo::Doomed::new(&self.member.disk, &self.member.replaces) }
+    }
+
+    async fn carry_out(&self) -> Result<()> {
+        for (at, bytes) in &self.pieces {
+            undo::put(&self.member.disk, *at, bytes).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A copy of what was in one could not be put back by the name of a file.
+fn refuse_partitions(members: &[Member]) -> Result<()> {
+    let Some(member) = members.iter().find(|member| member.disk.file.is_none()) else {
+        return Ok(());
+    };
+    let path = member.disk.path.display();
+    let message = format!("{path} is a partition inside an image: nothing is written there");
+    let action = "have the kernel make devices of the partitions (losetup -fP IMAGE) and name \
+                  those; or say --whole, if the partitions came later";
+    Err(Failure::new(Id::WrongState, message, action))
+}
+
+/// What will be done, if the array starts.
+async fn plan(guess: &Guess, members: &[Member], daemon: &Rc<Daemon>) -> Result<Plan> {
+    let served = members::start(members, daemon).await?;
+    let redundancy = served.array.status().redundancy_left;
+    let uuid = served.uuid().to_owned();
+    daemon.give_up(&served).await?;
+    let disk = |member: &Member| PlannedDisk {
+        path: member.disk.path.display().to_string(),
+        serial: member.disk.serial.clone(),
+        bytes: member.disk.bytes(),
+        role: format!("slot {}", member.slot),
+        overwrites: member.replaces.clone(),
+        new: false,
+    };
+    let mut warnings = Vec::new();
+    if guess.alike > 0 {
+        let others = guess.alike;
+        warnings.push(format!("{others} other orders of the disks explain as much: look first"));
+    }
+    let missing = guess.order.len() - members.len();
+    if missing > 0 {
+        warnings.push(format!("{missing} of {} members are missing", guess.order.len()));
+    }
+    Ok(Plan {
+        done: false,
+        verb: "recover".into(),
+        name: NAME.into(),
+        uuid: Some(uuid),
+        level: guess.layout.level().to_string(),
+        layout: guess.layout.to_string(),
+        chunk_bytes: guess.chunk_bytes,
+        capacity_bytes: guess.capacity,
+        raw_bytes: members.iter().map(|member| member.disk.bytes()).sum(),
+        redundancy,
+        consistency: None,
+        checksums: false,
+        disks: members.iter().map(disk).collect(),
+        warnings,
+        undo: None,
+    })
+}
