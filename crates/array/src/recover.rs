@@ -61,6 +61,8 @@ pub struct Wish {
     pub chunk_bytes: Option<u64>,
     /// Where on each disk data begins, in bytes.
     pub data_offset: Option<u64>,
+    /// The disks are in the order of their slots.
+    pub in_order: bool,
 }
 
 /// An array that it may have been.
@@ -157,7 +159,7 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
                 &sampled.insert((key, rows::rows(&pages, offset, bytes).await)).1
             }
         };
-        guesses.extend(judge(&pages, weighed, rows).await);
+        guesses.extend(judge(&pages, weighed, rows, wish.in_order).await);
     }
     guesses.sort_by_key(|guess| (Reverse(guess.weight()), rarity(guess.layout, slots)));
     guesses.retain(|guess| guess.weight() > 0);
@@ -376,14 +378,17 @@ impl Told {
 }
 
 /// Seats the disks, and says what speaks for it.
-async fn judge(pages: &Pages<'_>, weighed: Weighed, rows: &[Row]) -> Option<Guess> {
+async fn judge(pages: &Pages<'_>, weighed: Weighed, rows: &[Row], in_order: bool) -> Option<Guess> {
     let Weighed { hypothesis, told: Told { content, signs, votes, .. } } = weighed;
     let geometry = &hypothesis.geometry;
     let kernel = parity::best();
     let agrees = |order: &Order| rows::parity(geometry, order, rows, kernel);
     let (disks, slots) = (pages.disks().len(), geometry.slots());
     let is_short = disks < slots && geometry.family() == Family::Parity;
-    let every = is_short.then(|| seating::all(disks, slots)).flatten();
+    let every = match in_order {
+        true => Some(seating::in_order(disks, slots)),
+        false => is_short.then(|| seating::all(disks, slots)).flatten(),
+    };
     let orders = every.unwrap_or_else(|| seat(&votes, disks, &agrees).orders);
     let starts: Vec<u64> = content.iter().map(|&(_, at)| at).collect();
     let (mut best, mut alike): (Option<Judged>, usize) = (None, 0);

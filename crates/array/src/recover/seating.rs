@@ -1,5 +1,7 @@
 //! Which disk sits in which slot: what signs say, and where they say nothing, every order.
 
+use std::collections::BTreeSet;
+
 use super::rows::Agreement;
 
 /// Slots of which signs say nothing are tried in every order, up to so many.
@@ -71,6 +73,19 @@ pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
     (slots <= MOST_OPEN).then_some(orders)
 }
 
+/// The disks as they come, with gaps for those that are missing, wherever they may be.
+pub(super) fn in_order(disks: usize, slots: usize) -> Vec<Order> {
+    let mut orders = BTreeSet::from([(0..disks).map(Some).collect::<Order>()]);
+    for _ in disks..slots {
+        let gaps = |order: &Order| {
+            let order = order.clone();
+            (0..=order.len()).map(move |at| [&order[..at], &[None], &order[at..]].concat())
+        };
+        orders = orders.iter().flat_map(gaps).collect();
+    }
+    orders.into_iter().collect()
+}
+
 /// How far ahead of the next one the disk is that most of a slot's signs are on.
 fn only(votes: &Votes, slot: usize) -> Option<(usize, usize, usize)> {
     let mut ranked: Vec<(usize, usize)> =
@@ -116,6 +131,15 @@ mod tests {
         sorted.sort();
         sorted.dedup();
         assert_eq!(sorted.len(), 12);
+    }
+
+    #[test]
+    fn disks_in_order_leave_gaps_anywhere() {
+        assert_eq!(in_order(2, 2), [[Some(0), Some(1)]]);
+        let orders = in_order(2, 4);
+        assert_eq!(orders.len(), 6);
+        let disks = |order: &Order| order.iter().flatten().copied().collect::<Vec<_>>();
+        assert!(orders.iter().all(|order| disks(order) == [0, 1]));
     }
 
     #[test]

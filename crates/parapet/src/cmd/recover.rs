@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Data began here on each disk, for sure
     #[arg(long, value_name = "SIZE")]
     data_offset: Option<Size>,
+    /// The disks are named in the order of their slots, for sure
+    #[arg(long)]
+    in_order: bool,
     /// Take disks as a whole, whatever partitions somebody has made on them
     #[arg(long)]
     whole: bool,
@@ -83,6 +86,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
                 terminal.preview(&view(&guesses, &disks));
             }
             let guess = args.chosen(&guesses)?;
+            args.refuse_chance(guess)?;
             let members = members::lay(guess, disks, daemon.spawner()).await?;
             write::write(guess, &members, &args.consent, &daemon, terminal).await
         };
@@ -120,6 +124,7 @@ impl Args {
             })?,
             chunk_bytes: self.chunk.map(|size| size.0),
             data_offset: self.data_offset.map(|size| size.0),
+            in_order: self.in_order,
         })
     }
 
@@ -128,6 +133,17 @@ impl Args {
             let message = format!("there is no number {}", self.choose);
             Failure::new(Id::Usage, message, format!("choose from 1 to {}", guesses.len()))
         })
+    }
+
+    /// Which of several orders is written is not left to chance. Those of mirrors are all right.
+    fn refuse_chance(&self, guess: &Guess) -> Result<()> {
+        if guess.alike == 0 || self.in_order || guess.layout.level() == Level::Raid1 {
+            return Ok(());
+        }
+        let message = format!("{} other orders of the disks explain as much", guess.alike);
+        let action = "name the disks in an order, say --in-order, and look at what it holds (--nbd \
+                      unix:PATH); --write writes it then";
+        Err(Failure::new(Id::WrongState, message, action))
     }
 }
 

@@ -36,11 +36,16 @@ fn file_system(world: &World, (bytes, file_bytes): (u64, usize), more: &[&str]) 
 
 /// An array that a real kernel has made, with a small file system: its members and its bytes.
 fn golden(world: &World, name: &str) -> (Vec<String>, Vec<u8>) {
+    golden_with(world, name, ("600", "400"))
+}
+
+/// The same, with groups of so many blocks, and so many inodes.
+fn golden_with(world: &World, name: &str, (group, inodes): (&str, &str)) -> (Vec<String>, Vec<u8>) {
     let (members, capacity) = crate::golden::unpacked(world, name);
     let words: Vec<&str> = members.iter().map(String::as_str).collect();
     let server = world.serve(&[&["golden"], &words[..]].concat());
     // Several groups, as larger ones have.
-    let small = ["-g", "600", "-N", "400", "-O", "^has_journal,^resize_inode,^flex_bg"];
+    let small = ["-g", group, "-N", inodes, "-O", "^has_journal,^resize_inode,^flex_bg"];
     file_system(world, (capacity, 10_000), &small);
     world.nbdcopy("image", &world.uri().replace("/tank?", "/golden?"));
     world.order(&["wait", "golden", "--timeout", "60", "--quiet"]);
@@ -274,6 +279,38 @@ fn superblocks_are_written_once_that_is_wanted() {
         assert!(content(&world).starts_with(&before), "{name}");
         assert_eq!(server.terminate(), 0);
     }
+}
+
+/// All that a file system says of itself lies on one disk: the others could be in any order.
+#[test]
+fn several_orders_are_not_chosen_from_by_chance() {
+    let world = World::new();
+    let (members, before) = golden_with(&world, "raid5", ("512", "160"));
+    Loss::Removed.befalls(&world, &members);
+    let mut disks: Vec<&str> = members.iter().map(String::as_str).collect();
+    disks.rotate_left(1);
+    assert_ne!(recover(&world, &disks, &[])["alike"], 0);
+    let write = ["--write", "--yes"];
+    let told = world.refused(&[&["recover"], &disks[..], &write].concat(), 3, "PPT-3006");
+    assert!(told.contains("--in-order"), "{told}");
+    disks.rotate_right(1);
+    let guess = recover(&world, &disks, &["--in-order"]);
+    assert_eq!((&guess["disks"], &guess["alike"]), (&serde_json::json!(members), &0.into()));
+    world.ok(&[&["recover", "--in-order"], &disks[..], &write].concat());
+    let server = world.serve(&[&["recovered"], &disks[..]].concat());
+    assert!(content(&world).starts_with(&before));
+    assert_eq!(server.terminate(), 0);
+}
+
+/// Each disk has a table of partitions of its own: that is not the beginning of the array.
+#[test]
+fn partition_tables_on_every_disk_do_not_lead_astray() {
+    let world = World::new();
+    let (members, _) = golden_with(&world, "raid6", ("512", "160"));
+    Loss::Partitioned("gpt").befalls(&world, &members);
+    let disks: Vec<&str> = members.iter().map(String::as_str).collect();
+    let guess = recover(&world, &disks, &["--whole"]);
+    assert_eq!((&guess["level"], &guess["layout"]), (&"raid6".into(), &"left-symmetric".into()));
 }
 
 #[test]
