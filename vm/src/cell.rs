@@ -197,9 +197,9 @@ fn both_ways(cells: Vec<Cell>) -> Vec<Way> {
     cells.into_iter().flat_map(Cell::ways).collect()
 }
 
-/// Each of these one way, both by turns.
+/// Each of these one way, by turns; twice the same, as every other cell has the same record.
 fn one_way(cells: Vec<Cell>) -> Vec<Way> {
-    let turns = cells.into_iter().enumerate();
+    let turns = cells.into_iter().enumerate().map(|(number, cell)| (number / 2, cell));
     turns
         .map(|(turn, cell)| {
             let mut ways = cell.ways();
@@ -223,12 +223,13 @@ pub(crate) fn newer() -> Vec<Way> {
     both_ways(some_newer())
 }
 
-/// Of these, one for each driver of md's that most arrays have.
+/// Of these, one with parity and one with copies.
 pub(crate) fn newer_slice() -> Vec<Way> {
-    let mut cells = some_newer();
-    cells.retain(|cell| [Level::Raid5, Level::Raid10].contains(&cell.layout.level()));
-    cells.dedup_by_key(|cell| cell.layout.level());
-    one_way(cells)
+    let level = |way: &Way| way.cell.layout.level();
+    let mut ways = one_way(some_newer());
+    ways.retain(|way| [Level::Raid5, Level::Raid10].contains(&level(way)));
+    ways.dedup_by_key(|way| level(way));
+    ways
 }
 
 /// How `mdadm --detail` prints a layout; empty where it prints none.
@@ -282,8 +283,16 @@ mod tests {
     #[test]
     fn the_slice_has_both_ways() {
         for maker in [Maker::Theirs, Maker::Ours] {
-            assert!(slice().iter().filter(|way| way.maker == maker).count() > 20);
-            assert!(newer_slice().iter().any(|way| way.maker == maker));
+            assert!(newer().iter().any(|way| way.maker == maker));
+            for level in [Level::Raid6, Level::Raid10] {
+                for record in Record::of(level) {
+                    let is_it = |way: &&Way| {
+                        let Cell { layout, record: own, .. } = &way.cell;
+                        (way.maker, layout.level(), own) == (maker, level, record)
+                    };
+                    assert!(slice().iter().any(|way| is_it(&way)), "{maker:?} {level} {record:?}");
+                }
+            }
         }
     }
 

@@ -61,8 +61,8 @@ pub struct Wish {
     pub chunk_bytes: Option<u64>,
     /// Where on each disk data begins, in bytes.
     pub data_offset: Option<u64>,
-    /// The disks are in the order of their slots.
-    pub in_order: bool,
+    /// The disk in each slot; none where it is missing.
+    pub order: Option<Vec<Option<usize>>>,
 }
 
 /// An array that it may have been.
@@ -94,11 +94,17 @@ pub struct Guess {
     pub steps: usize,
     /// Tables that were followed.
     pub steps_tried: usize,
-    /// So many other orders of the disks explain as much as this one.
-    pub alike: usize,
+    /// So many other orders of the disks explain as much as this one; none if there are too many
+    /// to try all.
+    pub alike: Option<usize>,
 }
 
 impl Guess {
+    /// Does as much speak for the other one?
+    pub fn ties_with(&self, other: &Guess) -> bool {
+        self.weight() == other.weight()
+    }
+
     /// What speaks for it, less what speaks against it.
     fn weight(&self) -> i64 {
         let each = |hit: usize, tried: usize| 2 * hit as i64 - tried as i64;
@@ -131,9 +137,11 @@ const MOST_COPIES: u8 = 3;
 /// # Errors
 /// Refused: no disk, more disks than `wish.members`, or nothing that looks like an array.
 pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> Result<Vec<Guess>> {
-    let slots = wish.members.max(disks.len());
-    if disks.is_empty() || wish.members != 0 && disks.len() > wish.members {
-        let count = disks.len();
+    let count = wish.order.as_ref().map_or(disks.len(), Vec::len);
+    let slots = wish.members.max(count);
+    let fits = |order: &Order| order.len() == slots;
+    if disks.is_empty() || wish.members != 0 && count > wish.members || !wish.order.iter().all(fits)
+    {
         return Err(Error::refused(format!("{count} disks for {} slots", wish.members)));
     }
     let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
@@ -159,7 +167,7 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
                 &sampled.insert((key, rows::rows(&pages, offset, bytes).await)).1
             }
         };
-        guesses.extend(judge(&pages, weighed, rows, wish.in_order).await);
+        guesses.extend(judge(&pages, weighed, rows, wish.order.as_ref()).await);
     }
     guesses.sort_by_key(|guess| (Reverse(guess.weight()), rarity(guess.layout, slots)));
     guesses.retain(|guess| guess.weight() > 0);
@@ -378,18 +386,29 @@ impl Told {
 }
 
 /// Seats the disks, and says what speaks for it.
-async fn judge(pages: &Pages<'_>, weighed: Weighed, rows: &[Row], in_order: bool) -> Option<Guess> {
+async fn judge(
+    pages: &Pages<'_>,
+    weighed: Weighed,
+    rows: &[Row],
+    known: Option<&Order>,
+) -> Option<Guess> {
     let Weighed { hypothesis, told: Told { content, signs, votes, .. } } = weighed;
     let geometry = &hypothesis.geometry;
     let kernel = parity::best();
     let agrees = |order: &Order| rows::parity(geometry, order, rows, kernel);
     let (disks, slots) = (pages.disks().len(), geometry.slots());
     let is_short = disks < slots && geometry.family() == Family::Parity;
-    let every = match in_order {
-        true => Some(seating::in_order(disks, slots)),
-        false => is_short.then(|| seating::all(disks, slots)).flatten(),
+    let every = match known {
+        Some(order) => Some(vec![order.clone()]),
+        None => is_short.then(|| seating::all(disks, slots)).flatten(),
     };
-    let orders = every.unwrap_or_else(|| seat(&votes, disks, &agrees).orders);
+    let (orders, is_all) = every.map_or_else(
+        || {
+            let seating = seat(&votes, disks, &agrees);
+            (seating.orders, seating.is_all)
+        },
+        |orders| (orders, true),
+    );
     let starts: Vec<u64> = content.iter().map(|&(_, at)| at).collect();
     let (mut best, mut alike): (Option<Judged>, usize) = (None, 0);
     for order in orders {
@@ -426,7 +445,7 @@ async fn judge(pages: &Pages<'_>, weighed: Weighed, rows: &[Row], in_order: bool
         rows_tried: rows.tried,
         steps: steps.agree,
         steps_tried: steps.tried,
-        alike,
+        alike: is_all.then_some(alike),
     })
 }
 

@@ -42,8 +42,7 @@ fn open_one(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
     let file = File::open(path).map_err(|error| of_path(path, &error))?;
     refuse_wrapped(path, &file)?;
     let options = Options { read_only, ..Options::default() };
-    let mut disk = FileDisk::open(path, &options, on)?;
-    let mut whole = Opened::file(path, std::rc::Rc::clone(&disk), on);
+    let mut whole = Opened::file(path, FileDisk::open(path, &options, on)?, on);
     let read = |offset: u64, length: usize| {
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
@@ -52,8 +51,9 @@ fn open_one(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
     if found.iter().any(|partition| whole.part(partition).is_none()) {
         // They begin between two blocks of the file system that the image lies on.
         let options = Options { direct: Direct::Never, ..options };
-        disk = FileDisk::open(path, &options, on)?;
-        whole = Opened::file(path, disk, on);
+        // Its lock keeps everybody out, us too.
+        drop(whole);
+        whole = Opened::file(path, FileDisk::open(path, &options, on)?, on);
     }
     let part = |partition: &Partition| {
         let part = whole.part(partition);

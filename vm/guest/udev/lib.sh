@@ -8,17 +8,18 @@ settle() {
 	udevadm settle --timeout=120 || fail "udev does not come to rest"
 }
 
-# The kernel's array that has all members; nothing if there is none.
+# The kernel's array that has the members; nothing if none of them is taken. All are, or none.
 taker() {
-	settle
-	for holder in /sys/block/loop0/holders/md*; do
-		[ -e "$holder" ] || return 0
-		md=$(basename "$holder")
-		for member in $members; do
-			[ -e "/sys/block/$(basename "$member")/holders/$md" ] || fail "$md lacks $member"
+	settle >&2
+	takers=
+	for member in $members; do
+		for holder in "/sys/block/$(basename "$member")/holders/md"*; do
+			[ ! -e "$holder" ] || takers="$takers $(basename "$holder")"
 		done
-		echo "$md"
 	done
+	set -- $takers
+	[ $# = 0 ] || [ "$*" = "$1 $1 $1" ] || fail "udev has given the members to: $*" >&2
+	echo "${1-}"
 }
 
 # Serves the array, and waits until it is there.

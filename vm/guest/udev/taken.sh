@@ -20,7 +20,8 @@ serve
 nbdcopy pattern "$export_of_tank"
 # Whoever has the members keeps them.
 udevadm trigger --type=devices --subsystem-match=block --action=change
-[ -z "$(taker)" ] || fail "udev has taken members that are in use"
+md=$(taker)
+[ -z "$md" ] || fail "udev has given members that are in use to $md"
 stop
 refused "after stop"
 serve
@@ -39,6 +40,7 @@ line=$(grep -o 'ARRAY <ignore> UUID=[0-9a-f:]*' refusal | head -n 1)
 [ "$line" ] || fail "not said how to keep them"
 echo "$line" >/etc/mdadm/mdadm.conf
 stop
-[ -z "$(taker)" ] || fail "udev has taken what it was told to leave"
+md=$(taker)
+[ -z "$md" ] || fail "udev has given what it was told to leave to $md"
 serve
 stop

@@ -12,6 +12,11 @@ pub(super) const STORIES: &[Story] = &[
 const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 const OTHERS: [&str; 2] = ["o0", "o1"];
 
+/// A disk is another array's; a member is missing, and nobody has said that it may; too many are.
+const FOREIGN: &str = "PPT-3005";
+const DEGRADED: &str = "--degraded";
+const TOO_FEW: &str = "PPT-3007";
+
 fn known(stage: &Stage<'_>, level: &str, lost: usize) -> Result {
     for name in OTHERS {
         std::fs::File::create(stage.path(name))?.set_len(MEMBER_BYTES)?;
@@ -25,13 +30,13 @@ fn known(stage: &Stage<'_>, level: &str, lost: usize) -> Result {
     works(stage, &uuid, &[], &["--scan", &folder])?;
     works(stage, "tank", &[], &["--scan", &folder])?;
     // Who names disks means them: one that is another's is a mistake.
-    refused(stage, &[m0, m1, m2, OTHERS[0]], &[])?;
+    refused(stage, &[m0, m1, m2, OTHERS[0]], &[], FOREIGN)?;
     if lost == 1 {
-        refused(stage, &[m0, m1], &[])?;
+        refused(stage, &[m0, m1], &[], DEGRADED)?;
         works(stage, "tank", &[m0, m1], &["--degraded"])?;
-        refused(stage, &[m0], &["--degraded"])
+        refused(stage, &[m0], &["--degraded"], TOO_FEW)
     } else {
-        refused(stage, &[m0, m1], &["--degraded"])
+        refused(stage, &[m0, m1], &["--degraded"], TOO_FEW)
     }
 }
 
@@ -42,8 +47,9 @@ fn works(stage: &Stage<'_>, name: &str, disks: &[&str], more: &[&str]) -> Result
     server.stop()
 }
 
-/// It is not served so.
-fn refused(stage: &Stage<'_>, disks: &[&str], more: &[&str]) -> Result {
+/// It is not served so, for this reason.
+fn refused(stage: &Stage<'_>, disks: &[&str], more: &[&str], why: &str) -> Result {
     let served = stage.parapet.serve(disks, &[more, &["--read-only"]].concat());
-    ensure(served.is_err(), || format!("served of {disks:?} {more:?}"))
+    let told = served.err().map_or_else(|| "it is served".into(), |failure| failure.to_string());
+    ensure(told.contains(why), || format!("{disks:?} {more:?}, not {why}: {told}"))
 }

@@ -1,7 +1,5 @@
 //! Which disk sits in which slot: what signs say, and where they say nothing, every order.
 
-use std::collections::BTreeSet;
-
 use super::rows::Agreement;
 
 /// Slots of which signs say nothing are tried in every order, up to so many.
@@ -17,6 +15,8 @@ pub(super) type Order = Vec<Option<usize>>;
 #[derive(Default)]
 pub(super) struct Seating {
     pub(super) orders: Vec<Order>,
+    /// All others explain less: there were not too many to try.
+    pub(super) is_all: bool,
     /// Signs that lie where they belong.
     pub(super) signs: usize,
     pub(super) agreement: Agreement,
@@ -49,7 +49,7 @@ pub(super) fn seat(votes: &Votes, disks: usize, agrees: &dyn Fn(&Order) -> Agree
         let explains = |signs: usize, agreement: Agreement| 2 * signs + agreement.agree;
         let (new, old) = (explains(signs, agreement), explains(best.signs, best.agreement));
         if best.orders.is_empty() || new > old {
-            best = Seating { orders: vec![order.clone()], signs, agreement };
+            best = Seating { orders: vec![order.clone()], is_all: false, signs, agreement };
         } else if new == old {
             best.orders.push(order.clone());
         }
@@ -58,6 +58,7 @@ pub(super) fn seat(votes: &Votes, disks: usize, agrees: &dyn Fn(&Order) -> Agree
         true => permutations(&mut left, 0, &mut consider),
         false => consider(&left),
     }
+    best.is_all = free.len() <= MOST_OPEN;
     best
 }
 
@@ -71,19 +72,6 @@ pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
         permutations(&mut left, 0, &mut |order| orders.push(order.to_vec()));
     }
     (slots <= MOST_OPEN).then_some(orders)
-}
-
-/// The disks as they come, with gaps for those that are missing, wherever they may be.
-pub(super) fn in_order(disks: usize, slots: usize) -> Vec<Order> {
-    let mut orders = BTreeSet::from([(0..disks).map(Some).collect::<Order>()]);
-    for _ in disks..slots {
-        let gaps = |order: &Order| {
-            let order = order.clone();
-            (0..=order.len()).map(move |at| [&order[..at], &[None], &order[at..]].concat())
-        };
-        orders = orders.iter().flat_map(gaps).collect();
-    }
-    orders.into_iter().collect()
 }
 
 /// How far ahead of the next one the disk is that most of a slot's signs are on.
@@ -134,15 +122,6 @@ mod tests {
     }
 
     #[test]
-    fn disks_in_order_leave_gaps_anywhere() {
-        assert_eq!(in_order(2, 2), [[Some(0), Some(1)]]);
-        let orders = in_order(2, 4);
-        assert_eq!(orders.len(), 6);
-        let disks = |order: &Order| order.iter().flatten().copied().collect::<Vec<_>>();
-        assert!(orders.iter().all(|order| disks(order) == [0, 1]));
-    }
-
-    #[test]
     fn signs_seat_disks_and_the_rest_keeps_its_order() {
         let votes = vec![vec![0, 0, 3, 0], vec![0; 4], vec![0, 2, 1, 0], vec![0; 4]];
         let seating = seat(&votes, 4, &nothing);
@@ -159,5 +138,12 @@ mod tests {
         };
         let seating = seat(&vec![vec![0; 3]; 3], 3, &agrees);
         assert_eq!(seating.orders, [right]);
+        assert!(seating.is_all);
+    }
+
+    #[test]
+    fn too_many_orders_are_not_tried() {
+        let seating = seat(&vec![vec![0; 8]; 8], 8, &nothing);
+        assert_eq!((seating.orders.len(), seating.is_all), (1, false));
     }
 }

@@ -560,8 +560,11 @@ fn shutdown_finishes_what_is_under_way() {
 fn an_export_that_retires_ends_its_own_connections_only() {
     let slow = SlowDisk::new(Rc::new(MemDisk::new(1 << 20)));
     let export = Rc::new(Export::new("disk", Rc::clone(&slow) as _, pool()));
-    let world = World::new(Rc::new(Catalogue::new([Rc::clone(&export)])));
+    let other = Rc::new(Export::new("other", Rc::new(MemDisk::new(1 << 20)), pool()));
+    let world = World::new(Rc::new(Catalogue::new([Rc::clone(&export), Rc::clone(&other)])));
     let (busy, idle) = (open(&world, Style::Simple), open(&world, Style::Simple));
+    let elsewhere = world.connect();
+    world.transmit_to("other", &elsewhere, &[], &[]);
     let greeting = world.connect();
     let read = |cookie| encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])]);
     busy.push(&read(1));
@@ -575,6 +578,7 @@ fn an_export_that_retires_ends_its_own_connections_only() {
     assert_eq!(busy.pull().len(), 528);
     assert!(busy.is_closed());
     assert!(complete(over).is_some());
+    assert_eq!(world.exchange(&elsewhere, &read(3)).len(), 528, "the other one is served");
     let late = open(&world, Style::Simple);
     assert!(late.is_closed(), "who comes to it from a list of earlier is not served");
 }

@@ -103,6 +103,17 @@ impl World {
 
     /// Greets, and goes into transmission with these options sent before GO.
     pub fn transmit(&self, peer: &End, options: &[(u32, Vec<u8>)], requests: &[u16]) {
+        self.transmit_to("disk", peer, options, requests);
+    }
+
+    /// The same, to the export of this name.
+    pub fn transmit_to(
+        &self,
+        name: &str,
+        peer: &End,
+        options: &[(u32, Vec<u8>)],
+        requests: &[u16],
+    ) {
         use net::nbd::wire::{Choice, answer, option, put_option};
         self.settle();
         assert_eq!(peer.pull().len(), 18, "the greeting");
@@ -115,7 +126,7 @@ impl World {
             assert_eq!(reply[last + 12..last + 16], answer::ACK.to_be_bytes(), "an ACK");
         }
         let mut go = Vec::new();
-        let choice = Choice { name: "disk", requests: requests.to_vec() };
+        let choice = Choice { name, requests: requests.to_vec() };
         put_option(&mut go, option::GO, &choice.encode());
         let reply = self.exchange(peer, &go);
         let last = reply.len() - 20;

@@ -88,8 +88,9 @@ fn stacked(link: &Path) -> Holder {
             free_by: format!("mdadm --stop /dev/{kernel_name}"),
             keep_by: md_uuid(&kernel_name).map(|uuid| {
                 format!(
-                    "against udev, which puts it together whenever nobody has its disks: the line \
-                     `ARRAY <ignore> UUID={uuid}` in /etc/mdadm/mdadm.conf"
+                    "if it is not to be the kernel's, the line `ARRAY <ignore> UUID={uuid}` in \
+                     /etc/mdadm/mdadm.conf (and in the initramfs) keeps udev from putting it \
+                     together again"
                 )
             }),
         },
@@ -97,12 +98,14 @@ fn stacked(link: &Path) -> Holder {
     }
 }
 
-/// The UUID of a kernel's array, in mdadm's way of writing.
+/// The UUID of a kernel's array, in mdadm's way of writing; only of superblocks of version 1, of
+/// others the kernel has it in another order, or not at all.
 fn md_uuid(kernel_name: &str) -> Option<String> {
-    let told = fs::read_to_string(format!("/sys/block/{kernel_name}/md/uuid")).ok()?;
-    let digits: Vec<u8> = told.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let told = |name: &str| fs::read_to_string(format!("/sys/block/{kernel_name}/md/{name}")).ok();
+    let digits: Vec<u8> = told("uuid")?.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let is_sound = digits.len() == 32 && told("metadata_version")?.starts_with("1.");
     let words = digits.chunks(8).map(String::from_utf8_lossy);
-    (digits.len() == 32).then(|| words.collect::<Vec<_>>().join(":"))
+    is_sound.then(|| words.collect::<Vec<_>>().join(":"))
 }
 
 fn mounts(number: &str, node: &Path) -> Vec<Holder> {

@@ -42,8 +42,8 @@ pub(crate) struct GuessView {
     pub(crate) steps: u64,
     /// Tables that were followed.
     pub(crate) steps_tried: u64,
-    /// So many other orders of the disks explain as much.
-    pub(crate) alike: u64,
+    /// So many other orders of the disks explain as much; null if there were too many to try all.
+    pub(crate) alike: Option<u64>,
     /// What writes the superblocks of this guess: makes it an array again, for good.
     pub(crate) mdadm: String,
 }
@@ -81,8 +81,10 @@ impl Report for Recovered {
             if number == 1 {
                 page.field("for good", &guess.mdadm);
             }
-            if guess.alike > 0 {
-                page.field("alike", format!("{} other orders explain as much", guess.alike));
+            match guess.alike {
+                Some(0) => {}
+                Some(count) => page.field("alike", format!("{count} other orders explain as much")),
+                None => page.field("alike", "other orders were not tried: there are too many"),
             }
         }
     }

@@ -52,16 +52,16 @@ pub(crate) struct Args {
     /// Data began here on each disk, for sure
     #[arg(long, value_name = "SIZE")]
     data_offset: Option<Size>,
-    /// The disks are named in the order of their slots, for sure
+    /// The disks are named in the order of their slots, for sure; the word missing stands for one
+    /// that is not there
     #[arg(long)]
     in_order: bool,
     /// Take disks as a whole, whatever partitions somebody has made on them
     #[arg(long)]
     whole: bool,
-    /// Serve, or write, this one of those that were found
-    #[arg(long, value_name = "NUMBER", default_value = "1",
-        value_parser = clap::value_parser!(u16).range(1..))]
-    choose: u16,
+    /// Serve, or write, this one of those that were found; else the first
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    choose: Option<u16>,
     /// Write its superblocks to the disks, in place of those there: shows the plan and asks first
     #[arg(long, conflicts_with_all = ["nbd", "stdio"])]
     write: bool,
@@ -73,9 +73,15 @@ pub(crate) struct Args {
 
 /// What the array is called that was found.
 const NAME: &str = "recovered";
+/// In place of a disk, as mdadm has it.
+const MISSING: &str = "missing";
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let wish = args.wish()?;
+    if !args.write && (args.consent.yes || args.consent.dry_run) {
+        let message = "without --write nothing is written, and nothing asked";
+        return Err(Failure::new(Id::Usage, message, "say --write, or leave out --yes and -n"));
+    }
     if args.write {
         let executor = engine::executor()?;
         let daemon = Daemon::new(&executor.spawner(), None, 1)?;
@@ -86,7 +92,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
                 terminal.preview(&view(&guesses, &disks));
             }
             let guess = args.chosen(&guesses)?;
-            args.refuse_chance(guess)?;
+            args.refuse_chance(&guesses, guess)?;
             let members = members::lay(guess, disks, daemon.spawner()).await?;
             write::write(guess, &members, &args.consent, &daemon, terminal).await
         };
@@ -124,32 +130,57 @@ impl Args {
             })?,
             chunk_bytes: self.chunk.map(|size| size.0),
             data_offset: self.data_offset.map(|size| size.0),
-            in_order: self.in_order,
+            order: self.seats().1,
         })
     }
 
     fn chosen<'a>(&self, guesses: &'a [Guess]) -> Result<&'a Guess> {
-        guesses.get(usize::from(self.choose) - 1).ok_or_else(|| {
-            let message = format!("there is no number {}", self.choose);
+        let number = self.choose.unwrap_or(1);
+        guesses.get(usize::from(number) - 1).ok_or_else(|| {
+            let message = format!("there is no number {number}");
             Failure::new(Id::Usage, message, format!("choose from 1 to {}", guesses.len()))
         })
     }
 
-    /// Which of several orders is written is not left to chance. Those of mirrors are all right.
-    fn refuse_chance(&self, guess: &Guess) -> Result<()> {
-        if guess.alike == 0 || self.in_order || guess.layout.level() == Level::Raid1 {
-            return Ok(());
+    /// The disks that are there; and which of them sits in which slot, if that is known.
+    fn seats(&self) -> (Vec<PathBuf>, Option<Vec<Option<usize>>>) {
+        let mut there = Vec::new();
+        let mut order = Vec::new();
+        for disk in &self.disks {
+            let is_gap = self.in_order && disk.as_os_str() == MISSING;
+            order.push((!is_gap).then_some(there.len()));
+            if !is_gap {
+                there.push(disk.clone());
+            }
         }
-        let message = format!("{} other orders of the disks explain as much", guess.alike);
-        let action = "name the disks in an order, say --in-order, and look at what it holds (--nbd \
-                      unix:PATH); --write writes it then";
-        Err(Failure::new(Id::WrongState, message, action))
+        (there, self.in_order.then_some(order))
+    }
+
+    /// What is written is not left to chance. Mirrors are all right in any order.
+    fn refuse_chance(&self, guesses: &[Guess], chosen: &Guess) -> Result<()> {
+        let refusal = |message: String, action: &str| {
+            Err(Failure::new(Id::WrongState, message, action.to_owned()))
+        };
+        if self.choose.is_none() && guesses.get(1).is_some_and(|next| next.ties_with(chosen)) {
+            let action = "look at what each holds: --nbd unix:PATH --choose NUMBER; then write \
+                          that one: --write --choose NUMBER";
+            return refusal("the second one explains as much as the first".into(), action);
+        }
+        let message = match chosen.alike {
+            _ if chosen.layout.level() == Level::Raid1 => return Ok(()),
+            Some(0) => return Ok(()),
+            Some(count) => format!("{count} other orders of the disks explain as much"),
+            None => "there are too many orders of the disks to try all".into(),
+        };
+        let action = "name the disks in an order, `missing` for one that is not there, say \
+                      --in-order, and look at what that holds (--nbd unix:PATH); --write writes it";
+        refusal(message, action)
     }
 }
 
 /// The disks; of those with partitions the largest one.
 fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
-    let images = images::open(&args.disks, !args.write, on)?;
+    let images = images::open(&args.seats().0, !args.write, on)?;
     let disks = images.into_iter().map(|image| {
         let largest = image.parts.into_iter().max_by_key(Opened::bytes);
         largest.filter(|_| !args.whole).unwrap_or(image.whole)
@@ -186,7 +217,7 @@ fn view(guesses: &[Guess], disks: &[Opened]) -> Recovered {
             rows_tried: guess.rows_tried as u64,
             steps: guess.steps as u64,
             steps_tried: guess.steps_tried as u64,
-            alike: guess.alike as u64,
+            alike: guess.alike.map(|count| count as u64),
         }
     };
     Recovered { guesses: guesses.iter().map(view).collect() }

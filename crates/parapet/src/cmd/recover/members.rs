@@ -19,29 +19,46 @@ use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result};
 use crate::overlay::Overlay;
 
+/// A superblock of version 1.2 lies so far behind the beginning.
+const INNER: u64 = 4096;
+
 /// A disk, and over it the superblock that it has under a guess.
 pub(super) struct Member {
     pub(super) disk: Opened,
     pub(super) slot: usize,
     /// The superblocks that are on it, and not any more.
     pub(super) replaces: Vec<SignatureView>,
+    /// Why nothing is to be written to it.
+    pub(super) doubt: Option<String>,
     over: Rc<Overlay>,
 }
 
 impl Member {
-    /// The disk with this superblock over it, and over what others there were, zeros.
-    async fn new(disk: Opened, stamp: &Stamp, slot: usize, on: &Spawner) -> Member {
+    /// The disk with this superblock over it, and over what others there were, zeros; the array's
+    /// data begins at byte `data`.
+    async fn new(disk: Opened, (slot, stamp): (usize, &Stamp), data: u64, on: &Spawner) -> Member {
         let over = Rc::new(Overlay::new(Rc::clone(&disk.disk), on));
-        let mut replaces = Vec::new();
-        // What cannot be looked at cannot be taken for a superblock either.
-        let found = array::examine::examine(&*disk.disk, &disk.clock).await;
-        for other in found.iter().flat_map(|found| &found.superblocks) {
-            let name = format!("{} superblock", other.format);
-            replaces.push(SignatureView { name, offset: other.offset });
-            over.put(other.offset, &[0; 512]);
+        let (mut replaces, mut doubt) = (Vec::new(), None);
+        let path = disk.path.display();
+        match array::examine::examine(&*disk.disk, &disk.clock).await {
+            Ok(found) => {
+                for other in &found.superblocks {
+                    let name = format!("{} superblock", other.format);
+                    // What a member begins with that lies inside this array.
+                    if (data..=data + INNER).contains(&other.offset) {
+                        let at = other.offset;
+                        doubt =
+                            Some(format!("{path}: the data begins with a {name}, at byte {at}"));
+                    }
+                    replaces.push(SignatureView { name, offset: other.offset });
+                    over.put(other.offset, &[0; 512]);
+                }
+            }
+            // What cannot be looked at cannot be taken for a superblock either: for reading.
+            Err(error) => doubt = Some(format!("{path}: {error}")),
         }
         over.put(stamp.offset, &stamp.bytes);
-        Member { disk, slot, replaces, over }
+        Member { disk, slot, replaces, doubt, over }
     }
 
     /// It, as the guess says that it was.
@@ -99,7 +116,7 @@ pub(super) async fn lay(guess: &Guess, disks: Vec<Opened>, on: &Spawner) -> Resu
         let slot = guess.order.iter().position(|sits| *sits == Some(index));
         let stamp = stamps.iter().find(|stamp| stamp.disk == index);
         if let (Some(slot), Some(stamp)) = (slot, stamp) {
-            members.push(Member::new(disk, stamp, slot, on).await);
+            members.push(Member::new(disk, (slot, stamp), guess.data_offset, on).await);
         }
     }
     members.sort_by_key(|member| member.slot);

@@ -16,7 +16,7 @@ use crate::daemon::Daemon;
 use crate::failure::{Failure, Id, Result};
 use crate::flags::Consent;
 use crate::terminal::{Answer, Terminal};
-use crate::undo;
+use crate::{probe, undo};
 
 /// Writes the superblocks that lie over these disks.
 ///
@@ -31,11 +31,17 @@ pub(super) async fn write(
     terminal: &Terminal,
 ) -> Result<()> {
     refuse_partitions(members)?;
+    if let Some(doubt) = members.iter().find_map(|member| member.doubt.clone()) {
+        let action = "look at it with --nbd, and copy what is needed from there";
+        return Err(Failure::new(Id::WrongState, doubt, action));
+    }
     let mut changes = Vec::new();
     for member in members {
         changes.push(Change { member, pieces: member.changes().await? });
     }
     let mut plan = plan(guess, members, daemon).await?;
+    // Until it is written it is another one each time.
+    let uuid = plan.uuid.take();
     if consent.dry_run {
         terminal.report(&plan);
         return Ok(());
@@ -55,7 +61,7 @@ pub(super) async fn write(
             return Err(give_back(failure, &kept, disks).await);
         }
     }
-    plan.done = true;
+    (plan.done, plan.uuid) = (true, uuid);
     terminal.report(&plan);
     Ok(())
 }
@@ -88,9 +94,9 @@ fn refuse_partitions(members: &[Member]) -> Result<()> {
         return Ok(());
     };
     let path = member.disk.path.display();
-    let message = format!("{path} is a partition inside an image: nothing is written there");
-    let action = "have the kernel make devices of the partitions (losetup -fP IMAGE) and name \
-                  those; or say --whole, if the partitions came later";
+    let message = format!("{path} is a partition: nothing is written there by this name");
+    let action = "name the partition's own device (of an image: losetup -fP IMAGE makes them); or \
+                  say --whole, if the partitions came later";
     Err(Failure::new(Id::WrongState, message, action))
 }
 
@@ -109,9 +115,14 @@ async fn plan(guess: &Guess, members: &[Member], daemon: &Rc<Daemon>) -> Result<
         new: false,
     };
     let mut warnings = Vec::new();
-    if guess.alike > 0 {
-        let others = guess.alike;
-        warnings.push(format!("{others} other orders of the disks explain as much: look first"));
+    for member in members {
+        let found = probe::signatures(&member.disk).await?;
+        if found.iter().any(|signature| matches!(signature.name.as_str(), "gpt" | "dos")) {
+            let path = member.disk.path.display();
+            warnings.push(format!(
+                "{path} keeps a partition table: a program that repairs it writes over the array"
+            ));
+        }
     }
     let missing = guess.order.len() - members.len();
     if missing > 0 {
