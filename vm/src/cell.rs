@@ -218,18 +218,9 @@ pub(crate) fn slice() -> Vec<Way> {
     one_way(some())
 }
 
-/// What is tried on a newer kernel.
+/// What is tried on a newer kernel; too slow for every change, where a story of udev's has its md.
 pub(crate) fn newer() -> Vec<Way> {
     both_ways(some_newer())
-}
-
-/// Of these, one with parity and one with copies.
-pub(crate) fn newer_slice() -> Vec<Way> {
-    let level = |way: &Way| way.cell.layout.level();
-    let mut ways = one_way(some_newer());
-    ways.retain(|way| [Level::Raid5, Level::Raid10].contains(&level(way)));
-    ways.dedup_by_key(|way| level(way));
-    ways
 }
 
 /// How `mdadm --detail` prints a layout; empty where it prints none.
@@ -260,7 +251,6 @@ mod tests {
 
     #[test]
     fn a_newer_kernel_has_what_it_can() {
-        assert_eq!(newer_slice().len(), 2);
         assert!(some_newer().len() > 20 && some_newer().len() < some().len());
     }
 

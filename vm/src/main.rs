@@ -100,7 +100,7 @@ fn order(arguments: &[String]) -> Result<Order> {
 /// True if all is well.
 fn run(order: &Order) -> Result<bool> {
     let mut ways = if order.slice { cell::slice() } else { cell::all() };
-    let mut newer_ways = if order.slice { cell::newer_slice() } else { cell::newer() };
+    let mut newer_ways = if order.slice { vec![] } else { cell::newer() };
     let mut stories = if order.slice { stories::slice() } else { stories::all() };
     if let Some(text) = &order.only {
         ways.retain(|way| way.to_string().contains(text));
