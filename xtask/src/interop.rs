@@ -5,7 +5,7 @@
 use crate::failure::Failure;
 use crate::{shell, tools};
 
-/// `--slice` (a few cells of each layout), `--only TEXT`, `--jobs N`, `--skips-pass`, `--list`,
+/// `--slice` (one cell of each layout), `--only TEXT`, `--jobs N`, `--skips-pass`, `--list`,
 /// `--golden FOLDER`; else all of it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;

@@ -50,7 +50,7 @@ const STEPS: &[Step] = &[
     ),
     step(
         "interop",
-        "arrays move between Parapet and real kernels: a few of each layout; their NBD client",
+        "arrays move between Parapet and real kernels: one of each layout; their NBD client",
         "cargo xtask interop --slice",
         11,
     ),

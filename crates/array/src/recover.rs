@@ -135,7 +135,8 @@ const MOST_COPIES: u8 = 3;
 /// Searches for the array that these disks were, in this order or another. Writes nothing.
 ///
 /// # Errors
-/// Refused: no disk, more disks than `wish.members`, or nothing that looks like an array.
+/// Refused: no disk, more disks than `wish.members`, an order of fewer slots than that, or nothing
+/// that looks like an array.
 pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> Result<Vec<Guess>> {
     let count = wish.order.as_ref().map_or(disks.len(), Vec::len);
     let slots = wish.members.max(count);

@@ -533,27 +533,41 @@ fn disconnect_is_polite() {
     assert_eq!(world.ending(), "Finished");
 }
 
+/// 512 bytes are asked for.
+fn read(cookie: u64) -> Vec<u8> {
+    encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])])
+}
+
+/// What this client asked for is answered, and no more; `over` is done when it has gone.
+fn takes_leave(
+    world: &World,
+    slow: &SlowDisk,
+    busy: &End,
+    mut over: std::pin::Pin<&mut impl Future<Output = ()>>,
+) {
+    // Linux's client sends it again over its next connection; an error, ESHUTDOWN, too, it would
+    // hand to its file system.
+    assert_eq!(world.exchange(busy, &read(2)), [], "what comes later is not answered");
+    assert!(complete(over.as_mut()).is_none());
+    slow.answer_all(world, &mut Dice(1));
+    assert_eq!(busy.pull().len(), 528);
+    assert!(busy.is_closed());
+    assert!(complete(over).is_some());
+}
+
 #[test]
 fn shutdown_finishes_what_is_under_way() {
     let slow = SlowDisk::new(Rc::new(MemDisk::new(1 << 20)));
     let world = world(Rc::clone(&slow) as _);
     let (busy, idle, greeting) =
         (open(&world, Style::Simple), open(&world, Style::Simple), world.connect());
-    let read = |cookie| encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])]);
     busy.push(&read(1));
     world.settle();
     let mut over = Box::pin(world.server.shutdown());
     world.settle();
     assert!(idle.is_closed() && greeting.is_closed());
     assert!(world.connect_over(10, 10).is_none(), "nobody comes in any more");
-    // Linux's client sends it again over its next connection; an error, ESHUTDOWN, too, it would
-    // hand to its file system.
-    assert_eq!(world.exchange(&busy, &read(2)), [], "what comes later is not answered");
-    assert!(complete(over.as_mut()).is_none());
-    slow.answer_all(&world, &mut Dice(1));
-    assert_eq!(busy.pull().len(), 528);
-    assert!(busy.is_closed());
-    assert!(complete(over).is_some());
+    takes_leave(&world, &slow, &busy, over.as_mut());
 }
 
 #[test]
@@ -566,18 +580,12 @@ fn an_export_that_retires_ends_its_own_connections_only() {
     let elsewhere = world.connect();
     world.transmit_to("other", &elsewhere, &[], &[]);
     let greeting = world.connect();
-    let read = |cookie| encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])]);
     busy.push(&read(1));
     world.settle();
     let mut over = Box::pin(export.retire());
     world.settle();
     assert!(idle.is_closed() && !greeting.is_closed(), "who has not chosen yet may choose another");
-    assert_eq!(world.exchange(&busy, &read(2)), [], "what comes later is not answered");
-    assert!(complete(over.as_mut()).is_none());
-    slow.answer_all(&world, &mut Dice(1));
-    assert_eq!(busy.pull().len(), 528);
-    assert!(busy.is_closed());
-    assert!(complete(over).is_some());
+    takes_leave(&world, &slow, &busy, over.as_mut());
     assert_eq!(world.exchange(&elsewhere, &read(3)).len(), 528, "the other one is served");
     let late = open(&world, Style::Simple);
     assert!(late.is_closed(), "who comes to it from a list of earlier is not served");

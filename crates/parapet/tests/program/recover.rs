@@ -204,6 +204,12 @@ fn a_disk_is_missing_too() {
         assert_eq!(guess["layout"], "left-symmetric", "{guess}");
         assert_eq!(guess["disks"], serde_json::json!(["m0", "m1", null, "m3", "m4"]), "{guess}");
         assert!(guess["mdadm"].as_str().unwrap().ends_with("m0 m1 missing m3 m4"), "{guess}");
+        // Who knows the order says where the gap is, too.
+        let named = ["--in-order", "m0", "m1", "missing", "m3", "m4"];
+        let told = recover(&world, &named, &[]);
+        assert_eq!((&told["disks"], &told["alike"]), (&guess["disks"], &0.into()), "{told}");
+        let unsaid = ["recover", "--in-order", "m0", "m1", "m3", "m4", "--members", "5"];
+        world.refused(&unsaid, 5, "PPT-5001");
         let server = serve(&world, &disks, &["--members", "5"]);
         assert!(content(&world) == before, "raid{level}");
         assert_eq!(server.terminate(), 0);
@@ -325,6 +331,8 @@ fn what_cannot_be_written_is_refused() {
     let write = ["recover", "m0", "m1", "m2", "--write", "--yes"];
     let usage = world.run(&[&write[..], &["--nbd", "unix:nbd.sock"]].concat());
     assert_eq!(usage.code, 2, "{usage:?}");
+    let told = world.refused(&["recover", "m0", "m1", "m2", "--yes"], 2, "PPT-2001");
+    assert!(told.contains("--write"), "{told}");
     let members = ["m0", "m1", "m2"].map(String::from);
     let lost = bytes(&world, &members);
     // Nothing stands for what was on a disk that is missing.
