@@ -262,7 +262,10 @@ fn superblocks_are_written_once_that_is_wanted() {
         let mut disks: Vec<&str> = members.iter().map(String::as_str).collect();
         disks.rotate_right(1);
         let write = [&["recover"], &disks[..], &["--write", "--whole"]].concat();
-        assert_eq!(world.json(&[&write[..], &["--dry-run"]].concat())["done"], false);
+        let plan = world.json(&[&write[..], &["--dry-run"]].concat());
+        assert_eq!((&plan["done"], &plan["uuid"]), (&false.into(), &Value::Null), "{plan}");
+        let warned = plan["warnings"].to_string().contains("keeps a partition table");
+        assert_eq!(warned, matches!(loss, Loss::Partitioned(_)), "{name}: {plan}");
         world.refused(&write, 3, "PPT-3002");
         assert!(bytes(&world, &members) == lost, "{name}: a byte of a member has changed");
         let yes = [&write[..], &["--yes"]].concat();
