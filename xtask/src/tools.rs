@@ -99,9 +99,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// All tools for `purpose` are there when this returns without a failure.
 pub(crate) fn ensure(purpose: Purpose) -> Result<(), Failure> {
-    let lacking = missing(purpose);
-    if !lacking.is_empty() {
-        install(&lacking)?;
+    // Twice: apt may remove a tool that came from another release, when it installs one that
+    // conflicts with it (seen: qemu-system-x86 removes a qemu-utils of backports).
+    for _ in 0..2 {
+        let lacking = missing(purpose);
+        if !lacking.is_empty() {
+            install(&lacking)?;
+        }
     }
     if let Some(tool) = missing(purpose).first() {
         return Err(Failure::new(
