@@ -11,32 +11,32 @@
 //! Owns the bytes. Never reads or writes the device, never decides anything.
 
 /// Room for one request: the longest write, and what stands before it.
-pub(super) const REQUEST_BYTES: usize = MAX_WRITE as usize + 4096;
+pub(crate) const REQUEST_BYTES: usize = MAX_WRITE as usize + 4096;
 const MAX_WRITE: u32 = 1 << 20;
 
 /// The folder; members follow it.
-pub(super) const ROOT: u64 = 1;
+pub(crate) const ROOT: u64 = 1;
 
 const HEADER: usize = 40;
 const MINOR: u32 = 31;
 
 /// What is answered where something is wrong, as Linux numbers it.
-pub(super) mod errno {
-    pub(in crate::torture) const ENOENT: i32 = 2;
-    pub(in crate::torture) const EIO: i32 = 5;
-    pub(in crate::torture) const EINVAL: i32 = 22;
-    pub(in crate::torture) const ENOSPC: i32 = 28;
-    pub(in crate::torture) const ENOSYS: i32 = 38;
+pub(crate) mod errno {
+    pub(crate) const ENOENT: i32 = 2;
+    pub(crate) const EIO: i32 = 5;
+    pub(crate) const EINVAL: i32 = 22;
+    pub(crate) const ENOSPC: i32 = 28;
+    pub(crate) const ENOSYS: i32 = 38;
 }
 
 /// A request of the kernel's. `fh` is the number that an open was answered with.
-pub(super) struct Request<'a> {
-    pub(super) unique: u64,
-    pub(super) node: u64,
-    pub(super) call: Call<'a>,
+pub(crate) struct Request<'a> {
+    pub(crate) unique: u64,
+    pub(crate) node: u64,
+    pub(crate) call: Call<'a>,
 }
 
-pub(super) enum Call<'a> {
+pub(crate) enum Call<'a> {
     Init,
     Lookup(&'a [u8]),
     GetAttributes,
@@ -73,7 +73,7 @@ const DSYNC: u32 = 0o10000;
 
 impl<'a> Request<'a> {
     /// What the kernel has sent; none if that is no request.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (head, rest) = bytes.split_at_checked(HEADER)?;
         let arguments = Arguments(rest);
         let call = match Arguments(head).u32(4)? {
@@ -120,7 +120,7 @@ impl Arguments<'_> {
 }
 
 /// A reply: bytes, or an error's number.
-pub(super) fn reply(unique: u64, answer: Result<&[u8], i32>) -> Vec<u8> {
+pub(crate) fn reply(unique: u64, answer: Result<&[u8], i32>) -> Vec<u8> {
     let (error, bytes) = match answer {
         Ok(bytes) => (0, bytes),
         Err(errno) => (-errno, &[][..]),
@@ -134,7 +134,7 @@ pub(super) fn reply(unique: u64, answer: Result<&[u8], i32>) -> Vec<u8> {
 }
 
 /// The answer to [`Call::Init`].
-pub(super) fn init() -> Vec<u8> {
+pub(crate) fn init() -> Vec<u8> {
     // ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES.
     let flags: u32 = 1 | 1 << 5 | 1 << 15 | 1 << 22;
     let (background, congested): (u16, u16) = (1024, 768);
@@ -159,14 +159,14 @@ fn attributes(node: u64, bytes: u64, links: u32) -> Vec<u8> {
 }
 
 /// The answer to [`Call::GetAttributes`], good for this moment only.
-pub(super) fn attributes_now(node: u64, bytes: u64, links: u32) -> Vec<u8> {
+pub(crate) fn attributes_now(node: u64, bytes: u64, links: u32) -> Vec<u8> {
     let mut answer = vec![0; 16];
     answer.extend(attributes(node, bytes, links));
     answer
 }
 
 /// The answer to [`Call::Lookup`], good for this moment only.
-pub(super) fn entry(node: u64, bytes: u64, links: u32) -> Vec<u8> {
+pub(crate) fn entry(node: u64, bytes: u64, links: u32) -> Vec<u8> {
     let mut answer = node.to_le_bytes().to_vec();
     answer.resize(40, 0);
     answer.extend(attributes(node, bytes, links));
@@ -174,7 +174,7 @@ pub(super) fn entry(node: u64, bytes: u64, links: u32) -> Vec<u8> {
 }
 
 /// The answer to [`Call::FileSystem`]: nothing worth knowing.
-pub(super) fn file_system() -> Vec<u8> {
+pub(crate) fn file_system() -> Vec<u8> {
     let mut answer = vec![0; 40];
     [4096_u32, 255, 4096].iter().for_each(|number| answer.extend(number.to_le_bytes()));
     answer.resize(80, 0);
@@ -182,12 +182,12 @@ pub(super) fn file_system() -> Vec<u8> {
 }
 
 /// The answer to [`Call::Open`]: around the page cache, several writes at a time.
-pub(super) fn opened(fh: u64) -> Vec<u8> {
+pub(crate) fn opened(fh: u64) -> Vec<u8> {
     let flags: u32 = 1 | 1 << 6;
     [&fh.to_le_bytes()[..], &flags.to_le_bytes(), &[0; 4]].concat()
 }
 
 /// The answer to [`Call::Write`].
-pub(super) fn written(len: usize) -> Vec<u8> {
+pub(crate) fn written(len: usize) -> Vec<u8> {
     [(len as u32).to_le_bytes(), [0; 4]].concat()
 }

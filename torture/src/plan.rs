@@ -1,33 +1,33 @@
 //! What a round is like: everything that follows from its seed alone.
 
-use super::random::Random;
+use crate::random::Random;
 use std::fmt;
 use std::time::Duration;
 
 /// An array, how it is served, and how its members behave.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub(super) level: &'static str,
-    pub(super) layout: Option<&'static str>,
-    pub(super) members: usize,
-    pub(super) chunk_kibibytes: u64,
-    pub(super) member_mebibytes: u64,
-    pub(super) bitmap: &'static str,
+pub(crate) struct Plan {
+    pub(crate) level: &'static str,
+    pub(crate) layout: Option<&'static str>,
+    pub(crate) members: usize,
+    pub(crate) chunk_kibibytes: u64,
+    pub(crate) member_mebibytes: u64,
+    pub(crate) bitmap: &'static str,
     /// How it stands against the write hole; `None`: as it is by itself.
-    pub(super) consistency: Option<&'static str>,
-    pub(super) cache: &'static str,
-    pub(super) threads: u64,
+    pub(crate) consistency: Option<&'static str>,
+    pub(crate) cache: &'static str,
+    pub(crate) threads: u64,
     /// The array begins synced.
-    pub(super) zeroed: bool,
+    pub(crate) zeroed: bool,
     /// Members hold their answers back for at most so long.
-    pub(super) delay: Duration,
-    pub(super) clients: usize,
-    pub(super) depth: usize,
-    pub(super) windows: usize,
+    pub(crate) delay: Duration,
+    pub(crate) clients: usize,
+    pub(crate) depth: usize,
+    pub(crate) windows: usize,
     /// So many times the array is served under load until something happens.
-    pub(super) lives: usize,
+    pub(crate) lives: usize,
     /// fio writes, too, and finds again what it has flushed.
-    pub(super) fio: bool,
+    pub(crate) fio: bool,
 }
 
 /// A level, its members, and its layouts.
@@ -44,13 +44,13 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// The levels that can be asked for.
-pub(super) fn is_level(level: &str) -> bool {
+pub(crate) fn is_level(level: &str) -> bool {
     SHAPES.iter().any(|shape| shape.0 == level)
 }
 
 impl Plan {
     /// The plan of a seed, of this level if one is asked for.
-    pub(super) fn new(seed: u64, level: Option<&str>) -> Plan {
+    pub(crate) fn new(seed: u64, level: Option<&str>) -> Plan {
         let mut random = Random::new(seed, 1);
         let shapes: Vec<&Shape> =
             SHAPES.iter().filter(|shape| level.is_none_or(|level| level == shape.0)).collect();
@@ -98,7 +98,7 @@ impl Plan {
     }
 
     /// How many members may be lost, whichever they are.
-    pub(super) fn redundancy(&self) -> usize {
+    pub(crate) fn redundancy(&self) -> usize {
         match self.level {
             "1" => self.members - 1,
             "6" => 2,
@@ -108,18 +108,18 @@ impl Plan {
 
     /// True if what was being written may cost what was not, once a member is missing: there is no
     /// log, or parity was not in sync before.
-    pub(super) fn has_hole(&self) -> bool {
+    pub(crate) fn has_hole(&self) -> bool {
         let unlogged = matches!(self.consistency, Some("bitmap" | "resync"));
         self.has_parity() && (unlogged || !self.zeroed)
     }
 
     /// True if the level has parity.
-    pub(super) fn has_parity(&self) -> bool {
+    pub(crate) fn has_parity(&self) -> bool {
         !matches!(self.level, "1" | "10")
     }
 
     /// How to make it, less the names of the members.
-    pub(super) fn create(&self) -> Vec<String> {
+    pub(crate) fn create(&self) -> Vec<String> {
         let mut words: Vec<String> = vec!["create".into(), "tank".into(), "--yes".into()];
         words.extend(["--level".into(), self.level.into()]);
         words.extend(["--bitmap".into(), self.bitmap.into()]);

@@ -10,14 +10,14 @@
 //! Invariant: never more members are away than the level bears, so everything flushed must be
 //! there, and only what was under way at a cut may be old or new.
 
-use super::client::Client;
-use super::fio::FIO_BYTES;
-use super::load::{Court, Load, Shape};
-use super::medium::Loss;
-use super::members::{Fault, Members};
-use super::plan::Plan;
-use super::program::{Program, Server};
-use super::random::Random;
+use crate::client::Client;
+use crate::fio::FIO_BYTES;
+use crate::load::{Court, Load, Shape};
+use crate::medium::Loss;
+use crate::members::{Fault, Members};
+use crate::plan::Plan;
+use crate::program::{Program, Server};
+use crate::random::Random;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,18 +30,18 @@ const BLOCK: u64 = 4096;
 
 /// What rounds have done.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) kills: u64,
-    pub(super) cuts: u64,
-    pub(super) vanished: u64,
-    pub(super) answers: u64,
-    pub(super) verified: u64,
+pub(crate) struct Tally {
+    pub(crate) kills: u64,
+    pub(crate) cuts: u64,
+    pub(crate) vanished: u64,
+    pub(crate) answers: u64,
+    pub(crate) verified: u64,
     /// Sectors that a cut could take, and that it took.
-    pub(super) at_stake: u64,
-    pub(super) lost: u64,
+    pub(crate) at_stake: u64,
+    pub(crate) lost: u64,
     /// Reads of 4 KiB, and starts, that were refused because the array does not know.
-    pub(super) doubts: u64,
-    pub(super) refusals: u64,
+    pub(crate) doubts: u64,
+    pub(crate) refusals: u64,
 }
 
 /// How a life ends.
@@ -55,15 +55,15 @@ enum Incident {
 }
 
 /// See the module.
-pub(super) struct Round<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) program: Program<'a>,
-    pub(super) members: &'a Members,
-    pub(super) random: Random,
-    pub(super) court: Court,
-    pub(super) tally: Tally,
-    pub(super) story: Vec<String>,
-    pub(super) server: Option<Server>,
+pub(crate) struct Round<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) program: Program<'a>,
+    pub(crate) members: &'a Members,
+    pub(crate) random: Random,
+    pub(crate) court: Court,
+    pub(crate) tally: Tally,
+    pub(crate) story: Vec<String>,
+    pub(crate) server: Option<Server>,
     /// The file in each slot, and those in none.
     seats: Vec<usize>,
     spares: Vec<usize>,
@@ -73,13 +73,13 @@ pub(super) struct Round<'a> {
     whole: bool,
     /// The array may not know some blocks any more.
     doubtful: bool,
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     windows: Vec<std::ops::Range<u64>>,
     begun: Instant,
 }
 
 /// Files besides those of the array.
-pub(super) const SPARES: usize = 2;
+pub(crate) const SPARES: usize = 2;
 
 /// A member that nobody has asked for anything for so long is looked for.
 const UNASKED: Duration = Duration::from_secs(5);
@@ -96,10 +96,10 @@ fn is_beyond(array: &serde_json::Value) -> bool {
     says("problems", "id", "PPT-8011") && says("faulty", "trouble", "list of bad blocks is full")
 }
 
-pub(super) type Outcome<T = ()> = Result<T, String>;
+pub(crate) type Outcome<T = ()> = Result<T, String>;
 
 impl<'a> Round<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         plan: &'a Plan,
         program: Program<'a>,
         members: &'a Members,
@@ -125,7 +125,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(super) fn tell(&mut self, line: impl Display) {
+    pub(crate) fn tell(&mut self, line: impl Display) {
         self.story.push(format!("{:7.3} s  {line}", self.begun.elapsed().as_secs_f64()));
     }
 
@@ -133,7 +133,7 @@ impl<'a> Round<'a> {
     ///
     /// # Errors
     /// What must not happen, and did.
-    pub(super) fn run(&mut self) -> Outcome {
+    pub(crate) fn run(&mut self) -> Outcome {
         let ended = match self.lives() {
             Err(why) if why == BEYOND => {
                 self.tell(BEYOND);

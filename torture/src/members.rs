@@ -13,11 +13,10 @@
 //!
 //! Invariant: what was opened before a cut never reads or writes after it.
 
-use super::fuse::{self, Call, Request, errno};
-use super::medium::{Loss, Medium, Write};
-use super::random::Random;
-use super::warden::Warden;
-use crate::failure::Failure;
+use crate::fuse::{self, Call, Request, errno};
+use crate::medium::{Loss, Medium, Write};
+use crate::process_group::ProcessGroup;
+use crate::random::Random;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write as _};
@@ -28,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// What is wrong with a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Healthy,
     /// Every access is answered with EIO.
     Errors,
@@ -43,7 +42,7 @@ pub(super) enum Fault {
 }
 
 /// See the module.
-pub(super) struct Members(Arc<Shared>);
+pub(crate) struct Members(Arc<Shared>);
 
 struct Shared {
     device: File,
@@ -84,15 +83,15 @@ enum Effect {
 
 impl Members {
     /// Shows `count` members of so many bytes, `m0` and so on, in this folder.
-    pub(super) fn mount(
+    pub(crate) fn mount(
         place: &Path,
         count: usize,
         bytes: u64,
         delay: Duration,
         random: Random,
-        warden: &Warden,
-    ) -> Result<Members, Failure> {
-        let broken = |what: String| Failure::new(what, "the torture needs FUSE, and to be root");
+        group: &ProcessGroup,
+    ) -> Result<Members, String> {
+        let broken = |what: String| format!("{what}; mounting the members needs FUSE and root");
         let options = File::options().read(true).write(true).open("/dev/fuse");
         let device = options.map_err(|error| broken(format!("/dev/fuse: {error}")))?;
         let stdin = device.try_clone().map_err(|error| broken(error.to_string()))?;
@@ -113,7 +112,7 @@ impl Members {
         let mut mount = Command::new("mount");
         mount.args(["-i", "-t", "fuse", "-o", "fd=0,rootmode=40000,user_id=0,group_id=0"]);
         mount.arg("parapet-torture").arg(place);
-        warden.adopt(&mut mount);
+        group.adopt(&mut mount);
         let mounted = mount.stdin(Stdio::from(stdin)).stderr(Stdio::piped()).output();
         let output = mounted.map_err(|error| broken(format!("mount: {error}")))?;
         if !output.status.success() {
@@ -126,12 +125,12 @@ impl Members {
     }
 
     /// From now on nothing is carried out and nothing answered.
-    pub(super) fn freeze(&self) {
+    pub(crate) fn freeze(&self) {
         self.0.state().frozen = true;
     }
 
     /// Ends the freeze for those who come anew; who still waits gets an error.
-    pub(super) fn thaw(&self) {
+    pub(crate) fn thaw(&self) {
         let mut state = self.0.state();
         let due = std::mem::take(&mut state.due);
         let uniques: Vec<u64> = due.iter().map(|due| due.unique).collect();
@@ -150,7 +149,7 @@ impl Members {
 
     /// A member that hangs answers with errors from now on, also to those who wait: a process whose
     /// requests are not answered cannot end.
-    pub(super) fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         let mut state = self.0.state();
         let hangs = |member: &&mut (Medium, Fault)| member.1 == Fault::Hangs;
         state.members.iter_mut().filter(hangs).for_each(|member| member.1 = Fault::Errors);
@@ -161,7 +160,7 @@ impl Members {
 
     /// Waits until nobody has asked for anything for a while. The kernel sends the writes to one
     /// file one after the other: behind one that hung there may be many.
-    pub(super) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         const WHILE: Duration = Duration::from_millis(100);
         while self.0.state().asked.elapsed() < WHILE {
             std::thread::sleep(Duration::from_millis(5));
@@ -169,14 +168,14 @@ impl Members {
     }
 
     /// Cuts the power of this member.
-    pub(super) fn cut(&self, member: usize) -> Loss {
+    pub(crate) fn cut(&self, member: usize) -> Loss {
         let mut state = self.0.state();
         let State { members, random, .. } = &mut *state;
         members[member].0.cut(random)
     }
 
     /// From now on this is wrong with it.
-    pub(super) fn set(&self, member: usize, fault: Fault) {
+    pub(crate) fn set(&self, member: usize, fault: Fault) {
         let mut state = self.0.state();
         state.members[member].1 = fault;
         state.touched.remove(&member);
@@ -190,12 +189,12 @@ impl Members {
     }
 
     /// True if it was asked for something since it has been as it is.
-    pub(super) fn is_touched(&self, member: usize) -> bool {
+    pub(crate) fn is_touched(&self, member: usize) -> bool {
         self.0.state().touched.contains(&member)
     }
 
     /// In its place there is a new one: healthy, and all zeros.
-    pub(super) fn renew(&self, member: usize) {
+    pub(crate) fn renew(&self, member: usize) {
         let mut state = self.0.state();
         let bytes = state.members[member].0.bytes();
         state.members[member].0 = Medium::new(bytes);
@@ -204,7 +203,7 @@ impl Members {
     }
 
     /// Writes what each member holds into a folder, for those who look into a failure.
-    pub(super) fn save(&self, folder: &Path) -> std::io::Result<()> {
+    pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
         let state = self.0.state();
         for (index, (medium, _)) in state.members.iter().enumerate() {
             let bytes = medium.read(0, medium.bytes());

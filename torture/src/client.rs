@@ -19,7 +19,7 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const FUA: u16 = 1;
 
 /// What is asked.
-pub(super) enum Ask<'a> {
+pub(crate) enum Ask<'a> {
     Read { offset: u64, len: u32 },
     Write { offset: u64, bytes: &'a [u8], fua: bool },
     Zeros { offset: u64, len: u32, fua: bool },
@@ -27,7 +27,7 @@ pub(super) enum Ask<'a> {
 }
 
 /// A connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
 }
 
@@ -36,7 +36,7 @@ impl Client {
     ///
     /// # Errors
     /// If nobody listens, or there is no such export: the server hangs up.
-    pub(super) fn connect(socket: &Path, export: &str) -> Result<Client> {
+    pub(crate) fn connect(socket: &Path, export: &str) -> Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -57,7 +57,7 @@ impl Client {
     }
 
     /// Sends a request under a number of one's own.
-    pub(super) fn send(&mut self, cookie: u64, ask: &Ask<'_>) -> Result<()> {
+    pub(crate) fn send(&mut self, cookie: u64, ask: &Ask<'_>) -> Result<()> {
         let (command, fua, offset, len, payload): (u16, bool, u64, u32, &[u8]) = match *ask {
             Ask::Read { offset, len } => (0, false, offset, len, &[]),
             Ask::Write { offset, bytes, fua } => (1, fua, offset, bytes.len() as u32, bytes),
@@ -77,7 +77,7 @@ impl Client {
 
     /// The next answer: whose it is, and the error's number, 0 if there is none. The bytes of a
     /// read follow: [`Client::take`].
-    pub(super) fn answer(&mut self) -> Result<(u64, u32)> {
+    pub(crate) fn answer(&mut self) -> Result<(u64, u32)> {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply)?;
         let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("four"));
@@ -88,14 +88,14 @@ impl Client {
     }
 
     /// The bytes of a read that went well.
-    pub(super) fn take(&mut self, len: u32) -> Result<Vec<u8>> {
+    pub(crate) fn take(&mut self, len: u32) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len as usize];
         self.stream.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
     /// Reads, and waits for it: the bytes, or the error's number.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         offset: u64,
         len: u32,

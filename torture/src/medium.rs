@@ -11,17 +11,17 @@
 //! durable bytes or any later version; how those are chosen is the mood of the moment, since disks
 //! differ: in order, at random, torn within one write, all or nothing.
 
-use super::random::Random;
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
 
 /// A disk's bytes. Memory is taken only for pages that hold something.
-pub(super) struct Medium {
+pub(crate) struct Medium {
     bytes: u64,
     durable: BTreeMap<u64, Box<[u8; PAGE as usize]>>,
     cached: BTreeMap<u64, Vec<Version>>,
@@ -30,7 +30,7 @@ pub(super) struct Medium {
 }
 
 /// A write that is not durable, or not as a whole.
-pub(super) struct Write {
+pub(crate) struct Write {
     number: u64,
     sectors: Range<u64>,
     /// Zeros, if none.
@@ -44,11 +44,11 @@ type Version = Arc<Write>;
 
 /// What a power cut did.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Loss {
+pub(crate) struct Loss {
     /// Sectors that had later versions than the durable one.
-    pub(super) at_stake: u64,
+    pub(crate) at_stake: u64,
     /// Those of them that did not keep the newest.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
 }
 
 impl Write {
@@ -60,23 +60,23 @@ impl Write {
 
 impl Medium {
     /// A disk of zeros.
-    pub(super) fn new(bytes: u64) -> Medium {
+    pub(crate) fn new(bytes: u64) -> Medium {
         let (durable, cached) = (BTreeMap::new(), BTreeMap::new());
         Medium { bytes, durable, cached, begun: 0, completed: 0 }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// False if the range is not made of this disk's sectors.
-    pub(super) fn has(&self, offset: u64, len: u64) -> bool {
+    pub(crate) fn has(&self, offset: u64, len: u64) -> bool {
         let end = offset.checked_add(len);
         (offset | len).is_multiple_of(SECTOR) && end.is_some_and(|end| end <= self.bytes)
     }
 
     /// The newest bytes of a range that the disk [has](Medium::has).
-    pub(super) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
+    pub(crate) fn read(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         for (index, room) in bytes.chunks_exact_mut(SECTOR as usize).enumerate() {
             let sector = offset / SECTOR + index as u64;
@@ -96,7 +96,7 @@ impl Medium {
     }
 
     /// A write has arrived; no bytes are `len` zeros. The range is one that the disk has.
-    pub(super) fn write(&mut self, offset: u64, len: u64, bytes: Vec<u8>) -> Arc<Write> {
+    pub(crate) fn write(&mut self, offset: u64, len: u64, bytes: Vec<u8>) -> Arc<Write> {
         self.begun += 1;
         let sectors = offset / SECTOR..(offset + len) / SECTOR;
         let completed = AtomicU64::new(0);
@@ -108,7 +108,7 @@ impl Medium {
     }
 
     /// The write is answered.
-    pub(super) fn complete(&mut self, write: &Arc<Write>, fua: bool) {
+    pub(crate) fn complete(&mut self, write: &Arc<Write>, fua: bool) {
         self.completed += 1;
         write.completed.store(self.completed, Ordering::Relaxed);
         for sector in write.sectors.clone().filter(|_| fua) {
@@ -117,12 +117,12 @@ impl Medium {
     }
 
     /// A flush is asked for: the moment that [`Medium::flush`] wants to be told.
-    pub(super) fn moment(&self) -> u64 {
+    pub(crate) fn moment(&self) -> u64 {
         self.completed
     }
 
     /// What was completed by that moment is durable.
-    pub(super) fn flush(&mut self, moment: u64) {
+    pub(crate) fn flush(&mut self, moment: u64) {
         let sectors: Vec<u64> = self.cached.keys().copied().collect();
         for sector in sectors {
             let covers = |version: &Write| {
@@ -152,7 +152,7 @@ impl Medium {
     }
 
     /// The power is cut: of each sector one version stays, and is durable.
-    pub(super) fn cut(&mut self, random: &mut Random) -> Loss {
+    pub(crate) fn cut(&mut self, random: &mut Random) -> Loss {
         let mood = random.below(6);
         let latest = random.within(0..self.begun + 1);
         let salt = random.next();

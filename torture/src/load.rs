@@ -4,10 +4,10 @@
 //! Each client is a thread with one connection and many requests under way; what every request
 //! means is told to the oracle before it is sent and after it is answered.
 
-use super::client::{Ask, Client};
-use super::medium::SECTOR;
-use super::oracle::Oracle;
-use super::random::Random;
+use crate::client::{Ask, Client};
+use crate::medium::SECTOR;
+use crate::oracle::Oracle;
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const MOST: u64 = 128 << 10;
 
 /// What all clients of a round share.
 #[derive(Clone)]
-pub(super) struct Court {
+pub(crate) struct Court {
     oracle: Arc<Mutex<Oracle>>,
     /// From now on errors and broken connections mean nothing.
     ending: Arc<AtomicBool>,
@@ -35,22 +35,22 @@ pub(super) struct Court {
 
 /// Where and how hard.
 #[derive(Clone)]
-pub(super) struct Shape {
-    pub(super) socket: PathBuf,
-    pub(super) windows: Vec<Range<u64>>,
-    pub(super) depth: usize,
+pub(crate) struct Shape {
+    pub(crate) socket: PathBuf,
+    pub(crate) windows: Vec<Range<u64>>,
+    pub(crate) depth: usize,
     /// Reads may fail: the array may be in doubt.
-    pub(super) doubtful: bool,
+    pub(crate) doubtful: bool,
 }
 
 /// Clients at work.
-pub(super) struct Load {
+pub(crate) struct Load {
     court: Court,
     clients: Vec<JoinHandle<Result<(), String>>>,
 }
 
 impl Court {
-    pub(super) fn new() -> Court {
+    pub(crate) fn new() -> Court {
         let count = || Arc::new(AtomicU64::new(0));
         Court {
             oracle: Arc::new(Mutex::new(Oracle::new())),
@@ -61,20 +61,20 @@ impl Court {
         }
     }
 
-    pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
+    pub(crate) fn oracle(&self) -> MutexGuard<'_, Oracle> {
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many answers have come since the round began.
-    pub(super) fn answers(&self) -> u64 {
+    pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
 
-    pub(super) fn verified(&self) -> u64 {
+    pub(crate) fn verified(&self) -> u64 {
         self.verified.load(Ordering::Relaxed)
     }
 
-    pub(super) fn doubts(&self) -> u64 {
+    pub(crate) fn doubts(&self) -> u64 {
         self.doubts.load(Ordering::Relaxed)
     }
 
@@ -82,7 +82,7 @@ impl Court {
     ///
     /// # Errors
     /// The violation.
-    pub(super) fn check(&self, begun: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn check(&self, begun: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
         self.oracle().check(begun, offset, bytes)?;
         self.verified.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -92,7 +92,7 @@ impl Court {
     ///
     /// # Errors
     /// The violation, where there is no doubt.
-    pub(super) fn unread(
+    pub(crate) fn unread(
         &self,
         begun: u64,
         (offset, len): (u64, u64),
@@ -110,7 +110,7 @@ impl Court {
 
 impl Load {
     /// So many clients begin; each follows from a seed of its own.
-    pub(super) fn start(court: &Court, shape: &Shape, clients: usize, random: &mut Random) -> Load {
+    pub(crate) fn start(court: &Court, shape: &Shape, clients: usize, random: &mut Random) -> Load {
         court.ending.store(false, Ordering::Relaxed);
         let clients = (0..clients)
             .map(|_| {
@@ -123,12 +123,12 @@ impl Load {
     }
 
     /// Something is about to happen that clients will not like; they stop.
-    pub(super) fn warn(&self) {
+    pub(crate) fn warn(&self) {
         self.court.ending.store(true, Ordering::Relaxed);
     }
 
     /// True if a client has given up: [`Load::finish`] says why.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.clients.iter().any(JoinHandle::is_finished)
     }
 
@@ -136,7 +136,7 @@ impl Load {
     ///
     /// # Errors
     /// What the first one saw that it must not see.
-    pub(super) fn finish(self) -> Result<(), String> {
+    pub(crate) fn finish(self) -> Result<(), String> {
         self.warn();
         let ends: Vec<_> = self.clients.into_iter().map(JoinHandle::join).collect();
         ends.into_iter().try_for_each(|end| end.unwrap_or_else(|_| Err("a client died".into())))

@@ -1,6 +1,6 @@
 //! The program under torture: its commands, and its server as a process that can be killed.
 
-use super::warden::Warden;
+use crate::process_group::ProcessGroup;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program in a folder of its own.
-pub(super) struct Program<'a> {
-    pub(super) path: &'a Path,
-    pub(super) folder: &'a Path,
-    pub(super) warden: &'a Warden,
+pub(crate) struct Program<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) folder: &'a Path,
+    pub(crate) group: &'a ProcessGroup,
     /// In this way its engine is broken.
-    pub(super) broken: Option<&'a str>,
+    pub(crate) broken: Option<&'a str>,
 }
 
 /// How a command ended.
-pub(super) struct Ran {
-    pub(super) code: Option<i32>,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
     /// What it says in JSON: the data, or the error.
-    pub(super) said: Value,
+    pub(crate) said: Value,
 }
 
 impl Program<'_> {
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("nbd.sock")
     }
 
     /// Any program of the round, with nothing of the machine's state.
-    pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder).stdin(Stdio::null());
         command.env("PARAPET_STATE", self.folder.join("state"));
@@ -44,7 +44,7 @@ impl Program<'_> {
         if let Some(way) = self.broken {
             command.env("PARAPET_BROKEN", way);
         }
-        self.warden.adopt(&mut command);
+        self.group.adopt(&mut command);
         command
     }
 
@@ -57,7 +57,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// If it cannot be started, or does not end.
-    pub(super) fn run(&self, words: &[String]) -> Result<Ran, String> {
+    pub(crate) fn run(&self, words: &[String]) -> Result<Ran, String> {
         let mut command = self.command("timeout");
         command.args(["-s", "KILL", &PATIENCE.as_secs().to_string()]).arg(self.path).args(words);
         let output = command.arg("--json").stderr(self.log()).output();
@@ -73,7 +73,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// What the program says.
-    pub(super) fn order(&self, words: &[&str]) -> Result<Value, String> {
+    pub(crate) fn order(&self, words: &[&str]) -> Result<Value, String> {
         let mut words: Vec<String> = words.iter().map(|word| String::from(*word)).collect();
         words.push(format!("--control=unix:{}", self.folder.join("control.sock").display()));
         let ran = self.run(&words)?;
@@ -87,7 +87,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// As [`Program::order`].
-    pub(super) fn status(&self) -> Result<Value, String> {
+    pub(crate) fn status(&self) -> Result<Value, String> {
         self.order(&["status", "tank"])
     }
 
@@ -95,7 +95,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// As [`Program::order`].
-    pub(super) fn settle(&self) -> Result<Value, String> {
+    pub(crate) fn settle(&self) -> Result<Value, String> {
         Ok(self.order(&["wait", "tank", "--timeout", "50", "--quiet"])?["array"].clone())
     }
 
@@ -103,7 +103,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// If the program cannot be started.
-    pub(super) fn serve(&self, words: &[String]) -> Result<Server, String> {
+    pub(crate) fn serve(&self, words: &[String]) -> Result<Server, String> {
         let mut command = self.command(self.path);
         let nbd = format!("unix:{}", self.socket().display());
         let control = format!("unix:{}", self.folder.join("control.sock").display());
@@ -122,7 +122,7 @@ impl Program<'_> {
 }
 
 /// A server.
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     first: Receiver<String>,
 }
@@ -132,7 +132,7 @@ impl Server {
     ///
     /// # Errors
     /// If it says nothing.
-    pub(super) fn ready(&self) -> Result<Result<Value, Value>, String> {
+    pub(crate) fn ready(&self) -> Result<Result<Value, Value>, String> {
         let Ok(line) = self.first.recv_timeout(PATIENCE) else {
             return Err("the server does not say that it is ready".into());
         };
@@ -144,12 +144,12 @@ impl Server {
     }
 
     /// True if it has ended by itself.
-    pub(super) fn is_dead(&mut self) -> bool {
+    pub(crate) fn is_dead(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Kills it; it ends when the kernel has let go of it: [`Server::wait`].
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
     }
 
@@ -157,7 +157,7 @@ impl Server {
     ///
     /// # Errors
     /// If it cannot be asked.
-    pub(super) fn stop(&self) -> Result<(), String> {
+    pub(crate) fn stop(&self) -> Result<(), String> {
         let asked = Command::new("kill").arg(self.child.id().to_string()).status();
         match asked.is_ok_and(|status| status.success()) {
             true => Ok(()),
@@ -169,7 +169,7 @@ impl Server {
     ///
     /// # Errors
     /// If it does not end.
-    pub(super) fn wait(mut self) -> Result<Option<i32>, String> {
+    pub(crate) fn wait(mut self) -> Result<Option<i32>, String> {
         let begun = Instant::now();
         loop {
             match self.child.try_wait() {

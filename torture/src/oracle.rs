@@ -13,8 +13,8 @@
 //!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
-use super::medium::SECTOR;
-use super::random::mix;
+use crate::medium::SECTOR;
+use crate::random::mix;
 use std::collections::{BTreeMap, BTreeSet};
 
 const OPEN: u64 = u64::MAX;
@@ -64,7 +64,7 @@ enum Sight {
 }
 
 /// See the module.
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     sectors: BTreeMap<u64, Vec<Candidate>>,
     now: u64,
     writes: BTreeMap<u64, Under>,
@@ -97,14 +97,14 @@ const FIRST: Candidate =
 
 impl Oracle {
     /// Of an array that holds nothing but zeros.
-    pub(super) fn new() -> Oracle {
+    pub(crate) fn new() -> Oracle {
         let (sectors, writes, reads) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let (lost, guesses) = (BTreeMap::new(), false);
         Oracle { sectors, now: 0, writes, reads, crashed: 0, lost, flushed: 0, guesses }
     }
 
     /// Of one with md's partial parity log.
-    pub(super) fn let_guess(&mut self) {
+    pub(crate) fn let_guess(&mut self) {
         self.guesses = true;
     }
 
@@ -114,7 +114,7 @@ impl Oracle {
     }
 
     /// A write begins: its number.
-    pub(super) fn write(&mut self, offset: u64, len: u64, zeros: bool) -> u64 {
+    pub(crate) fn write(&mut self, offset: u64, len: u64, zeros: bool) -> u64 {
         let write = self.tick();
         let new = Candidate { write, zeros, ended: OPEN, superseded: OPEN, buried: false };
         let (sector, count) = (offset / SECTOR, len / SECTOR);
@@ -126,7 +126,7 @@ impl Oracle {
     }
 
     /// A write was acknowledged; `durable` if it was asked to be.
-    pub(super) fn acknowledge(&mut self, write: u64, durable: bool) {
+    pub(crate) fn acknowledge(&mut self, write: u64, durable: bool) {
         let now = self.tick();
         let oldest = self.oldest_read();
         let Under { sector, count, .. } = self.writes[&write];
@@ -148,7 +148,7 @@ impl Oracle {
     }
 
     /// A write was answered with an error: it has happened, in part, or not.
-    pub(super) fn fail(&mut self, write: u64) {
+    pub(crate) fn fail(&mut self, write: u64) {
         let now = self.tick();
         for candidates in self.end(write) {
             candidates.iter_mut().filter(|c| c.write == write).for_each(|c| c.ended = now);
@@ -162,12 +162,12 @@ impl Oracle {
     }
 
     /// A flush begins: the moment to name when it is answered.
-    pub(super) fn flush(&mut self) -> u64 {
+    pub(crate) fn flush(&mut self) -> u64 {
         self.tick()
     }
 
     /// A flush that began then was answered.
-    pub(super) fn flushed(&mut self, begun: u64) {
+    pub(crate) fn flushed(&mut self, begun: u64) {
         let oldest = self.oldest_read();
         self.flushed = self.flushed.max(begun);
         for candidates in self.sectors.values_mut() {
@@ -179,7 +179,7 @@ impl Oracle {
     }
 
     /// The server died. `forgetful` if what was acknowledged and not flushed may be gone with it.
-    pub(super) fn crash(&mut self, forgetful: bool) {
+    pub(crate) fn crash(&mut self, forgetful: bool) {
         for write in self.writes.keys().copied().collect::<Vec<_>>() {
             self.fail(write);
         }
@@ -195,7 +195,7 @@ impl Oracle {
     }
 
     /// When the server died, a member was missing, or not in sync.
-    pub(super) fn expose(&mut self) {
+    pub(crate) fn expose(&mut self) {
         for (sector, candidates) in &self.sectors {
             if candidates.iter().filter(|candidate| candidate.superseded == OPEN).count() > 1 {
                 let block = sector / BLOCK_SECTORS * BLOCK_SECTORS;
@@ -206,7 +206,7 @@ impl Oracle {
 
     /// May something of the blocks be lost in which these bytes are, to a request that began then?
     /// Part of a block is written by reading the rest of it.
-    pub(super) fn may_be_lost(&self, begun: u64, (offset, len): (u64, u64)) -> bool {
+    pub(crate) fn may_be_lost(&self, begun: u64, (offset, len): (u64, u64)) -> bool {
         let block = BLOCK_SECTORS * SECTOR;
         let blocks = offset / block..(offset + len).div_ceil(block);
         let sectors = blocks.start * BLOCK_SECTORS..blocks.end * BLOCK_SECTORS;
@@ -214,26 +214,26 @@ impl Oracle {
     }
 
     /// Where a write under way goes: offset and length.
-    pub(super) fn place(&self, write: u64) -> (u64, u64) {
+    pub(crate) fn place(&self, write: u64) -> (u64, u64) {
         let under = &self.writes[&write];
         (under.sector * SECTOR, under.count * SECTOR)
     }
 
     /// The server was stopped in order: all that was acknowledged is durable.
-    pub(super) fn stopped(&mut self) {
+    pub(crate) fn stopped(&mut self) {
         let now = self.flush();
         self.flushed(now);
     }
 
     /// A read begins.
-    pub(super) fn read(&mut self) -> u64 {
+    pub(crate) fn read(&mut self) -> u64 {
         let begun = self.tick();
         self.reads.insert(begun);
         begun
     }
 
     /// A read ended without bytes.
-    pub(super) fn unread(&mut self, begun: u64) {
+    pub(crate) fn unread(&mut self, begun: u64) {
         self.reads.remove(&begun);
     }
 
@@ -241,7 +241,7 @@ impl Oracle {
     ///
     /// # Errors
     /// The first sector that may not hold what was read.
-    pub(super) fn check(&mut self, begun: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn check(&mut self, begun: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
         self.reads.remove(&begun);
         for (index, bytes) in bytes.chunks_exact(SECTOR as usize).enumerate() {
@@ -273,7 +273,7 @@ impl Oracle {
     }
 
     /// Ranges of the array that were written, with a margin around each: offset and length.
-    pub(super) fn written(&self, margin: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn written(&self, margin: u64, end: u64) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for sector in self.sectors.keys() {
             let start = (sector * SECTOR).saturating_sub(margin) / margin * margin;
@@ -287,7 +287,7 @@ impl Oracle {
     }
 
     /// The bytes of a write under way.
-    pub(super) fn fill(&self, write: u64) -> Vec<u8> {
+    pub(crate) fn fill(&self, write: u64) -> Vec<u8> {
         let under = &self.writes[&write];
         if under.zeros {
             return Vec::new();

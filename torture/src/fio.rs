@@ -6,14 +6,14 @@
 //!                                FIO_BYTES / 2               FIO_BYTES / 2
 //! ```
 
-use super::round::{Outcome, Round};
+use crate::round::{Outcome, Round};
 use std::process::{Child, Command, Stdio};
 
 /// At the end of the array, where fio writes.
-pub(super) const FIO_BYTES: u64 = 2 << 20;
+pub(crate) const FIO_BYTES: u64 = 2 << 20;
 
 /// fio, which ends when this does.
-pub(super) struct Writing(Child);
+pub(crate) struct Writing(Child);
 
 impl Drop for Writing {
     fn drop(&mut self) {
@@ -24,17 +24,17 @@ impl Drop for Writing {
 
 impl Round<'_> {
     /// Writes its first half, and flushes it.
-    pub(super) fn fio_writes(&mut self) -> Outcome {
+    pub(crate) fn fio_writes(&mut self) -> Outcome {
         self.fio(&["--rw=randwrite", "--do_verify=0", "--end_fsync=1"])
     }
 
     /// What was flushed is there.
-    pub(super) fn fio_verifies(&mut self) -> Outcome {
+    pub(crate) fn fio_verifies(&mut self) -> Outcome {
         self.fio(&["--rw=randread", "--verify_only"])
     }
 
     /// Writes its second half until it is told to end, or its server does.
-    pub(super) fn fio_goes_on(&mut self) -> Outcome<Writing> {
+    pub(crate) fn fio_goes_on(&mut self) -> Outcome<Writing> {
         let mut fio = self.program.command("fio");
         // One process: nothing of it is left when that is killed.
         self.aim(fio.arg("--thread"), FIO_BYTES / 2);
