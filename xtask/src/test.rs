@@ -23,8 +23,7 @@ const STEPS: &[Step] = &[
     step(
         "fuzz-lint",
         "lint, of what fuzzes",
-        "cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --all-targets -- \
-         -D warnings",
+        "cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
         2,
     ),
     step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 10),
@@ -59,6 +58,12 @@ const STEPS: &[Step] = &[
         "torture",
         "the program is killed, the power of its members cut",
         "cargo xtask torture --rounds 10 --seed 1",
+        3,
+    ),
+    step(
+        "fuzz-tests",
+        "seeds of the fuzz targets",
+        "cargo test --manifest-path fuzz/Cargo.toml --lib",
         3,
     ),
     step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 3),
