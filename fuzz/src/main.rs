@@ -4,7 +4,7 @@
 //!   FOLDER/TARGET/seeds/00 …     good inputs
 //!   FOLDER/TARGET/dictionary     byte strings that a mutation may insert
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use std::fmt::Write;
 use std::path::Path;
