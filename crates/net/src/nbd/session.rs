@@ -63,6 +63,17 @@ pub(super) struct Session {
     spare: Spare,
 }
 
+/// What one attempt to read has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Received {
+    /// Bytes, or the end of the stream.
+    Something,
+    /// Nothing yet: the stream wakes the session when bytes arrive.
+    Armed,
+    /// There was no attempt: no request is taken now, or the inbox has no room.
+    NotTried,
+}
+
 enum Phase {
     /// Requests are taken.
     Open,
@@ -148,13 +159,16 @@ impl Session {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
         self.bitten = 0;
         if !self.running.is_empty() {
-            self.collect_answers(cx);
+            self.collect_answers(cx, 0);
             self.prompt = self.running.is_empty();
         }
         for _ in 0..TURNS {
-            let mut progress = self.receive(cx);
+            let received = self.receive(cx);
+            // Older requests wake the session when the disk answers them.
+            let older = self.running.len();
             self.take_requests();
-            progress |= self.collect_answers(cx);
+            let mut progress = received == Received::Something;
+            progress |= self.collect_answers(cx, older);
             // At once is prompt, too.
             self.prompt |= self.bitten > 0 && self.running.is_empty();
             progress |= self.send(cx);
@@ -164,7 +178,10 @@ impl Session {
             if self.bitten >= BITE_BYTES {
                 break;
             }
-            if !progress {
+            // Taking a part of a payload out of a full inbox makes room for bytes that nothing
+            // else would wait for: never sleep without a read armed while bytes are wanted.
+            let unarmed = received == Received::NotTried && self.wants_bytes();
+            if !progress && !unarmed {
                 return Poll::Pending;
             }
         }
@@ -177,23 +194,25 @@ impl Session {
         matches!(self.phase, Phase::Open) && !self.stopping
     }
 
-    /// Reads once; true if something came.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.is_open() || !self.inbox.wants_bytes() {
-            return false;
+    /// Is there anything to read for?
+    fn wants_bytes(&self) -> bool {
+        self.is_open() && self.inbox.wants_bytes()
+    }
+
+    /// Reads once, if bytes are wanted.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+        if !self.wants_bytes() {
+            return Received::NotTried;
         }
         match self.inbox.poll_read(cx, &*self.stream) {
-            Poll::Pending => false,
+            Poll::Pending => return Received::Armed,
             Poll::Ready(Ok(0)) => {
                 self.phase = Phase::Leaving(Ending::Vanished(ErrorKind::UnexpectedEof.into()));
-                true
             }
-            Poll::Ready(Ok(_)) => true,
-            Poll::Ready(Err(error)) => {
-                self.vanish(error);
-                true
-            }
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => self.vanish(error),
         }
+        Received::Something
     }
 
     /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
@@ -252,10 +271,11 @@ impl Session {
         self.running.push(running);
     }
 
-    /// Collects every answer that is there; true if there was one.
-    fn collect_answers(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Collects every answer that is there to the requests from this index on; true if there was
+    /// one.
+    fn collect_answers(&mut self, cx: &mut Context<'_>, from: usize) -> bool {
         let mut progress = false;
-        let mut index = 0;
+        let mut index = from;
         let gone = matches!(self.phase, Phase::Gone(_));
         while let Some(running) = self.running.get_mut(index) {
             match running.poll(cx, self.export.disk(), gone) {
@@ -383,3 +403,6 @@ impl Session {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

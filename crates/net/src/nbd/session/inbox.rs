@@ -34,7 +34,7 @@ pub(super) struct Inbox {
     start: usize,
     end: usize,
     expect: Expect,
-    /// A whole header is there, and waits for room within the limits.
+    /// A whole header has arrived and waits for room within the limits.
     held_up: bool,
 }
 
@@ -199,5 +199,22 @@ impl Inbox {
             command::BLOCK_STATUS => STATUS_BYTES,
             _ => 0,
         }
+    }
+}
+
+#[cfg(test)]
+impl Inbox {
+    /// True if nothing is left that `take` could take: no whole header that the limits admit, and
+    /// no byte of a payload.
+    pub(super) fn is_taken_apart(&self) -> bool {
+        let left = self.end - self.start;
+        match self.expect {
+            Expect::Header => self.held_up || left < Request::header_bytes(self.style),
+            Expect::Payload { .. } | Expect::Skip { .. } => left == 0,
+        }
+    }
+
+    pub(super) fn is_between_requests(&self) -> bool {
+        matches!(self.expect, Expect::Header)
     }
 }
