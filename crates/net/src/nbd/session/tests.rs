@@ -183,7 +183,8 @@ impl Stand {
         let terms = Terms { style: Style::Simple, ..Terms::default() };
         let stream = Box::new(End(Rc::clone(&wire)));
         let chosen = Chosen { stream, export: Rc::new(export), terms };
-        let session = Session::new(chosen, pool, Rc::new(HandClock::default()));
+        let account = crate::nbd::Memory::new(1 << 20).account();
+        let session = Session::new(chosen, pool, account, Rc::new(HandClock::default()));
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         Stand { session, wire, disk, woken, polls: 0, events: 1 }
     }
@@ -214,8 +215,8 @@ impl Stand {
         if !session.has_its_fill() {
             assert!(session.inbox.is_taken_apart(), "whole requests are left in the inbox");
         }
-        assert!(session.load.requests <= crate::nbd::limits::MAX_REQUESTS);
-        assert_eq!(session.load.requests == 0, session.is_idle(), "requests are counted");
+        assert!(session.account.load().requests <= crate::nbd::limits::MAX_REQUESTS);
+        assert_eq!(session.account.load().requests == 0, session.is_idle(), "requests are counted");
     }
 
     /// One thing happens, from outside.
@@ -270,7 +271,7 @@ fn contents(offset: u64, len: u64, round: u64) -> Vec<u8> {
 
 /// Requests that do not touch each other's bytes, as the client sends them.
 fn draw(dice: &mut Dice) -> (Vec<Request>, Vec<u8>) {
-    let most: u64 = dice.one_of(&[4 << 10, 64 << 10, 300 << 10, 1 << 20]);
+    let most: u64 = dice.one_of(&[4 << 10, 64 << 10, 300 << 10, 1 << 20, 3 << 20]);
     let depth = if most <= 4 << 10 { 1 + dice.roll(600) } else { 1 + dice.roll(24) };
     let (mut at, mut requests, mut script) = (0, Vec::new(), Vec::new());
     for cookie in 0..depth {
