@@ -14,7 +14,8 @@ use io::{Clock, Pool, Signal, Stream};
 
 use super::export::{Client, Exports};
 use super::handshake::{self, Host};
-use super::limits::{HANDSHAKE_TIME, MAX_CONNECTIONS};
+use super::limits::{DEFAULT_MEMORY, HANDSHAKE_TIME, MAX_CONNECTIONS};
+use super::memory::Memory;
 use super::session::Session;
 use crate::transfer::before;
 
@@ -42,6 +43,9 @@ pub enum Ending {
     Denied,
     /// The handshake took too long.
     TooSlow,
+    /// The client stopped in the middle of a request, or did not take answers whose memory others
+    /// waited for.
+    Stalled,
     /// TLS could not be agreed on.
     TlsFailed(std::io::Error),
     /// The server was shut down.
@@ -63,6 +67,7 @@ struct Shared {
     tls: Option<Rc<dyn Tls>>,
     clock: Rc<dyn Clock>,
     pool: Pool,
+    memory: Memory,
     max_connections: usize,
     connections: Cell<usize>,
     ended: Signal,
@@ -78,6 +83,7 @@ impl Server {
             tls: None,
             clock,
             pool,
+            memory: Memory::new(DEFAULT_MEMORY),
             max_connections: MAX_CONNECTIONS,
             connections: Cell::new(0),
             ended: Signal::new(),
@@ -90,6 +96,12 @@ impl Server {
     #[must_use]
     pub fn with_tls(self, tls: Rc<dyn Tls>) -> Server {
         self.rebuilt(|shared| Shared { tls: Some(tls), ..shared })
+    }
+
+    /// The same server, whose requests share this memory. To be called before the first connection.
+    #[must_use]
+    pub fn with_memory(self, memory: Memory) -> Server {
+        self.rebuilt(|shared| Shared { memory, ..shared })
     }
 
     /// The same server with another limit than [`MAX_CONNECTIONS`]. To be called before the first
@@ -176,7 +188,8 @@ impl Shared {
         };
         let export = Rc::clone(&chosen.export);
         let _user = export.enter();
-        let mut session = Session::new(chosen, self.pool.clone(), Rc::clone(&self.clock));
+        let account = self.memory.account();
+        let mut session = Session::new(chosen, self.pool.clone(), account, Rc::clone(&self.clock));
         let mut stops = [self.stop.wait(), export.retirement()];
         let mut known = None;
         poll_fn(|cx| {

@@ -18,6 +18,7 @@ mod ladder;
 mod levels;
 mod luck;
 mod mdadm;
+mod mixed;
 mod nested;
 mod policy;
 mod quickstart;
