@@ -159,6 +159,8 @@ pub struct Assembly {
     pub(crate) told: Told,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
     pub(crate) unsummed: Option<RangeSet>,
+    /// Of these, ranges where a crash may have separated blocks from their checksums.
+    pub(crate) torn: RangeSet,
     /// Every member that takes part; the journal device last.
     pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
@@ -221,7 +223,8 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let unsummed = policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
+    let (unsummed, torn) =
+        policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
@@ -257,6 +260,7 @@ pub async fn assemble(
         record_first,
         told: told.unwrap_or_default(),
         unsummed,
+        torn,
         members,
         clean,
         notes,
@@ -378,6 +382,7 @@ fn private(
         sums_from: unsummed
             .as_ref()
             .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
+        sums_torn: intents.sums_torn,
         journal: intents.journal,
         next_journal,
         begun: false,

@@ -350,6 +350,9 @@ ways! {
     RebuiltUnsummed: "ours" by "checksums",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
     DirtySumsBelieved: "ours" by "test sums",
+    /// After a crash blocks of dirty regions are taken as they are, though another copy, or their
+    /// row, fits the entry.
+    TornSumsIgnored: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.
