@@ -44,6 +44,7 @@ pub(crate) mod logs;
 mod note;
 mod policy;
 mod ppl;
+mod rolled;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -351,7 +352,8 @@ async fn gather(
     let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
     let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
     let chosen = together::choose(sightings, rejects, options)?;
-    let members = together::join(chosen)?;
+    let mut members = together::join(chosen)?;
+    rolled::leave_out(reach, &mut members).await;
     let mut journals = Journals { found, wanted };
     let first = &members.latest().superblock;
     journals.choose((first.set_uuid, first.set_name), options)?;

@@ -87,6 +87,9 @@ ways! {
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
     BitClearedDegraded: "5" by "test absent",
+    /// A copy of a member from just before the last session is taken for one that a crash left
+    /// behind.
+    RolledBackBelieved: "ours" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
