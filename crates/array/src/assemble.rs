@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io::{Clock, Disk};
+use layout::md::superblock::Role;
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::JournalNote;
@@ -484,6 +485,8 @@ pub struct Survey {
 pub struct Group {
     /// The array's name, without the host.
     pub name: String,
+    /// The array's name as the superblock has it: with the host in front, if it has one.
+    pub full_name: String,
     /// Its level, if it is one that is known.
     pub level: Option<Level>,
     /// How many slots it has.
@@ -492,6 +495,8 @@ pub struct Group {
     pub format: Format,
     /// Its members, stale ones too, and its journal devices.
     pub candidates: Vec<Candidate>,
+    /// What each candidate is, by its own superblock.
+    pub roles: Vec<Role>,
 }
 
 /// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
@@ -515,19 +520,25 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
                 let Sighting { superblock, format, .. } = *sighting;
                 let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
                     name: superblock.set_name.short(),
+                    full_name: superblock.set_name.to_string(),
                     level: shape::level(&superblock),
                     slots: superblock.raid_disks,
                     format,
                     candidates: Vec::new(),
+                    roles: Vec::new(),
                 });
                 group.candidates.push(candidate);
+                group.roles.push(superblock.own_role());
             }
         }
     }
     for (candidate, found) in journals {
         let header = found.header();
         match survey.arrays.get_mut(&header.set_uuid) {
-            Some(group) => group.candidates.push(candidate),
+            Some(group) => {
+                group.candidates.push(candidate);
+                group.roles.push(Role::Journal);
+            }
             None => {
                 let what =
                     format!("the journal device of {} ({})", header.set_name, header.set_uuid);
