@@ -42,5 +42,7 @@ pub const MAX_OPTION_BYTES: u32 = 64 << 10;
 pub const MAX_OPTION_DRAIN: u32 = 1 << 20;
 /// Queries in one metadata option.
 pub const MAX_QUERIES: usize = 32;
-/// Connections of one server.
+/// Connections in transmission that came through one listener, on each thread.
 pub const MAX_CONNECTIONS: usize = 100;
+/// Handshakes under way of one listener, on each thread; one more drops the oldest.
+pub const MAX_HANDSHAKES: usize = 256;

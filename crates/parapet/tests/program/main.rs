@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod checksums;
+mod clients;
 mod control;
 mod crash;
 mod golden;

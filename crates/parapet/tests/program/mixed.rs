@@ -47,11 +47,6 @@ impl Raw {
         self.from.read_exact(&mut bytes).expect("an answer, and no hang");
         bytes
     }
-
-    /// True if the server has ended the connection and nothing more comes.
-    pub fn is_ended(&mut self) -> bool {
-        self.from.read(&mut [0; 1]).unwrap_or(0) == 0
-    }
 }
 
 pub const READ: u8 = 0;
