@@ -136,6 +136,8 @@ ways! {
     SessionReused: "13",
     /// A batch is believed whatever its sum says.
     LogUnchecked: "14",
+    /// A batch of the log with a right checksum that cannot be parsed counts as never written.
+    UnparsableUnwritten: "ours" by "test corrupt",
     /// Data is written though a member has failed to log it.
     LogErrorIgnored: "15, B3, B17",
     /// Rows of which other data is not durable yet are logged all the same.
