@@ -39,8 +39,11 @@ pub(crate) trait Report: Serialize + JsonSchema {
 pub(crate) struct List {
     /// By name.
     pub(crate) arrays: Vec<Array>,
-    /// Sockets that did not answer, and why.
+    /// Servers that did not answer, and why.
     pub(crate) silent: Vec<String>,
+    /// The folder of control sockets that was looked in; null if one socket was named.
+    #[serde(default)]
+    pub(crate) folder: Option<String>,
 }
 
 /// One array and its story.

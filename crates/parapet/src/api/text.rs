@@ -9,7 +9,10 @@ impl Report for List {
 
     fn text(&self, page: &mut Page) {
         if self.arrays.is_empty() {
-            page.line("no array is being served");
+            let folder = self.folder.as_ref().map_or(String::new(), |folder| {
+                format!("; servers of other users have their sockets elsewhere than in {folder}")
+            });
+            page.line(format!("no array is being served{folder}"));
         } else {
             let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];
             let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];

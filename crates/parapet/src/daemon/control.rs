@@ -70,7 +70,7 @@ impl Daemon {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         match (request.method, &path[..]) {
             (Method::Get, ["v1", "arrays"]) => {
-                Ok(json_of(&List { arrays: self.views(), silent: Vec::new() }))
+                Ok(json_of(&List { arrays: self.views(), ..List::default() }))
             }
             (Method::Get, ["v1", "arrays", name]) => Ok(json_of(&self.view(&*self.named(name)?))),
             (Method::Post, ["v1", "arrays", name, verb]) => {
