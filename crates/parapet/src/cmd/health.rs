@@ -109,9 +109,9 @@ fn reasons(array: &Array) -> Vec<String> {
 
 /// How urgent a problem is: data that is lost comes first, then redundancy that is not there.
 fn gravity(problem: &Problem) -> usize {
-    const MOST_SERIOUS_FIRST: [&str; 13] = [
+    const MOST_SERIOUS_FIRST: [&str; 14] = [
         "PPT-8003", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8010", "PPT-8011", "PPT-8001",
-        "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8015", "PPT-8013",
+        "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017", "PPT-8015", "PPT-8013",
     ];
     let place = MOST_SERIOUS_FIRST.iter().position(|&id| id == problem.id);
     place.unwrap_or(MOST_SERIOUS_FIRST.len())

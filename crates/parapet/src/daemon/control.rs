@@ -6,9 +6,9 @@
 //! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
-//! VERB is one of `fail remove add re-add replace scrub speed stop`. Errors are `parapet/error/1`,
-//! the status follows from the exit status. Only the user that runs the server, and root, are
-//! heard.
+//! VERB is one of `fail remove add re-add replace scrub clear speed stop`. Errors are
+//! `parapet/error/1`, the status follows from the exit status. Only the user that runs the server,
+//! and root, are heard.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, Result as IoResult};

@@ -20,6 +20,7 @@ const VERBS: &[(&str, &[&str])] = &[
     ("re-add", &["tank", "DISK"]),
     ("replace", &["tank", "0", "DISK"]),
     ("scrub", &["tank"]),
+    ("clear", &["tank"]),
     ("speed", &["tank"]),
     ("wait", &["tank"]),
     ("health", &["tank"]),
@@ -211,8 +212,8 @@ fn nobody_answers() {
     let world = World::new();
     for (verb, rest) in VERBS {
         let talks = [
-            "status", "when", "fail", "remove", "add", "re-add", "replace", "scrub", "speed",
-            "wait", "stop",
+            "status", "when", "fail", "remove", "add", "re-add", "replace", "scrub", "clear",
+            "speed", "wait", "stop",
         ];
         if talks.contains(verb) {
             // Without a name `status` asks for any.
