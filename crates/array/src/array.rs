@@ -26,7 +26,7 @@ use crate::member::{Introduction, MemberId};
 use crate::message::{Message, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
-use crate::status::{EventLog, Status};
+use crate::status::{EventLog, MemberStatus, Status};
 use crate::sums::{self, SumsSetup};
 use crate::unit::Load;
 use crate::upkeep::Task;
@@ -459,6 +459,11 @@ impl Array {
     }
 
     // ---- status --------------------------------------------------------------------------------
+
+    /// A member by its number, also one that was lost, while the array runs.
+    pub fn member(&self, id: MemberId) -> Option<MemberStatus> {
+        self.inner.keeper.known(id).map(|_| self.inner.member_status(id))
+    }
 
     /// How the array is, at this moment.
     pub fn status(&self) -> Status {

@@ -326,11 +326,11 @@ impl Shard {
             let mut got = None;
             let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
             work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-            let fits = |buf: &Buf| match self.sums_of(at, part) {
-                Some(sums) => {
-                    sums.find_wrong(member, place.slot, place.member_offset, buf).is_none()
-                }
-                None => true,
+            let fits = |buf: &Buf| {
+                let Some(sums) = self.sums_of(at, part) else { return true };
+                let wrong = sums.count_wrong(member, place.slot, place.member_offset, buf);
+                member.counters().checksum_errors.add(wrong);
+                wrong == 0
             };
             if let Some(buf) = got.filter(fits) {
                 work.failures.clear();

@@ -448,9 +448,11 @@ impl Keeper {
     }
 
     fn note(&self, kind: EventKind, member: Option<MemberId>, text: impl Into<String>) {
+        let seat = member.and_then(|id| self.configuration.borrow().seat_of(id));
+        let slot = seat.map(|(slot, _)| slot);
         let member = member.map(|id| self.name_of(id));
         let unix_micros = self.clock.unix_micros();
-        self.log.push(Event { unix_micros, kind, member, text: text.into() });
+        self.log.push(Event { unix_micros, kind, member, slot, text: text.into() });
     }
 
     /// What is to be durable if this is the configuration. Below the first range that is not synced

@@ -60,6 +60,19 @@ impl Sums {
     }
 }
 
+impl Sums {
+    /// How many blocks do not match their checksums among bytes of a slot from `at` on.
+    pub(crate) fn count_wrong(&self, member: &Member, slot: Slot, at: u64, bytes: &[u8]) -> u64 {
+        let (mut count, mut begin) = (0, 0);
+        while let Some(wrong) = self.find_wrong(member, slot, at + begin, &bytes[begin as usize..])
+        {
+            count += 1;
+            begin = wrong.end - at;
+        }
+        count
+    }
+}
+
 impl Shard {
     /// The sums, if those of this array range count.
     pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&Sums> {

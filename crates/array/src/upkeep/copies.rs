@@ -199,7 +199,7 @@ impl Shard {
             self.lose(inside, &view, &mut work.failures).await?;
             return Ok(false);
         }
-        self.find_wrong_copies(&mut copies, (at, part), report);
+        let wrong = self.find_wrong_copies(&mut copies, (at, part));
         report.bytes += copies.len() as u64 * part;
         let settled = task != Task::Resync && !self.is_unsynced(at, part);
         let settled = settled && !broken(Broken::ScrubTrustsData);
@@ -211,15 +211,18 @@ impl Shard {
             };
             newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
         };
-        let tell = task != Task::Resync;
         let fitting = self.fitting_copies(&copies, (at, part));
         let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
-        let judged = (settled, tell);
+        let judged = (settled, task);
         let mut mends = judge(&copies, (at, part), block, judged, (newest, fitting), report);
         let disputed = disputed(&mends);
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
+        }
+        for (copy, range) in wrong {
+            let (slot, mended) = (copies[copy].place.slot, is_mended(&mends, copy, &range));
+            report.find(Finding { mended, ..copies[copy].finding(at, &range, Some(slot)) });
         }
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
@@ -306,21 +309,29 @@ impl Shard {
         each.collect()
     }
 
-    /// Blocks that do not fit their sums count as unreadable.
-    fn find_wrong_copies(&self, copies: &mut [Copy], (at, part): (u64, u64), report: &mut Report) {
-        let Some(sums) = self.sums_of(at, part) else { return };
-        for copy in copies {
+    /// Blocks that do not match their checksums count as unreadable. Gives the copy and the range
+    /// of each.
+    fn find_wrong_copies(
+        &self,
+        copies: &mut [Copy],
+        (at, part): (u64, u64),
+    ) -> Vec<(usize, Range<u64>)> {
+        let mut found = Vec::new();
+        let Some(sums) = self.sums_of(at, part) else { return found };
+        for (index, copy) in copies.iter_mut().enumerate() {
             let (slot, start) = (copy.place.slot, copy.place.member_offset);
             for begin in (0..part).step_by(GRAIN as usize) {
                 let range = begin..(begin + GRAIN).min(part);
                 let bytes = &copy.bytes[range.start as usize..range.end as usize];
                 let wrong = sums.find_wrong(&copy.member, slot, start + begin, bytes).is_some();
                 if wrong && !copy.holes.overlaps(range.clone()) {
-                    report.find(copy.finding(at, &range, Some(slot)));
+                    copy.member.counters().checksum_errors.add(1);
+                    found.push((index, range.clone()));
                     copy.holes.insert(range);
                 }
             }
         }
+        found
     }
 
     /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
@@ -454,6 +465,7 @@ impl Copy {
             disk_offset: self.member.data_offset + member_offset,
             len: range.end - range.start,
             culprit,
+            mended: false,
         }
     }
 }
@@ -488,7 +500,7 @@ fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
     block: u64,
-    (settled, tell): (bool, bool),
+    (settled, task): (bool, Task),
     (newest, fitting): (
         impl Fn(&[usize], u64) -> Option<Vec<usize>>,
         impl Fn(u64) -> Option<usize>,
@@ -496,6 +508,7 @@ fn judge(
     report: &mut Report,
 ) -> Vec<Mend> {
     let mut mends: Vec<Mend> = Vec::new();
+    let (tell, mended) = (task != Task::Resync, task == Task::Repair);
     let sound = copies.iter().all(|copy| copy.holes.is_empty());
     if sound && copies.iter().all(|copy| copy.bytes[..] == copies[0].bytes[..]) {
         report.compared_bytes += part;
@@ -521,7 +534,7 @@ fn judge(
         let wrong = |&copy: &usize| bytes(copy) != bytes(source);
         let disputed = there.iter().any(wrong);
         if disputed && tell && !verdict.named {
-            report.find(copies[source].finding(at, &range, None));
+            report.find(Finding { mended, ..copies[source].finding(at, &range, None) });
         }
         for (copy, judged) in copies.iter().enumerate() {
             let unreadable = !there.contains(&copy);
@@ -529,7 +542,8 @@ fn judge(
                 continue;
             }
             if !unreadable && tell && verdict.named {
-                report.find(judged.finding(at, &range, Some(judged.place.slot)));
+                let slot = Some(judged.place.slot);
+                report.find(Finding { mended, ..judged.finding(at, &range, slot) });
             }
             let guessed = disputed && settled && !verdict.named;
             let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
@@ -537,6 +551,12 @@ fn judge(
         }
     }
     mends
+}
+
+/// True if a range of this copy is written anew.
+fn is_mended(mends: &[Mend], copy: usize, range: &Range<u64>) -> bool {
+    let covers = |mend: &&Mend| mend.range.start <= range.start && range.end <= mend.range.end;
+    mends.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
 }
 
 /// Where copies that can be read contradict each other.

@@ -23,7 +23,8 @@ fn several_arrays_from_one_process_found_by_looking() {
         list["arrays"].as_array().unwrap().iter().map(|a| a["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["pond", "tank"]);
     assert_eq!(world.json(&["status", "pond"])["level"], "raid5");
-    world.refused(&["status"], 2, "PPT-2001");
+    assert_eq!(world.json(&["status"])["arrays"].as_array().unwrap().len(), 2);
+    world.refused(&["when"], 2, "PPT-2001");
     world.json(&["stop", "pond"]);
     assert_eq!(world.json(&["list"])["arrays"].as_array().unwrap().len(), 1);
     assert_eq!(world.json(&["status"])["name"], "tank", "the only one left");
