@@ -24,6 +24,7 @@ mod nested;
 mod policy;
 mod quickstart;
 mod recover;
+mod scan;
 mod schema;
 mod serving;
 mod threads;
