@@ -259,3 +259,49 @@ fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
         assert!(bufs.iter().all(|buf| buf.iter().all(|&byte| byte == 7)));
     }
 }
+
+/// Of a file in memory the disk remembers where the last hole or stretch of data ends. What it says
+/// is what somebody says who asks for the first time, whatever was written before through any of
+/// its handles.
+#[test]
+fn a_remembered_hole_is_forgotten_when_somebody_writes() {
+    let (scratch, on) = (Scratch::new(on_tmpfs()), executor(Engine::Auto));
+    let (path, pool) = (scratch.path("disk"), Pool::new(0));
+    let disks = {
+        let first = new_disk(&path, Direct::Auto, &on);
+        let second = FileDisk::of(first.share(), &on.spawner());
+        [first, second]
+    };
+    let extents = |disk: &FileDisk, offset: u64, len: u64| {
+        let done = submit(&on, disk, Op::new(offset, Work::Extents { len, found: Vec::new() }));
+        done.result.unwrap();
+        let Work::Extents { found, .. } = done.work else { panic!("another kind of work") };
+        found
+    };
+    let mut state = 7_u64;
+    let mut roll = |sides: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % sides
+    };
+    for step in 0..2000 {
+        let block = 4096;
+        let (at, disk) = (roll(mib(4) / block) * block, &disks[roll(2) as usize]);
+        let len = ((1 + roll(40)) * block).min(mib(4) - at);
+        match roll(6) {
+            0 => {
+                let buf = pool.copy_of(&vec![5; len as usize]).freeze();
+                submit(&on, disk, Op::write(at, buf)).result.unwrap();
+            }
+            1 => {
+                let work = Work::Zero { len, unmap: true, fast: false };
+                submit(&on, disk, Op::new(at, work)).result.unwrap();
+            }
+            _ => {
+                let fresh =
+                    open(&path, Options { lock: false, ..Options::default() }, &on).unwrap();
+                assert_eq!(extents(disk, at, len), extents(&fresh, at, len), "step {step}");
+            }
+        }
+    }
+}

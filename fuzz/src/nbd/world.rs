@@ -22,6 +22,12 @@ pub(super) struct HandClock {
 }
 
 impl HandClock {
+    /// Lets the shortest sleeps end; true if there was one.
+    fn tick(&self) -> bool {
+        self.now.set(self.now.get() + 1);
+        self.timers.fire(Time(self.now.get())) > 0
+    }
+
     pub(super) fn pass(&self, span: Duration) {
         self.now.set(self.now.get() + span.as_nanos() as u64);
         self.timers.fire(Time(self.now.get()));
@@ -96,7 +102,8 @@ impl World {
     /// A connection, read in such bites.
     pub(super) fn connect(&self, bite: usize) -> End {
         let (near, far) = pipe::pair(bite);
-        let serving = self.server.admit(Box::new(far), 0, "a fuzzer").expect("the first connection");
+        let serving = self.server.admit(Box::new(far), 0, "a fuzzer");
+        let serving = serving.expect("the first connection");
         let ending = Rc::clone(&self.ending);
         self.tasks.spawn(async move {
             let ended = serving.await;
@@ -109,7 +116,7 @@ impl World {
     pub(super) fn settle(&self, peer: &End, said: &mut Vec<u8>) {
         loop {
             complete(self.tasks.run());
-            if !peer.pull(said) {
+            if !peer.pull(said) && !self.clock.tick() {
                 return;
             }
         }

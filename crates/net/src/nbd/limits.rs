@@ -25,10 +25,11 @@ pub const STALL_BYTES: u64 = 1 << 20;
 /// TRIM and WRITE_ZEROES are done in steps of this many bytes, so that they can be left off when
 /// the client is gone.
 pub const STEP_BYTES: u64 = 64 << 20;
-/// BLOCK_STATUS asks the disk about this many bytes at a time.
-pub const STATUS_STEP_BYTES: u64 = 256 << 20;
-/// BLOCK_STATUS stops after so many steps, and tells what it knows.
-pub const STATUS_STEPS: u32 = 256;
+/// BLOCK_STATUS asks the disk about this many bytes at a time; between two steps other connections
+/// have their turn.
+pub const STATUS_STEP_BYTES: u64 = 16 << 20;
+/// BLOCK_STATUS stops after so many steps, and tells what it has found.
+pub const STATUS_STEPS: u32 = 4096;
 /// Extents in one BLOCK_STATUS reply.
 pub const MAX_EXTENTS: usize = 8192;
 

@@ -1,7 +1,7 @@
 //! The memory that requests of all clients may keep in use, and each connection's account of it.
 //!
 //! ```text
-//!    connection   | own room: OWN_BYTES | beyond it: from the shared memory, first come first served
+//!    connection   | own room: OWN_BYTES | beyond it: shared memory, first come first served
 //! ```
 //!
 //! A request is admitted with all the memory that it will need, or waits. An admitted request

@@ -591,3 +591,23 @@ fn an_export_that_retires_ends_its_own_connections_only() {
     let late = open(&world, Style::Simple);
     assert!(late.is_closed(), "who comes to it from a list of earlier is not served");
 }
+
+/// The status of a large range on a disk that answers at once: other clients have their turn
+/// between its steps.
+#[test]
+fn a_long_block_status_lets_others_in() {
+    let steps = 50;
+    let bytes = steps * limits::STATUS_STEP_BYTES;
+    let disk = Rc::new(Model { bytes, ..Model::default() });
+    let world = world(Rc::clone(&disk) as _);
+    let (asking, reading) = (open(&world, Style::Extended), open(&world, Style::Extended));
+    let ask = request(0, command::BLOCK_STATUS, 1, 0, bytes);
+    asking.push(&encoded(Style::Extended, &[(ask, &[])]));
+    reading.push(&encoded(Style::Extended, &[(request(0, command::READ, 2, 0, 512), &[])]));
+    world.settle();
+    assert_eq!(extents(Style::Extended, &asking.pull()), [(bytes, 3)]);
+    let seen = disk.seen.borrow();
+    assert_eq!(seen.len() as u64, steps + 1);
+    let read = seen.iter().position(|(_, what)| what == "read").unwrap();
+    assert!(read < 5, "the read came after {read} steps");
+}

@@ -18,6 +18,12 @@ pub struct HandClock {
 }
 
 impl HandClock {
+    /// Lets the shortest sleeps end; true if there was one.
+    pub fn tick(&self) -> bool {
+        self.now.set(self.now.get() + 1);
+        self.timers.fire(Time(self.now.get())) > 0
+    }
+
     pub fn pass(&self, span: Duration) {
         self.now.set(self.now.get() + span.as_nanos() as u64);
         self.timers.fire(Time(self.now.get()));
@@ -97,6 +103,9 @@ impl World {
     /// Lets everything run until it waits for something from outside.
     pub fn settle(&self) {
         complete(self.tasks.run());
+        while self.clock.tick() {
+            complete(self.tasks.run());
+        }
     }
 
     /// Sends bytes and gives what comes back.

@@ -61,12 +61,26 @@ pub(super) struct File {
     pub(super) deleted: AtomicBool,
     /// True while a look at a distant file is under way.
     pub(super) looking: AtomicBool,
+    /// Begins and ends of writes that were plain system calls.
+    pub(super) changes: AtomicU64,
 }
 
 impl File {
     /// Its descriptor.
     pub(super) fn fd(&self) -> &OwnedFd {
         self.open.as_ref().expect("it is closed only when the file is dropped")
+    }
+
+    /// Counts the begin or the end of a write.
+    pub(super) fn count_change(&self, is_write: bool) {
+        if is_write {
+            self.changes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Changes with every write that is a plain system call, on whichever thread.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
     }
 
     /// Why this operation cannot be tried, if so: every disk asks this first.

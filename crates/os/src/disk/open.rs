@@ -124,6 +124,7 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
         unsynced,
         deleted,
         looking,
+        changes: 0.into(),
     })
 }
 

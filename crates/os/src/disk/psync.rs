@@ -22,6 +22,20 @@ const EXTENTS: usize = 256;
 #[derive(Default)]
 pub(super) struct Inline {
     iov: Cell<Vec<libc::iovec>>,
+    stretch: Cell<Option<Stretch>>,
+}
+
+/// What the kernel said last of the bytes around a place: all data, or all a hole.
+///
+/// tmpfs looks at every page to find the end of a hole whose space is reserved, milliseconds for
+/// 100 MiB. Whoever asks about a file piece by piece would pay that for each piece.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    kind: ExtentKind,
+    /// [`File::changes`] before the kernel was asked.
+    changes: u64,
 }
 
 impl Inline {
@@ -29,9 +43,12 @@ impl Inline {
     pub(super) fn run(&self, file: &File, mut op: Op) -> Done {
         if let Work::Extents { len, found } = &mut op.work {
             let fault = |errno: Errno| file.fault(errno.raw_os_error(), op.offset, *len);
-            let told = extents(file, op.offset, *len, found).map_err(fault);
+            let told = self.extents(file, op.offset, *len, found).map_err(fault);
             return Done { result: told.and_then(|()| file.whole()), work: op.work };
         }
+        // A hole that is seen between the two is not remembered beyond the second.
+        let changes = op.work.is_write();
+        file.count_change(changes);
         let mut transfer = Transfer::new(file, op, self.iov.take());
         let result = loop {
             let answer = perform(file, &mut transfer.next(file));
@@ -39,6 +56,7 @@ impl Inline {
                 break result;
             }
         };
+        file.count_change(changes);
         let (work, iov) = transfer.into_parts();
         self.iov.set(iov);
         Done { work, result }
@@ -56,6 +74,70 @@ impl Inline {
             std::array::from_fn(|_| IoSliceMut::new(bufs.next().map_or(&mut [], |buf| buf)));
         let flags = ReadWriteFlags::NOWAIT;
         rustix::io::preadv2(file.fd(), &mut slices, offset, flags).is_ok_and(|read| read == len)
+    }
+
+    /// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell
+    /// calls all of it data, and a distant one is not asked; space that is reserved and was never
+    /// written counts as a hole.
+    fn extents(
+        &self,
+        file: &File,
+        offset: u64,
+        len: u64,
+        found: &mut Vec<Extent>,
+    ) -> Result<(), Errno> {
+        found.clear();
+        let end = offset + len;
+        if file.device || file.distant.is_some() {
+            found.push(Extent { len, kind: ExtentKind::Data });
+            return Ok(());
+        }
+        // A block that is partly data is data.
+        let block = u64::from(file.limits.logical_block);
+        let mut at = offset;
+        while at < end && found.len() < EXTENTS {
+            let here = self.stretch_at(file, at)?;
+            let data = if here.kind == ExtentKind::Data { at } else { here.end };
+            let start = (data / block * block).clamp(at, end);
+            if start > at {
+                found.push(Extent { len: start - at, kind: ExtentKind::Hole });
+                at = start;
+                continue;
+            }
+            let hole = self.stretch_at(file, data)?.end;
+            let stop = hole.next_multiple_of(block).clamp(at, end);
+            match found.last_mut() {
+                Some(last) if last.kind == ExtentKind::Data => last.len += stop - at,
+                _ => found.push(Extent { len: stop - at, kind: ExtentKind::Data }),
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// The stretch of data, or the hole, from this byte on.
+    fn stretch_at(&self, file: &File, at: u64) -> Result<Stretch, Errno> {
+        let changes = file.changes();
+        let known = self.stretch.get().filter(|known| {
+            // Elsewhere writes come back later, through the ring.
+            let is_current = file.access == Access::Memory && known.changes == changes;
+            is_current && (known.start..known.end).contains(&at)
+        });
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let data = match seek(file.fd(), SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => u64::MAX,
+            answer => answer?,
+        };
+        let (kind, end) = if data > at {
+            (ExtentKind::Hole, data)
+        } else {
+            (ExtentKind::Data, seek(file.fd(), SeekFrom::Hole(at))?)
+        };
+        let found = Stretch { start: at, end, kind, changes };
+        self.stretch.set(Some(found));
+        Ok(found)
     }
 }
 
@@ -111,39 +193,4 @@ fn measure(file: &File, stat: &mut libc::statx) -> Result<usize, Errno> {
     stat.stx_nlink = u32::try_from(found.st_nlink).unwrap_or(u32::MAX);
     stat.stx_mask = libc::STATX_SIZE | libc::STATX_NLINK;
     Ok(0)
-}
-
-/// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell calls
-/// all of it data, and a distant one is not asked; space that is reserved and was never written
-/// counts as a hole.
-fn extents(file: &File, offset: u64, len: u64, found: &mut Vec<Extent>) -> Result<(), Errno> {
-    found.clear();
-    let end = offset + len;
-    if file.device || file.distant.is_some() {
-        found.push(Extent { len, kind: ExtentKind::Data });
-        return Ok(());
-    }
-    // A block that is partly data is data.
-    let block = u64::from(file.limits.logical_block);
-    let mut at = offset;
-    while at < end && found.len() < EXTENTS {
-        let data = match seek(file.fd(), SeekFrom::Data(at)) {
-            Err(Errno::NXIO) => end,
-            answer => answer?,
-        };
-        let start = (data / block * block).clamp(at, end);
-        if start > at {
-            found.push(Extent { len: start - at, kind: ExtentKind::Hole });
-            at = start;
-            continue;
-        }
-        let hole = seek(file.fd(), SeekFrom::Hole(data))?;
-        let stop = hole.next_multiple_of(block).clamp(at, end);
-        match found.last_mut() {
-            Some(last) if last.kind == ExtentKind::Data => last.len += stop - at,
-            _ => found.push(Extent { len: stop - at, kind: ExtentKind::Data }),
-        }
-        at = stop;
-    }
-    Ok(())
 }

@@ -40,7 +40,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at this address. The file of a unix socket has mode 0600; a TCP port of 0 lets the kernel choose.
+    /// Listens at this address. The file of a unix socket has mode 0600; a TCP port of 0 lets the
+    /// kernel choose.
     ///
     /// # Errors
     /// As `bind(2)`; `AddrInUse` if another process listens there, `AlreadyExists` if the path is

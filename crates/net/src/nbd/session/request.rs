@@ -6,8 +6,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use io::{Error, ErrorKind, Extent, ExtentKind, Limits, Op, Work};
+use io::{Clock, Completion, Error, ErrorKind, Extent, ExtentKind, Limits, Op, Work};
 
 use super::inbox::Payload;
 use crate::bytewise::{Answer, Bytewise};
@@ -152,8 +153,27 @@ pub(super) struct Running {
     pub(super) request: Request,
     /// What it keeps in memory, for the connection's limit.
     pub(super) bytes: u64,
-    answer: Answer,
+    answer: Option<Answer>,
     task: Task,
+}
+
+/// Lets the BLOCK_STATUS requests of a connection make one step between two turns of the host's
+/// event loop: a step may take a disk milliseconds, and its answer may be there at once.
+#[derive(Default)]
+pub(super) struct Pace {
+    pause: Option<Completion<()>>,
+}
+
+impl Pace {
+    /// Ready if a step may be made, which is the only one for now.
+    fn poll_step(&mut self, cx: &mut Context<'_>, clock: &dyn Clock) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(Pin::new(pause).poll(cx));
+        }
+        // The shortest sleep there is: timers fire when everything that waits has been looked at.
+        self.pause = Some(clock.sleep_until(clock.now() + Duration::from_nanos(1)));
+        Poll::Ready(())
+    }
 }
 
 enum Task {
@@ -182,7 +202,7 @@ impl Running {
     pub(super) fn once(disk: &Bytewise, request: Request, bytes: u64, work: Work) -> Running {
         let fua = request.flags & command_flag::FUA != 0 && work.is_write();
         let answer = disk.submit(Op { fua, ..Op::new(request.offset, work) });
-        Running { request, bytes, answer, task: Task::Once }
+        Running { request, bytes, answer: Some(answer), task: Task::Once }
     }
 
     /// A TRIM or WRITE_ZEROES over any number of bytes.
@@ -190,22 +210,39 @@ impl Running {
         let end = range.offset + range.len;
         let (op, next) = sweep_step(&request, range.offset, end);
         let task = Task::Sweep { next, end };
-        Running { request, bytes, answer: disk.submit(op), task }
+        Running { request, bytes, answer: Some(disk.submit(op)), task }
     }
 
     /// A BLOCK_STATUS over any number of bytes.
-    pub(super) fn status(disk: &Bytewise, request: Request, bytes: u64, range: Range) -> Running {
+    pub(super) fn status(request: Request, bytes: u64, range: Range) -> Running {
         let (next, end) = (range.offset, range.offset + range.len);
-        let answer = disk.submit(status_step(next, end, Vec::new()));
         let (steps, extents, contexts) = (STATUS_STEPS, Vec::new(), range.contexts);
         let task = Task::Status { next, end, steps, extents, contexts };
-        Running { request, bytes, answer, task }
+        Running { request, bytes, answer: None, task }
     }
 
     /// Goes on as far as the disk has answered. `gone` means that nobody waits for the result.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, disk: &Bytewise, gone: bool) -> Poll<Step> {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        disk: &Bytewise,
+        clock: &dyn Clock,
+        pace: &mut Pace,
+        gone: bool,
+    ) -> Poll<Step> {
         loop {
-            let done = ready!(Pin::new(&mut self.answer).poll(cx));
+            let Some(answer) = &mut self.answer else {
+                if gone {
+                    return Poll::Ready(Step::LeftOff);
+                }
+                ready!(pace.poll_step(cx, clock));
+                if let Task::Status { next, end, .. } = self.task {
+                    self.answer = Some(disk.submit(status_step(next, end)));
+                }
+                continue;
+            };
+            let done = ready!(Pin::new(answer).poll(cx));
+            self.answer = None;
             if let Err(error) = done.result {
                 return Poll::Ready(Step::Failed(done.work, error));
             }
@@ -237,10 +274,10 @@ impl Running {
                         let (extents, contexts) = (std::mem::take(extents), *contexts);
                         return Poll::Ready(Step::Extents { extents, contexts });
                     }
-                    status_step(*next, *end, found)
+                    continue;
                 }
             };
-            self.answer = disk.submit(next);
+            self.answer = Some(disk.submit(next));
         }
     }
 }
@@ -259,9 +296,9 @@ fn sweep_step(request: &Request, next: u64, end: u64) -> (Op, u64) {
     (Op { fua: flag(command_flag::FUA), ..Op::new(next, work) }, after)
 }
 
-fn status_step(next: u64, end: u64, mut found: Vec<Extent>) -> Op {
-    found.clear();
-    Op::new(next, Work::Extents { len: (end - next).min(STATUS_STEP_BYTES), found })
+fn status_step(next: u64, end: u64) -> Op {
+    let len = (end - next).min(STATUS_STEP_BYTES);
+    Op::new(next, Work::Extents { len, found: Vec::new() })
 }
 
 /// Appends what was found within `len` bytes, neighbours of one kind as one. Tells how many bytes

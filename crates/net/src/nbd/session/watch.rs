@@ -7,7 +7,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use io::{Clock, Completion, Time};
 
@@ -36,17 +36,23 @@ impl Watch {
     ) -> bool {
         loop {
             if let Some(alarm) = &mut self.alarm {
-                if let Poll::Pending = Pin::new(alarm).poll(cx) {
+                if Pin::new(alarm).poll(cx).is_pending() {
                     return false;
                 }
                 self.alarm = None;
                 // If this process itself was stopped, clients get another term.
                 let late = clock.now() - self.due >= STALL_TIME;
-                let half = matches!((self.half_sent, half_sent), (Some((old, before)), Some((new, now)))
-                    if old == new && now - before < STALL_BYTES);
-                let still = matches!((self.unsent, unsent), (Some(before), Some(now))
-                    if now - before < STALL_BYTES);
-                if !late && (half || still && in_the_way()) {
+                let is_half = match (self.half_sent, half_sent) {
+                    (Some((old, before)), Some((new, now))) => {
+                        old == new && now - before < STALL_BYTES
+                    }
+                    _ => false,
+                };
+                let is_unsent = match (self.unsent, unsent) {
+                    (Some(before), Some(now)) => now - before < STALL_BYTES,
+                    _ => false,
+                };
+                if !late && (is_half || is_unsent && in_the_way()) {
                     return true;
                 }
             }
