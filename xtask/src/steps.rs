@@ -32,8 +32,11 @@ pub(crate) const fn step<'a>(
 /// Who says when a step has taken too long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// The person at the terminal; without one, as below.
-    OfWhoWatches,
+    /// The person at the terminal. Without one, the step's own limit, and the end of the run.
+    OfWhoWatches {
+        /// When the run is to end, whatever step is running.
+        until: Instant,
+    },
     /// The step's own limit.
     OfTheStep,
 }
@@ -76,14 +79,20 @@ pub(crate) fn carry_out<'a>(
     command.stdout(Stdio::piped());
     // With a person at the terminal, Ctrl-C must reach the step and patience is theirs. Without,
     // the step gets a process group of its own, so that everything it started can be ended with it.
-    let attended = patience == Patience::OfWhoWatches && std::io::stdin().is_terminal();
+    let watched = matches!(patience, Patience::OfWhoWatches { .. });
+    let attended = watched && std::io::stdin().is_terminal();
     if !attended {
         command.process_group(0);
     }
     let mut child = command.spawn().map_err(|error| {
         Failure::new(format!("`{}`: {error}", step.command), "is it installed?")
     })?;
-    let limit = (!attended).then(|| started + Duration::from_secs(step.minutes * 60));
+    let own = started + Duration::from_secs(step.minutes * 60);
+    let limit = match patience {
+        _ if attended => None,
+        Patience::OfWhoWatches { until } => Some(until.min(own)),
+        Patience::OfTheStep => Some(own),
+    };
     let lines = printed_by(&mut child);
     let mut outcome = Outcome::of(step);
     let mut each = |line: &str| {
@@ -98,7 +107,9 @@ pub(crate) fn carry_out<'a>(
     };
     let in_time = follow(&mut child, &lines, limit, &mut each);
     if !in_time {
-        each(&format!("ended: not done after {} minutes", step.minutes));
+        let minutes = started.elapsed().as_secs() / 60;
+        let why = if limit < Some(own) { "the whole run has taken too long" } else { "not done" };
+        each(&format!("step {} ended after {minutes} minutes: {why}", step.name));
         end_group(&mut child, root);
     }
     let succeeded = child.wait().is_ok_and(|status| status.success()) && in_time;
