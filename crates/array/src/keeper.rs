@@ -34,6 +34,7 @@ use crate::bounds::Bounds;
 use crate::broken::{Broken, broken};
 use crate::decisions::{Decisions, Undecided};
 use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::turn::{Held, Turn};
 use crate::ledger::{Decision, Ledger};
 use crate::log::solve::Cut;
 use crate::member::{Introduction, MemberId};
@@ -119,7 +120,8 @@ pub(crate) struct Keeper {
     /// Who holds a region's mark.
     holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
     awake: RefCell<BTreeSet<usize>>,
-    still: Cell<usize>,
+    /// Shards that have come to a stand since the gates were closed.
+    still: RefCell<BTreeSet<usize>>,
     /// Shards that take no request any more, and have none.
     quiesced: RefCell<BTreeSet<usize>>,
     /// Raised at every arrival and every change.
@@ -134,8 +136,7 @@ pub(crate) struct Keeper {
     /// Somebody else has decided about this array: it is not ours to write any more.
     overtaken: Cell<bool>,
     /// Somebody is deciding what the superblocks say.
-    deciding: Cell<bool>,
-    decided: Signal,
+    deciding: Turn,
     pub(crate) job: RefCell<Option<Job>>,
     /// For members that came back: the only ranges that must be copied.
     partial: RefCell<BTreeMap<MemberId, RangeSet>>,
@@ -224,7 +225,7 @@ impl Keeper {
             clearing: RefCell::default(),
             holders: RefCell::default(),
             awake: RefCell::default(),
-            still: Cell::new(0),
+            still: RefCell::default(),
             quiesced: RefCell::default(),
             stirred: Signal::new(),
             commands: RefCell::default(),
@@ -233,8 +234,10 @@ impl Keeper {
             changing: Cell::new(settling),
             overtaken: Cell::new(false),
             // A record would begin a new session of the log before the old one is settled.
-            deciding: Cell::new(settling && !broken(Broken::RecordBeforeSettled)),
-            decided: Signal::new(),
+            deciding: match settling && !broken(Broken::RecordBeforeSettled) {
+                true => Turn::taken(),
+                false => Turn::default(),
+            },
             job: RefCell::default(),
             partial: RefCell::default(),
             scrub: RefCell::default(),
@@ -267,7 +270,9 @@ impl Keeper {
     pub(crate) fn handle(&self, message: ToKeeper) {
         match message {
             ToKeeper::Lost { member, why } => self.lost.borrow_mut().push_back((member, why)),
-            ToKeeper::Still { .. } => self.still.set(self.still.get() + 1),
+            ToKeeper::Still { shard } => {
+                self.still.borrow_mut().insert(shard);
+            }
             ToKeeper::Quiesced { shard } => {
                 self.quiesced.borrow_mut().insert(shard);
             }
@@ -475,36 +480,28 @@ impl Keeper {
 
     /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the
     /// configuration only then: what was so before may not be so any more.
-    async fn take_turn(&self) {
-        while self.deciding.replace(true) {
-            self.decided.wait().await;
-        }
-    }
-
-    fn end_turn(&self) {
-        self.deciding.set(false);
-        self.decided.raise();
+    async fn take_turn(&self) -> Held<'_> {
+        self.deciding.take().await
     }
 
     /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members
     /// that cannot be written are reported as lost, and the record is made again without them.
     pub(crate) async fn record(&self) -> Result<()> {
         loop {
-            self.take_turn().await;
+            let turn = self.take_turn().await;
             let configuration = self.configuration();
             if configuration.mode == Mode::Broken {
-                self.end_turn();
                 return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
             }
             let epoch = configuration.epoch;
             if self.loses_one(&configuration) {
-                self.end_turn();
+                drop(turn);
                 self.after(epoch).await;
                 continue;
             }
             let synced = self.undurable.borrow().clone();
             let result = self.decisions.decide(epoch, &self.decision(configuration)).await;
-            self.end_turn();
+            drop(turn);
             match result {
                 Ok(()) => {
                     let mut undurable = self.undurable.borrow_mut();

@@ -65,7 +65,7 @@ pub(crate) mod ppl;
 pub(crate) mod private;
 pub(crate) mod reach;
 pub(crate) mod record;
-mod turn;
+pub(crate) mod turn;
 
 pub(crate) use join::MOST_BLOCK_BYTES;
 pub use join::{Admitted, Readmitted};

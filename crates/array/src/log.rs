@@ -136,6 +136,29 @@ pub(crate) struct Log {
     zeros: SharedBuf,
 }
 
+/// A unit that waits for room or for a row: counted as long as this lives.
+struct Waiting<'a> {
+    log: &'a Log,
+    /// It waits for room.
+    short: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(log: &'a Log, short: bool) -> Waiting<'a> {
+        log.waiting.set(log.waiting.get() + 1);
+        log.short.set(log.short.get() + u32::from(short));
+        Waiting { log, short }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Waiting { log, short } = self;
+        log.waiting.set(log.waiting.get() - 1);
+        log.short.set(log.short.get() - u32::from(*short));
+    }
+}
+
 type Logged = std::result::Result<u64, Rc<Vec<(Rc<Member>, Slot, io::Error)>>>;
 
 /// The parts of a batch that gather.
@@ -404,14 +427,10 @@ impl Shard {
                 return Err(Error::new(ErrorKind::ReadOnly, what));
             }
             let freed = log.freed.wait();
-            let short = u32::from(!conflict);
-            log.waiting.set(log.waiting.get() + 1);
-            log.short.set(log.short.get() + short);
+            let _waiting = Waiting::new(log, !conflict);
             log.crowded.raise();
             log.stirred.raise();
             freed.await;
-            log.waiting.set(log.waiting.get() - 1);
-            log.short.set(log.short.get() - short);
         };
         Ok(Entry {
             log,

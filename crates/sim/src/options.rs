@@ -256,11 +256,27 @@ impl Options {
             options.dangers.ruin = 12;
         }
         options.dangers.journal = if journaled { journal.pick(&[0, 6, 20]) } else { 0 };
+        options.widen();
         match wish.size {
             Size::Drawn => options,
             Size::Standard => options.standard(),
             Size::Full => options.filled(),
         }
+    }
+
+    /// Wide arrays have as many members as the limits are near to, from a stream of their own: the
+    /// rest of a seed does not depend on it.
+    fn widen(&mut self) {
+        if self.outer.members < WIDE || self.inner.is_some() {
+            return;
+        }
+        let mut rng = Rng::stream(self.seed, "wide", 0);
+        self.outer.members = rng.pick(&WIDE_MEMBERS);
+        if self.outer.consistency == Consistency::Ppl {
+            self.outer.members = WIDE;
+        }
+        let drawn = self.data_bytes.clone();
+        self.data_bytes = drawn.into_iter().cycle().take(self.outer.members).collect();
     }
 
     /// Everything that happens in a run, by number.
@@ -379,10 +395,15 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
     }
 }
 
-/// The same shape with as many members as anyone has.
+/// From so many members on an array is wide. Linux keeps a PPL for no more.
+const WIDE: usize = 64;
+/// Members of wide arrays: on both sides of 64 data slots, and the most that there can be.
+const WIDE_MEMBERS: [usize; 7] = [WIDE, 65, 66, 67, 70, 100, layout::MAX_SLOTS];
+
+/// The same shape with many members.
 fn widened(mut shape: Shape) -> Shape {
     if matches!(shape.layout, Layout::Raid5(_) | Layout::Raid6(_) | Layout::Raid4) {
-        shape.members = 64;
+        shape.members = WIDE;
         shape.chunk_bytes = 4096;
     }
     shape

@@ -105,9 +105,9 @@ impl Keeper {
     }
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
-        self.still.set(0);
+        self.still.borrow_mut().clear();
         self.home.post.to_all(|| ToShard::Close);
-        while self.still.get() < self.shards() {
+        while self.still.borrow().len() < self.shards() {
             self.stirred.wait().await;
         }
         let mut next = self.configuration();
@@ -120,7 +120,7 @@ impl Keeper {
             self.take_out(&mut next, id);
         }
         next.epoch = Epoch(next.epoch.0 + 1);
-        self.take_turn().await;
+        let turn = self.take_turn().await;
         if !broken(Broken::ChangeUnrecorded) {
             self.make_durable(&mut next).await;
         }
@@ -130,7 +130,7 @@ impl Keeper {
         }
         self.losing.borrow_mut().retain(|id| next.seat_of(*id).is_some());
         self.publish(next);
-        self.end_turn();
+        drop(turn);
     }
 
     /// Makes a configuration durable. Members that cannot be written are taken out of it.
@@ -292,10 +292,8 @@ impl Keeper {
             return Ok(());
         };
         // Not while superblocks are being written: they would be taken for what was written last.
-        self.take_turn().await;
-        let result = self.ledger.fit(spare, old);
-        self.end_turn();
-        result
+        let _turn = self.take_turn().await;
+        self.ledger.fit(spare, old)
     }
 
     /// Refuses what would lose data or makes no sense now.

@@ -74,6 +74,7 @@ impl Mending {
 impl Keeper {
     /// Puts on record who is left out, settles every cut row, and lets the shards begin.
     pub(super) async fn settle(&self, cuts: Vec<Cut>) {
+        let turn = self.deciding.adopt();
         let mut configuration = self.configuration();
         if self.record_first {
             configuration.epoch = Epoch(configuration.epoch.0 + 1);
@@ -90,7 +91,7 @@ impl Keeper {
             }
         }
         self.publish(configuration);
-        self.end_turn();
+        drop(turn);
         self.end_change();
     }
 

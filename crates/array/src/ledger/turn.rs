@@ -15,6 +15,17 @@ pub(crate) struct Turn {
 pub(crate) struct Held<'a>(&'a Turn);
 
 impl Turn {
+    /// A right that its maker already has, and [`Turn::adopt`]s later.
+    pub(crate) fn taken() -> Turn {
+        Turn { taken: Cell::new(true), free: Signal::new() }
+    }
+
+    /// The right that this was made with, for the one task that was to have it; `None` if it was
+    /// made free. No other task can have it before that task has dropped it.
+    pub(crate) fn adopt(&self) -> Option<Held<'_>> {
+        self.taken.get().then_some(Held(self))
+    }
+
     /// Waits until nobody has it.
     pub(crate) async fn take(&self) -> Held<'_> {
         while self.taken.get() {
