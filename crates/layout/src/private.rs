@@ -120,7 +120,11 @@ const FLAG_JOURNAL: u64 = 4;
 const FLAG_GIVEN_UP: u64 = 8;
 /// Bit of `flags`: see [`PrivateHeader::sums_torn`].
 const FLAG_SUMS_TORN: u64 = 16;
-const FLAGS: u64 = FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP | FLAG_SUMS_TORN;
+/// Bit of `flags`: batches of the log have the wide form. Programs that read only the narrow form
+/// refuse the header, and so do not mistake such a log for an empty one.
+const FLAG_WIDE: u64 = 32;
+const FLAGS: u64 =
+    FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP | FLAG_SUMS_TORN | FLAG_WIDE;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -283,6 +287,8 @@ pub struct LogShape {
     /// So many changes of membership had been made when this member got a slot: no record of
     /// before is in its log. Smaller than any record's if it had one from the start.
     pub since: u32,
+    /// The form of its batches.
+    pub form: log::Form,
 }
 
 /// The header of a private area.
@@ -373,6 +379,10 @@ impl PrivateHeader {
                 zone_bytes: at::LOG_ZONE_BYTES.get(bytes),
                 run: at::LOG_RUN.get(bytes),
                 since: at::LOG_SINCE.get_u32(bytes),
+                form: match at::FLAGS.get(bytes) & FLAG_WIDE {
+                    0 => log::Form::Narrow,
+                    _ => log::Form::Wide,
+                },
             },
             consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
             doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
@@ -477,6 +487,7 @@ impl PrivateHeader {
             | flag(self.sums_from.is_some() && self.sums_torn, FLAG_SUMS_TORN)
             | flag(used == Some(JournalUse::Logging), FLAG_JOURNAL)
             | flag(used == Some(JournalUse::GivenUp), FLAG_GIVEN_UP)
+            | flag(self.log.form == log::Form::Wide, FLAG_WIDE)
     }
 
     /// Where the list of bad blocks lies that goes with this header: bytes from the start of the

@@ -133,7 +133,8 @@ pub(super) async fn load(
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
-    intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
+    let (count, bytes) = (shape.zones, shape.zone_bytes);
+    intents.zones = Zones { count, bytes, run, form: shape.form };
     let since = logs.iter().map(|(_, slot, header)| (*slot, header.log.since)).collect();
     let holders = Holders { configuration, since };
     let read = match logs_to_read(logs, journals) {

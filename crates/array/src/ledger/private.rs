@@ -8,7 +8,7 @@ use std::ops::Range;
 use layout::md::{Superblock, Timestamp, Uuid};
 use layout::private::bad::{self, BadList};
 use layout::private::journal::JournalNote;
-use layout::private::log::BATCH_ALIGNMENT;
+use layout::private::log::{BATCH_ALIGNMENT, Form};
 use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 
 use super::reach::{Reach, all};
@@ -26,6 +26,8 @@ pub(crate) struct Zones {
     pub(crate) bytes: u64,
     /// See [`LogShape::run`].
     pub(crate) run: u64,
+    /// The form of the batches.
+    pub(crate) form: Form,
 }
 
 /// What the headers of all members have in common.
@@ -79,7 +81,9 @@ impl Ledger {
         let share = self.log_bytes()? / zones as u64;
         let zone_bytes = share.min(most_bytes) / BATCH_ALIGNMENT * BATCH_ALIGNMENT;
         assert!(zone_bytes >= self.least_zone(), "no room for {zones} zones");
-        private.next_log = Zones { count: zones as u32, bytes: zone_bytes, run: self.session() };
+        let form = Form::of(self.geometry.data_count());
+        let (count, run) = (zones as u32, self.session());
+        private.next_log = Zones { count, bytes: zone_bytes, run, form };
         self.journal.as_ref().inspect(|journal| journal.session.set(self.session()));
         private.kept = true;
         self.private.set(private);
@@ -284,6 +288,7 @@ impl Record {
             zone_bytes: private.log.bytes,
             run: private.log.run,
             since: self.since.unwrap_or(u32::MAX),
+            form: private.log.form,
         };
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
         let header = PrivateHeader {
