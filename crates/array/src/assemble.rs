@@ -215,8 +215,8 @@ pub async fn assemble(
     let change = (intents.consistency, consistency);
     policy::permit(change, &intents)?;
     let found = policy::align(&mut loaded, (&members, &seated))?;
-    let asked = options.consistency.is_some();
-    policy::adopt(&mut loaded, (&members, &mut seated), &geometry, change, asked)?;
+    let seating = (&members, &mut seated);
+    policy::adopt(&mut loaded, seating, &geometry, change, options.consistency.is_some())?;
 
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
@@ -225,20 +225,18 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let (unsummed, torn) =
-        policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
+    let asked = (&intents, options);
+    let (unsummed, torn) = policy::sums(&loaded, &mut seated, &geometry, asked, crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
     let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
-    let facts = Facts::of(&latest, format, &geometry, header, &private);
     let record_first = leaves_out(&members, &seated, (&loaded, shortened), &geometry);
     let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
-    let told = unsummed.as_ref().map(|_| intents.told.clone());
     let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
     let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
-        facts,
+        facts: Facts::of(&latest, format, &geometry, header, &private),
         geometry: geometry.clone(),
         records: intents.with_sessions(loaded.records),
         found,
@@ -260,7 +258,7 @@ pub async fn assemble(
         bad: intents.bad,
         cuts: cuts.unwrap_or_default(),
         record_first,
-        told: told.unwrap_or_default(),
+        told: if unsummed.is_some() { intents.told } else { Told::default() },
         unsummed,
         torn,
         members,

@@ -362,6 +362,10 @@ ways! {
     /// After a crash blocks of dirty regions are taken as they are, though another copy, or their
     /// row, fits the entry.
     TornSumsIgnored: "ours" by "test sums",
+    /// A write of a part of a block that is lost makes the rest of it readable.
+    RestOfBlockForgotten: "ours" by "test sums",
+    /// Reads that are to be checked do not compare copies.
+    CopiesUncompared: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.

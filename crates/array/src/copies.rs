@@ -151,12 +151,56 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
+        let writable = self.view().mode == Mode::ReadWrite;
+        if self.setup.check_reads && writable && !self.is_unsynced(offset, len) {
+            return self.read_compared(work, manner, (offset, len), bufs).await;
+        }
         // Copies that differ may all fit their entries: which one counts takes a look at all.
         let differ = self.is_torn(offset, len) && self.is_unsynced(offset, len);
         if !differ && self.read_promptly(work, manner, (offset, len), bufs).await? {
             return Ok(());
         }
         self.read_any_copy(work, manner, (offset, len), bufs).await
+    }
+
+    /// Compares all copies before one of them is read. Copies that are wrong are made right,
+    /// durably, where a majority or the generations name them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataLost`] where copies contradict each other and none can be named.
+    async fn read_compared(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        let needs =
+            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
+        let memory = self.scratch.take(needs.max().unwrap_or(0)).await;
+        let inside = self.gate.enter().await;
+        for (at, part, places) in self.stretches(offset, len) {
+            for task in [Task::Check, Task::Repair] {
+                let mut found = Report::default();
+                let report = &mut found;
+                while !self
+                    .compare_copies(work, manner, &inside, (at, part), &places, task, report)
+                    .await?
+                {}
+                if found.mismatches == 0 || broken(Broken::CopiesUncompared) {
+                    break;
+                }
+                let named = found.findings.iter().filter(|finding| finding.culprit.is_some());
+                if named.count() as u64 != found.mismatches {
+                    let what = "copies contradict each other; run `parapet scrub` to see where";
+                    return Err(Error::new(ErrorKind::DataLost, what).at(at));
+                }
+            }
+        }
+        drop((inside, memory));
+        self.read_any_copy_held(work, manner, (offset, len), bufs).await
     }
 
     /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than

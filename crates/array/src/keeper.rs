@@ -296,6 +296,7 @@ impl Keeper {
             ToKeeper::Mended { offset, len } => {
                 self.ledger.set_bad(offset..offset + len, false);
             }
+            ToKeeper::GivenUp { offset, len } => self.give_up_rest(offset..offset + len),
             ToKeeper::Record { shard, ticket } => {
                 self.marking.borrow_mut().push_back(marks::Asked::Record { shard, ticket });
             }

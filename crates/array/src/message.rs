@@ -106,6 +106,14 @@ pub enum ToKeeper {
         /// How many bytes.
         len: u64,
     },
+    /// An array range is lost, and a part of its block is about to be written: an error until it is
+    /// written, too.
+    GivenUp {
+        /// Array offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
     /// No unit moves in this shard any more.
     Still {
         /// The shard.

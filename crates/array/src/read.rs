@@ -50,13 +50,25 @@ impl Shard {
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
+        self.read_widened(work, manner, range, bufs).await?;
+        // Some of it may have been given up meanwhile: zeros have taken its place.
+        self.check_bad(range)
+    }
+
+    async fn read_widened(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
         let wide = self.widened(range);
-        // What is lost beside it is an error for who asks for it.
-        let sound = !self.bad.borrow().overlaps(wide.0..wide.0 + wide.1);
         let torn = self.is_torn(wide.0, wide.1);
-        if wide != range && sound && (torn || self.sums_of(range.0, range.1).is_some()) {
+        if wide != range && (torn || self.sums_of(range.0, range.1).is_some()) {
+            // What is listed as lost beside it is an error only for a client that asks for it.
+            self.check_bad(range)?;
             let mut whole = vec![self.pool.take(wide.1 as usize)];
-            match self.read_blocks(work, manner, wide, &mut whole).await {
+            match self.read_beside_lost(work, manner, wide, &mut whole).await {
                 Ok(()) => {
                     self.cut_out((wide.0, &whole), range, bufs);
                     return Ok(());
@@ -69,6 +81,23 @@ impl Shard {
             }
         }
         self.read_blocks(work, manner, range, bufs).await
+    }
+
+    /// As [`Shard::read_blocks`], also what is listed as lost.
+    async fn read_beside_lost(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        let parity = self.setup.geometry.family() == Family::Parity;
+        if !parity || !self.bad.borrow().overlaps(range.0..range.0 + range.1) {
+            return self.read_blocks(work, manner, range, bufs).await;
+        }
+        let claim = self.locks.claim(self.rows_of(range.0, range.1));
+        (&claim).await;
+        self.read_rows_held(work, manner, range, (bufs, true)).await
     }
 
     /// As [`Shard::read`]: whole blocks where sums are kept.
@@ -214,23 +243,25 @@ impl Shard {
     ) -> Result<()> {
         let claim = self.locks.claim(self.rows_of(range.0, range.1));
         (&claim).await;
-        self.read_rows_held(work, manner, range, bufs).await
+        self.read_rows_held(work, manner, range, (bufs, false)).await
     }
 
-    /// As [`Shard::read_rows`], by one who holds the lock.
+    /// As [`Shard::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
     pub(crate) async fn read_rows_held(
         &self,
         work: &mut Scratch,
         manner: Manner,
         (offset, len): (u64, u64),
-        bufs: &mut [Buf],
+        (bufs, listed): (&mut [Buf], bool),
     ) -> Result<()> {
         self.cut_rows(offset, len, &mut work.rows);
         let slots = self.setup.geometry.slots() as u64;
         let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
         let _memory = self.scratch.take(need).await;
         let inside = self.gate.enter().await;
-        self.check_bad((offset, len))?;
+        if !listed {
+            self.check_bad((offset, len))?;
+        }
         let mut target = Target { offset, bufs };
         let mut apart = Vec::new();
         loop {

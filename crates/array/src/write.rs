@@ -122,9 +122,8 @@ impl Shard {
         let whole = match wide == range {
             true => None,
             false => match self.fill_edges(work, manner, range, bytes).await {
-                Ok(whole) => Some(whole),
-                // What is beside it is lost, and stays so: the block has no sum then.
-                Err(error) if error.kind() == ErrorKind::DataLost => None,
+                // Without the rest of it the block has no sum.
+                Ok(whole) => whole,
                 Err(error) => return Err(error),
             },
         };

@@ -37,7 +37,7 @@ const EXTENT: Extent =
 
 /// What sound engines say too when chance has it: on its own it proves nothing.
 const INNOCENT: [&str; 2] =
-    ["a crash cut a write to these bytes", "more members are missing than the level can make good"];
+    ["a crash cut a write to them", "more members are missing than the level can make good"];
 
 /// Which tool has caught a broken engine, and where.
 enum Catch {

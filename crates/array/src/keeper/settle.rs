@@ -195,6 +195,19 @@ impl Keeper {
         }
     }
 
+    /// A part of a block that is lost is about to be written: the rest of the block stays lost.
+    pub(super) fn give_up_rest(&self, range: Range<u64>) {
+        let (offset, len) = (range.start, range.end - range.start);
+        if self.ledger.set_bad(range, true) {
+            self.home.post.to_all(|| ToShard::Bad { offset, len });
+        }
+        let text = format!(
+            "{len} bytes at array offset {offset} are unrecoverable beside a write to a part of \
+             their block: an error until they are written"
+        );
+        self.note(EventKind::BadBlock, None, text);
+    }
+
     /// What one block has lost to a bad one must cost no other one.
     fn apart(&self, configuration: &Configuration, cut: Cut) -> Vec<Cut> {
         let at = self.geometry.stripe(Stripe(cut.stripe)).member_offset() + cut.start;

@@ -111,8 +111,8 @@ impl Shard {
             return Ok(());
         }
         let first = bad.next(offset).map_or(offset, |range| range.start.max(offset));
-        let what = "a crash cut a write to these bytes, and the member that held them is lost: an \
-                    error until they are written anew";
+        let what = "these bytes are lost: a crash cut a write to them, or redundancy could not \
+                    make them good; write them anew to clear the error";
         Err(Error::new(ErrorKind::DataLost, what).at(first))
     }
 }

@@ -17,14 +17,18 @@ use super::behind::weights;
 use super::{BLOCK, Sums, Wanted};
 use crate::batch::Manner;
 use crate::broken::{Broken, broken};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
+use crate::message::ToKeeper;
 use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::view::View;
 use crate::write::Fresh;
+
+/// The list of lost array ranges keeps room for so many that a crash may add.
+const ROOM: usize = 256;
 
 /// What a block of a slot will hold.
 #[derive(Clone, Copy, Debug)]
@@ -352,28 +356,100 @@ impl Shard {
     }
 
     /// Whole blocks around a write: what the client has not given of its first and last block is
-    /// read first. Under the lock of these blocks.
+    /// read first. Under the lock of these blocks. If such a block is lost, the rest of it is given
+    /// up, on record, before its place is taken by zeros. `None` where nobody knows what the block
+    /// should hold: its parts are written as they are.
+    ///
+    /// # Errors
+    /// What keeps the block from being read, and the rest of it from being given up.
     pub(crate) async fn fill_edges(
         &self,
         work: &mut Scratch,
         manner: crate::batch::Manner,
         (offset, len): (u64, u64),
         bytes: &[io::SharedBuf],
-    ) -> Result<Vec<io::SharedBuf>> {
+    ) -> Result<Option<Vec<io::SharedBuf>>> {
         let (start, wide) = self.widened((offset, len));
         let (end, wide_end) = (offset + len, start + wide);
-        let mut all = Vec::new();
-        if start < offset {
-            let block = self.read_held(work, manner, start..start + BLOCK).await?;
-            all.push(block.slice(0..(offset - start) as usize));
+        let rests = [start..offset, end..wide_end];
+        let mut edges = Vec::new();
+        let mut lost = Vec::new();
+        for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
+            let block = rest.start / BLOCK * BLOCK;
+            let whole = block..(block + BLOCK).min(wide_end);
+            let bytes = match self.read_held(work, manner, whole).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    if !self.is_summed(work, block).await {
+                        return Ok(None);
+                    }
+                    if !self.can_give_up() {
+                        return Err(error);
+                    }
+                    lost.push(rest.clone());
+                    self.pool.take_zeroed(BLOCK as usize).freeze()
+                }
+                Err(error) => return Err(error),
+            };
+            edges.push((
+                rest.start,
+                bytes.slice((rest.start - block) as usize..(rest.end - block) as usize),
+            ));
         }
-        all.extend(bytes.iter().cloned());
-        if end < wide_end {
-            let last = end / BLOCK * BLOCK;
-            let block = self.read_held(work, manner, last..wide_end).await?;
-            all.push(block.slice((end - last) as usize..(wide_end - last) as usize));
+        if !lost.is_empty() && !broken(Broken::RestOfBlockForgotten) {
+            self.give_up_rests(lost).await;
         }
-        Ok(all)
+        let (before, after): (Vec<_>, Vec<_>) = edges.into_iter().partition(|&(at, _)| at < offset);
+        let each = before.into_iter().map(|(_, bytes)| bytes).chain(bytes.iter().cloned());
+        Ok(Some(each.chain(after.into_iter().map(|(_, bytes)| bytes)).collect()))
+    }
+
+    /// True if the table says what this block of the array should hold, and none of it is listed as
+    /// lost already.
+    async fn is_summed(&self, work: &mut Scratch, block: u64) -> bool {
+        let Some(sums) = self.sums_of(block, BLOCK) else { return false };
+        if self.bad.borrow().overlaps(block..block + BLOCK) {
+            return false;
+        }
+        let view = self.view();
+        work.wanted.clear();
+        let mut want = |slot: Slot, at: u64| {
+            let members = view.member(slot).into_iter().map(Rc::clone);
+            let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
+            work.wanted.extend(members.map(|member| Wanted { member, slot, range: range.clone() }));
+        };
+        if self.setup.geometry.family() == layout::Family::Parity {
+            self.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));
+        } else {
+            let places = self.setup.geometry.places(block);
+            places.copies().for_each(|place| want(place.slot, place.member_offset));
+        }
+        if !self.load_sums(work).await {
+            // Who fails here fails again where it matters.
+            work.failures.clear();
+            return false;
+        }
+        let known = |w: &Wanted| sums.entry(w.member.id, w.range.start / BLOCK).is_known();
+        work.wanted.iter().any(known)
+    }
+
+    /// True if bytes may be given up for good: nothing comes back with a member that would have
+    /// them, and the list has room.
+    fn can_give_up(&self) -> bool {
+        let view = self.view();
+        let whole = self.setup.geometry.family() != layout::Family::Parity || view.is_whole();
+        let room = self.bad.borrow().count() + ROOM < layout::private::bad::MOST_RANGES;
+        whole && room && view.mode == crate::view::Mode::ReadWrite
+    }
+
+    /// These array ranges are an error until they are written, from now on and on record.
+    async fn give_up_rests(&self, lost: Vec<Range<u64>>) {
+        for range in lost {
+            let (offset, len) = (range.start, range.end - range.start);
+            self.bad.borrow_mut().insert(range);
+            self.post.to_keeper(ToKeeper::GivenUp { offset, len });
+        }
+        self.on_record().await;
     }
 
     /// Bytes of a block of the array, under its lock.
@@ -387,7 +463,7 @@ impl Shard {
         let mut bufs = [self.pool.take(len as usize)];
         let manner = crate::batch::Manner { fua: false, ..manner };
         if self.setup.geometry.family() == layout::Family::Parity {
-            self.read_rows_held(work, manner, (offset, len), &mut bufs).await?;
+            self.read_rows_held(work, manner, (offset, len), (&mut bufs, true)).await?;
         } else {
             self.read_any_copy_held(work, manner, (offset, len), &mut bufs).await?;
         }

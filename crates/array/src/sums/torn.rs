@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Hence a block that fits is right. A block that does not is replaced by another copy that fits
-//! its own entry, or by what its row says if that fits its entry. Otherwise it stays as it is, and its
-//! entry is made anew: it was being written, or more is lost than redundancy makes good.
+//! its own entry, or by what its row says if that fits its entry. Otherwise it stays as it is, and
+//! its entry is made anew: it was being written, or more is lost than redundancy makes good.
 //!
 //! Owns that rule. A block is replaced durably before a client sees it: it never changes back.
 

@@ -167,7 +167,7 @@ impl Shard {
 
     /// Compares one stretch. False if a member was lost, and nothing was compared.
     #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
-    async fn compare_copies(
+    pub(crate) async fn compare_copies(
         &self,
         work: &mut Scratch,
         manner: Manner,

@@ -10,7 +10,7 @@ use array::status::SlotState;
 use layout::{Layout, Level, Slot, Stripe};
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, summed};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, spoil, summed};
 
 /// What a member has of the array: its data, and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
@@ -94,6 +94,50 @@ fn who_has_lost_block_and_entry_is_told_by_generations() {
         for slot in 0..members {
             loses_block_and_entry(level, members, slot, Before::Nothing);
         }
+    }
+}
+
+/// Reads that are checked never give what a member kept of an older state, on any level.
+#[test]
+fn a_checked_read_sees_who_has_lost_block_and_entry() {
+    for (level, members) in [(Level::Raid1, 2)].into_iter().chain(LEVELS) {
+        for slot in 0..members {
+            let (mut world, array) = filled(level, members);
+            pause(&world, &array);
+            let old = data_and_table(&world.disks[slot]);
+            world.write(&array, 0, &pattern(0, LEN, 2)).expect("healthy");
+            world.run(&array, array.stop()).expect("healthy");
+            old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
+            world.host.check_reads = true;
+            let array = world.start();
+            for at in [0, BLOCK, CHUNK + 512, 3 * CHUNK] {
+                let found = world.read(&array, at, 1024).expect("generations tell");
+                assert!(found == pattern(at, 1024, 2), "{level} slot {slot} at {at}");
+            }
+            assert!(world.read(&array, 0, LEN).expect("repaired") == pattern(0, LEN, 2));
+            assert!(is_sound(&world, &array), "{level} slot {slot}");
+        }
+    }
+}
+
+/// Without checksums a majority of copies tells; two that differ are an error.
+#[test]
+fn a_checked_read_of_copies_without_checksums_asks_the_majority() {
+    for members in [2, 3] {
+        let mut world = World::new(members, 8 << 20);
+        let layout = Layout::default_for(Level::Raid1, members);
+        let checksums = Some(false);
+        world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, 0) });
+        world.host.check_reads = true;
+        let array = world.start();
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        pause(&world, &array);
+        spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 77);
+        let found = world.read(&array, 0, 512);
+        assert_eq!(found.is_ok(), members == 3);
+        assert!(found.is_err() || found.is_ok_and(|found| found == pattern(0, 512, 1)));
+        let found = world.read(&array, BLOCK, BLOCK as usize).expect("the copies agree");
+        assert!(found == pattern(BLOCK, BLOCK as usize, 1));
     }
 }
 

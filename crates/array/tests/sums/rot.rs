@@ -99,6 +99,71 @@ fn parts_of_blocks_that_are_lost_can_be_written() {
     world.read(&array, CHUNK, 512).expect_err("still");
 }
 
+/// More has rotted than redundancy makes good. A write of a part of the block makes no other part
+/// readable, neither now nor later.
+#[test]
+fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
+    for (level, members) in [(Level::Raid1, 2)].into_iter().chain(LEVELS) {
+        for (rotten, first) in [(members, 0), (members, 3), (members, 6)] {
+            let (world, array) = filled(level, members);
+            let start = |slot: usize| map_of(&world.disks[slot]).data.start;
+            let rot = |slot: usize| spoil(&world.disks[slot], start(slot) + 2222);
+            (0..rotten).for_each(rot);
+            let block = BLOCK as usize;
+            world.read(&array, 0, block).expect_err("beyond redundancy");
+            let (at, len) = (first * 512, 1024);
+            let written = world.write(&array, at, &pattern(at, len, 3)).is_ok();
+            let is_right = |array: &Array, what: &str| {
+                for sector in 0..8 {
+                    let found = world.read(array, sector * 512, 512);
+                    let new = written && (at..at + len as u64).contains(&(sector * 512));
+                    assert_eq!(found.is_ok(), new, "{level} {first}: {what}, sector {sector}");
+                    let right = pattern(sector * 512, 512, 3);
+                    assert!(found.is_err() || found.is_ok_and(|f| f == right), "{level} {what}");
+                }
+                world.read(array, 0, block).expect_err("some of it is lost");
+            };
+            is_right(&array, "at once");
+            assert!(written || level != Level::Raid1, "the rest of the array is whole");
+            let _ = is_sound(&world, &array);
+            is_right(&array, "after a scrub");
+            world.run(&array, array.stop()).expect("healthy");
+            let array = world.start();
+            is_right(&array, "at the next start");
+            drop(array);
+            let array = world.start();
+            is_right(&array, "after a crash");
+            let stripe = array.geometry().stripe_bytes().max(BLOCK) as usize;
+            world.write(&array, 0, &pattern(0, stripe, 4)).expect("all of the row");
+            let found = world.read(&array, 0, stripe).expect("written anew");
+            assert!(found == pattern(0, stripe, 4), "{level}");
+            assert!(is_sound(&world, &array), "{level}");
+        }
+    }
+}
+
+/// The block can be written though it is lost: parity does not take the rot of it, so no other
+/// block changes when its member fails.
+#[test]
+fn a_write_of_a_part_of_a_lost_block_keeps_its_row_right() {
+    for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid5, 6)] {
+        let (world, array) = filled(level, members);
+        let map = array.geometry().stripe(Stripe(0));
+        for slot in [map.data(0), map.p()] {
+            let disk = &world.disks[slot.index()];
+            spoil(disk, map_of(disk).data.start + 2222);
+        }
+        world.read(&array, 0, 512).expect_err("beyond redundancy");
+        world.write(&array, 0, &pattern(0, 512, 3)).expect("the rest of the row is right");
+        assert!(world.read(&array, 0, 512).expect("written") == pattern(0, 512, 3), "{level}");
+        world.read(&array, 512, 512).expect_err("nobody can say what it was");
+        let id = array.status().slots[map.data(1).index()].member.as_ref().expect("whole").id;
+        world.run(&array, array.fail(id)).expect("one may go");
+        let found = world.read(&array, BLOCK, LEN - BLOCK as usize).expect("parity has it");
+        assert!(found == pattern(0, LEN, 1)[BLOCK as usize..], "{level}");
+    }
+}
+
 #[test]
 fn a_write_beside_rot_does_not_fold_it_into_parity() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 6), (Level::Raid6, 8)] {
