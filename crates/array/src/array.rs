@@ -249,6 +249,15 @@ impl Array {
         self.inner.keeper.command(Command::Lose(id)).await
     }
 
+    /// As [`Array::lose`], of a member whose bytes were taken while it was in use: nothing that it
+    /// holds counts any more, and the bitmap does not bring it back. It must be rebuilt in full.
+    ///
+    /// # Errors
+    /// As [`Array::lose`].
+    pub async fn lose_cut(&self, id: MemberId) -> Result<()> {
+        self.inner.keeper.command(Command::LoseCut(id)).await
+    }
+
     /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all
     /// on this thread.
     ///

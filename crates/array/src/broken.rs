@@ -90,6 +90,8 @@ ways! {
     /// A copy of a member from just before the last session is taken for one that a crash left
     /// behind.
     RolledBackBelieved: "ours" by "test absent",
+    /// A member that saw both of two others is not asked which of them went on later.
+    WitnessUnheard: "ours" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
@@ -100,6 +102,8 @@ ways! {
     BitmapSpills: "B14" by "sweep",
     /// A member comes back by the bitmap though bits were cleared since it left.
     ReaddAfterClear: "B7",
+    /// A member that has lost bytes comes back by the bitmap.
+    CutReadded: "ours" by "test life",
     /// A member that comes back by the bitmap gets nothing of what it missed.
     ReaddCopiesNothing: "ours",
 

@@ -150,6 +150,8 @@ pub(crate) enum Command {
     Fail(MemberId),
     /// Take this member out: its bytes are gone, whoever needs them.
     Lose(MemberId),
+    /// Take it out: bytes that it held are lost for good.
+    LoseCut(MemberId),
     /// A spare that the ledger has admitted.
     AddSpare(MemberId),
     /// A member that came back to its slot; only these ranges differ.

@@ -297,6 +297,13 @@ impl Ledger {
         own.and_then(|header| header.sums_from).unwrap_or(0)
     }
 
+    /// A member that is lost has lost bytes that it once held: the bits, which tell what it missed,
+    /// do not tell that. With the next commit they count as cleared, so no member that leaves then,
+    /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
+    pub(crate) fn void_marks(&self) {
+        self.void_marks.set(!broken(Broken::CutReadded));
+    }
+
     /// The slot that a member may return to with no more than the bitmap's regions copied.
     fn may_return(&self, found: &Sighting) -> Result<Slot> {
         let (theirs, name) = (&found.superblock, &found.name);

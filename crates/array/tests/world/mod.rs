@@ -57,6 +57,8 @@ pub enum Fault {
     Unreadable { offset: u64, len: u64 },
     /// Every operation fails.
     Gone,
+    /// Every operation fails: bytes were taken from it.
+    Cut,
     /// Nothing is answered any more; held operations land when [`FaultyDisk::release`] is called.
     Hung,
     /// As `Hung`, but reads are answered.
@@ -283,6 +285,7 @@ impl Disk for FaultyDisk {
         for fault in self.faults.borrow().iter() {
             let kind = match *fault {
                 Fault::Gone => ErrorKind::Gone,
+                Fault::Cut => ErrorKind::Cut,
                 Fault::WriteError if op.work.is_write() => {
                     ErrorKind::Medium { offset: start, len: end - start }
                 }

@@ -139,6 +139,7 @@ pub(super) fn fault_of(error: &Error, request: &Request) -> (Fault, &'static str
         }
         ErrorKind::Timeout => (Fault::Io, "no answer from the disk in time", None),
         ErrorKind::Gone => (Fault::Io, "the disk is gone", None),
+        ErrorKind::Cut => (Fault::Io, "the disk has lost bytes", None),
         ErrorKind::Fenced => (Fault::Io, "the disk has a newer owner", None),
         ErrorKind::NoSpace => (Fault::NoSpace, "no space left", None),
         ErrorKind::Refused if fast => (Fault::NotFast, "this would not be fast", None),
