@@ -54,6 +54,7 @@ mod together;
 pub(crate) mod told;
 
 pub use note::{Cause, Note};
+pub use seats::READ_ONLY_AS_ASKED;
 
 use journal::{Found, Journals};
 use sighting::{Reject, Sighting};

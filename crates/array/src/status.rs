@@ -207,6 +207,8 @@ pub enum EventKind {
     Settled,
     /// A member was lost.
     Fail,
+    /// A member was taken out of service by command.
+    TakenOut,
     /// The journal device was lost: the log lies on the members.
     JournalLost,
     /// More was lost than the level can make good.

@@ -70,6 +70,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// True for the verb that goes on for long: its log has the changes of state.
+    pub(crate) const fn is_server(&self) -> bool {
+        matches!(self, Verb::Serve(_))
+    }
+
     /// Does it.
     ///
     /// # Errors

@@ -244,16 +244,26 @@ pub(crate) fn role_word(role: Role) -> String {
 /// Says what a person should know about an array that was assembled.
 pub(crate) fn tell_notes(assembly: &Assembly) {
     let array = &assembly.facts().name;
+    let new = |note: &Note| matches!(note, Note::Unsynced { cause: Cause::New, .. });
+    let is_new = assembly.notes.iter().any(new);
     for note in &assembly.notes {
         match note {
-            Note::Spare { .. } | Note::Remark { .. } | Note::Unsynced { cause: Cause::New, .. } => {
-                tracing::info!(array, "{note}")
+            Note::Unsynced { cause: Cause::New, .. } => {
+                let effect = "first start: computing parity or copies in the background";
+                tracing::info!(array, "{effect} (parapet when {array})");
             }
+            // The log of a new array is empty: no loss.
+            Note::LogUnusable { .. } if is_new => tracing::debug!(array, "{note}"),
+            Note::Spare { .. } | Note::Remark { .. } => tracing::info!(array, "{note}"),
             _ => tracing::warn!(array, "{note}"),
         }
     }
     if let Some(reason) = &assembly.read_only_reason {
-        tracing::warn!(array, "read-only: {reason}");
+        if reason == array::assemble::READ_ONLY_AS_ASKED {
+            tracing::info!(array, "started read-only");
+        } else {
+            tracing::warn!(array, "read-only: {reason}");
+        }
     }
 }
 

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Err(error) => return misunderstood(&error),
     };
     let terminal = Terminal::new(&cli.global);
-    let result = log(&cli.global).and_then(|()| cli.verb.run(&terminal));
+    let result = log(&cli.global, cli.verb.is_server()).and_then(|()| cli.verb.run(&terminal));
     match result {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(failure) => terminal.fail(&failure),
@@ -102,10 +102,11 @@ fn message_of(text: &str) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// Logs go to standard error: warnings, or what the user wants.
-fn log(global: &Global) -> failure::Result<()> {
+/// Logs go to standard error: warnings, of a server also changes of state, or what the user wants.
+fn log(global: &Global, is_server: bool) -> failure::Result<()> {
     let level = match (global.quiet, global.verbose) {
         (true, 0) => LevelFilter::ERROR,
+        (false, 0) if is_server => LevelFilter::INFO,
         (false, 0) => LevelFilter::WARN,
         (_, 1) => LevelFilter::INFO,
         (_, 2) => LevelFilter::DEBUG,

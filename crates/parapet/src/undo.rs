@@ -8,7 +8,8 @@
 //!
 //! Owns what is worth keeping: all that will be overwritten, the head and tail of a disk, where
 //! signatures and superblocks lie, and whatever was found elsewhere. Of long runs of zeros only
-//! their place is kept, and holes of sparse files are not even read. `parapet undestroy` puts back what `destroy` has taken, as long as nobody
+//! their place is kept, and holes of sparse files are not even read. `parapet undestroy` puts back
+//! what `destroy` has taken, as long as nobody
 //! has used the disks; for everything else `undo.json` says what to write where, and `dd` does it.
 
 use std::fs::{self, File};

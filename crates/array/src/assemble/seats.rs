@@ -104,10 +104,13 @@ fn take_seat(
     Ok(seat)
 }
 
+/// The reason of an array that is read-only by its user's order.
+pub const READ_ONLY_AS_ASKED: &str = "it was started read-only";
+
 /// Why nothing may be written, if so.
 fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -> Option<String> {
     if options.read_only {
-        return Some("it was started read-only".to_string());
+        return Some(READ_ONLY_AS_ASKED.to_string());
     }
     let latest = members.latest();
     if latest.format == Format::Md090 {

@@ -212,7 +212,7 @@ impl Keeper {
         }
         match command {
             Command::Fail(id) => {
-                self.note(EventKind::Fail, Some(id), "failed by command");
+                self.note(EventKind::TakenOut, Some(id), "taken out of service as ordered");
                 self.ledger.leaves(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }

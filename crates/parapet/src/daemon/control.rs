@@ -81,7 +81,8 @@ impl Daemon {
                         Failure::new(Id::Usage, error.to_string(), "send a parapet/order/1")
                     })?,
                 };
-                tracing::info!(array = served.name(), verb, "ordered");
+                let (array, member) = (served.name(), order.member.as_deref());
+                tracing::info!(array, verb, member, with = order.with.as_deref(), "ordered");
                 let message = self.carry_out(&served, verb, &order).await?;
                 let still = self.find(served.uuid()).map(|served| self.view(&served));
                 Ok(json_of(&crate::api::Changed { message, array: still }))

@@ -113,7 +113,9 @@ impl Served {
         for event in events {
             let Some(member) = event.member.clone() else { continue };
             match event.kind {
-                EventKind::Fail => drop(watched.losses.insert(member, Loss::of(event))),
+                EventKind::Fail | EventKind::TakenOut => {
+                    drop(watched.losses.insert(member, Loss::of(event)));
+                }
                 EventKind::SpareAdded | EventKind::Readded => drop(watched.losses.remove(&member)),
                 _ => {}
             }
@@ -292,7 +294,8 @@ fn tell(array: &str, event: &Event, replay: Option<Replay>) {
         EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
             tracing::error!(array, event = kind, member, "{}", event.text);
         }
-        EventKind::Repaired
+        EventKind::TakenOut
+        | EventKind::Repaired
         | EventKind::JobInterrupted
         | EventKind::Slow
         | EventKind::JournalLost => {

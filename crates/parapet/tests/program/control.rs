@@ -110,6 +110,43 @@ fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
 }
 
 #[test]
+fn the_log_has_changes_of_state_and_an_order_is_no_error() {
+    let world = World::new();
+    let mut members = world.create("1", 2, &["--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    world.order(&["fail", "tank", "m1"]);
+    world.order(&["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"]);
+    assert_eq!(server.terminate(), 0);
+    let log = world.log();
+    let line = |words: &[&str]| {
+        let found = log.lines().find(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("no line with {words:?}\n{log}"))
+    };
+    line(&["INFO", "ordered", "verb=\"fail\"", "member=\"m1\""]);
+    line(&["WARN", "taken out of service as ordered", "array=\"tank\"", "m1"]);
+    line(&["INFO", "rebuild of slot 1 finished"]);
+    assert!(!log.contains("ERROR"), "{log}");
+
+    let server = world.serve(&[&["tank", "--read-only"], &["m0", "s0"][..]].concat());
+    assert_eq!(server.terminate(), 0);
+    let log = world.log();
+    let line = log.lines().find(|line| line.contains("read-only")).expect("it is told");
+    assert!(line.contains("INFO"), "{line}");
+
+    // Its parity is not computed yet, and its log is empty.
+    let before = world.log().len();
+    for name in ["p0", "p1", "p2"] {
+        world.pattern(name, 16 << 20);
+    }
+    world.ok(&["create", "new", "--level", "5", "p0", "p1", "p2", "--yes"]);
+    let server = world.serve(&["new", "p0", "p1", "p2"]);
+    assert_eq!(server.terminate(), 0);
+    let log = &world.log()[before..];
+    assert!(log.contains("first start") && !log.contains("WARN"), "{log}");
+}
+
+#[test]
 fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
     let world = World::new();
     let mut members = world.create("1", 2, &["--spare", "s0"]);
