@@ -45,6 +45,7 @@ pub(crate) mod logs;
 mod note;
 mod policy;
 mod ppl;
+mod rolled;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -160,6 +161,8 @@ pub struct Assembly {
     pub(crate) told: Told,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
     pub(crate) unsummed: Option<RangeSet>,
+    /// Of these, ranges where a crash may have separated blocks from their checksums.
+    pub(crate) torn: RangeSet,
     /// Every member that takes part; the journal device last.
     pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
@@ -222,7 +225,8 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let unsummed = policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
+    let (unsummed, torn) =
+        policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
@@ -258,6 +262,7 @@ pub async fn assemble(
         record_first,
         told: told.unwrap_or_default(),
         unsummed,
+        torn,
         members,
         clean,
         notes,
@@ -348,7 +353,8 @@ async fn gather(
     let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
     let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
     let chosen = together::choose(sightings, rejects, options)?;
-    let members = together::join(chosen)?;
+    let mut members = together::join(chosen)?;
+    rolled::leave_out(reach, &mut members).await;
     let mut journals = Journals { found, wanted };
     let first = &members.latest().superblock;
     journals.choose((first.set_uuid, first.set_name), options)?;
@@ -379,6 +385,7 @@ fn private(
         sums_from: unsummed
             .as_ref()
             .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
+        sums_torn: intents.sums_torn,
         journal: intents.journal,
         next_journal,
         begun: false,

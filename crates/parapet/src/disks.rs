@@ -166,6 +166,23 @@ pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
+/// The first of these disks that shares bytes with the one at `path`. Of files, which may lie where
+/// a look hangs, only what is known already is used.
+pub(crate) fn of_same_bytes(
+    (path, identity): (&Path, (u64, u64)),
+    held: &[(PathBuf, (u64, u64))],
+) -> Option<PathBuf> {
+    let place = |path: &Path, (device, inode): (u64, u64)| match inode {
+        0 => Place::of(path, MOST_LOOPS),
+        _ => Some(Place { base: format!("{device} {inode}"), range: 0..u64::MAX }),
+    };
+    let own = place(path, identity)?;
+    let same = |(path, identity): &&(PathBuf, _)| {
+        place(path, *identity).is_some_and(|place| place.overlaps(&own))
+    };
+    held.iter().find(same).map(|(path, _)| path.clone())
+}
+
 /// Loop devices on loop devices are followed so far.
 const MOST_LOOPS: u32 = 8;
 

@@ -302,6 +302,19 @@ pub(crate) async fn start(
     Ok(Served::new(daemon.start(assembly, disks, host), known, story))
 }
 
+impl Known {
+    /// Its disk is a file, not a device.
+    pub(crate) fn is_file(&self) -> bool {
+        // No device has an inode here.
+        self.identity.is_some_and(|(_, inode)| inode != 0)
+    }
+
+    /// Its file was cut while in use, or its device was unplugged.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_gone())
+    }
+}
+
 /// A member as people know it.
 pub(crate) async fn know(opened: &Opened) -> Known {
     // Only a name is looked for: what cannot be read has none.

@@ -95,6 +95,7 @@ fn view_journal(found: &FoundJournal) -> JournalView {
             zone_bytes: header.zone_bytes,
             batches: log.batches,
             records: log.records,
+            damage: log.damage.map(|error| error.to_string()),
         }),
     }
 }
@@ -147,6 +148,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
             zone_bytes: header.log.zone_bytes,
             batches: found.batches,
             records: found.records,
+            damage: found.damage.map(|error| error.to_string()),
         }),
     }
 }

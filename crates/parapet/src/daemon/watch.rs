@@ -156,7 +156,12 @@ impl Served {
         if self.array.status().mode == Mode::ReadOnly {
             return;
         }
-        if let Err(error) = self.array.lose(id).await
+        // A disk that was unplugged has its bytes; a file that was cut has lost some for good.
+        let lost = match member.is_file() {
+            true => self.array.lose_cut(id).await,
+            false => self.array.lose(id).await,
+        };
+        if let Err(error) = lost
             && news
         {
             tracing::error!(array, member = path, %error, "kept all the same");
