@@ -14,6 +14,7 @@ use crate::page::Page;
 mod consistency;
 mod examined;
 mod journal;
+mod kept;
 mod order;
 mod prospect;
 mod recovered;
@@ -22,6 +23,7 @@ mod text;
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
+pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use order::{Order, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 

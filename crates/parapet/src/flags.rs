@@ -10,16 +10,16 @@ use std::time::Duration;
 use clap::{Args, Parser, ValueEnum};
 use os::Address;
 
-use crate::api::SignatureView;
 use crate::client::QUESTION_TIMEOUT;
 use crate::cmd::Verb;
+use crate::probe::Allowed;
 use crate::size::Size;
 use crate::written;
 
 /// A redundant block device in user space.
 ///
-/// Parapet turns disks, files and network disks into one redundant block device and serves it to
-/// any machine. Its arrays are Linux md's, so that no data is ever locked in.
+/// Parapet turns disks and files into one redundant block device and serves it to any machine over
+/// NBD. Its arrays are Linux md's, so that no data is ever locked in.
 #[derive(Parser)]
 #[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
@@ -114,9 +114,17 @@ pub(crate) struct Consent {
 /// What may be overwritten.
 #[derive(Args)]
 pub(crate) struct Overwrite {
-    /// Overwrite this, found at this offset; once for each signature
-    #[arg(long, value_name = "NAME@OFFSET")]
-    pub(crate) overwrite_signature: Vec<SignatureView>,
+    /// Overwrite this, found at this offset, on this disk or on any; once for each signature
+    #[arg(long, value_name = "[DISK:]NAME@OFFSET")]
+    pub(crate) overwrite_signature: Vec<Allowed>,
+}
+
+impl Overwrite {
+    /// What may be overwritten on this disk, for its array's server.
+    pub(crate) fn on(&self, disk: &str) -> Vec<String> {
+        let on_it = self.overwrite_signature.iter().filter_map(|a| a.on(Path::new(disk)));
+        on_it.map(ToString::to_string).collect()
+    }
 }
 
 /// Speed limits of background work.

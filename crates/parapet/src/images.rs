@@ -20,7 +20,7 @@ pub(crate) struct Image {
 }
 
 /// Images in formats that hold a disk, but not byte by byte: magic, where, and name.
-const WRAPPED: &[(&[u8], u64, &str)] = &[
+pub(crate) const WRAPPED: &[(&[u8], u64, &str)] = &[
     (b"QFI\xfb", 0, "qcow2"),
     (b"KDMV", 0, "vmdk"),
     (b"# Disk DescriptorFile", 0, "vmdk"),

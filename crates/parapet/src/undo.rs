@@ -110,16 +110,23 @@ impl Manifest {
     }
 }
 
-/// The latest copies that were made before the array of this name was destroyed.
-pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
-    let entries = fs::read_dir(places::state().join("undo")).ok()?;
+/// All copies that are kept, the oldest first.
+pub(crate) fn all() -> Vec<(PathBuf, Manifest)> {
+    let entries = fs::read_dir(places::state().join("undo")).into_iter().flatten();
     let folders = entries.flatten().map(|entry| entry.path());
     let read = folders.filter_map(|folder| {
         let manifest = Manifest::read(&folder).ok()?;
         Some((folder, manifest))
     });
-    let own = read.filter(|(_, kept)| kept.verb == DESTROY && kept.array == array);
-    own.max_by_key(|(_, kept)| kept.made)
+    let mut all: Vec<_> = read.collect();
+    all.sort_by(|(a, old), (b, new)| (old.made, a).cmp(&(new.made, b)));
+    all
+}
+
+/// The latest copies that were made before the array of this name was destroyed.
+pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
+    let mut own = all().into_iter();
+    own.rfind(|(_, kept)| kept.verb == DESTROY && kept.array == array)
 }
 
 /// A disk about to be written to.

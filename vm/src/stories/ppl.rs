@@ -96,7 +96,9 @@ fn tear(stage: &Stage<'_>, names: &[&'static str]) -> Result<Torn> {
         let log =
             &bytes[room.start as usize..][..ppl::usable_bytes(room.end - room.start) as usize];
         let signature = ppl::signature(&superblock.set_uuid, parity::crc32c);
-        let Some((header, unit)) = ppl::newest(log, signature, parity::crc32c) else { continue };
+        let newest = ppl::newest(log, signature, parity::crc32c)
+            .map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        let Some((header, unit)) = newest else { continue };
         let data_count = geometry.data_count() as u64;
         let fits = |entry: &PplEntry| entry.pp_bytes > 0 && entry.parity_disk as usize == slot;
         let Some(index) = header.entries.iter().position(fits) else { continue };

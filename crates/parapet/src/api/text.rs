@@ -447,13 +447,11 @@ impl Report for Plan {
             1 => "the loss of one member".into(),
             count => format!("the loss of any {count} members"),
         };
-        let survives = match self.verb.as_str() {
-            "destroy" if self.capacity_bytes > 0 => format!("{survives}; then there is no array"),
-            "destroy" => "there is no array then".into(),
-            "undestroy" => "what it did before".into(),
-            _ => survives,
-        };
-        page.field("survives", survives);
+        match self.verb.as_str() {
+            "destroy" => page.field("undo", format!("parapet undestroy {}", self.name)),
+            "undestroy" => {}
+            _ => page.field("survives", survives),
+        }
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
-    let overwrite = args.overwrite.overwrite_signature.iter().map(ToString::to_string).collect();
+    let overwrite = args.overwrite.on(&args.disk);
     let order = Order { member: Some(whole(&args.disk)), overwrite, ..Order::default() };
     terminal.report(&client.order(&array.uuid, "add", &order)?);
     Ok(Exit::Done)

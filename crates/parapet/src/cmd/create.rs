@@ -16,14 +16,14 @@ use layout::md::Version;
 use layout::{Layout, Level};
 use os::{Options, Spawner};
 
-use crate::api::{self, Consistency, Plan, PlannedDisk, SignatureView};
+use crate::api::{self, Consistency, Plan, PlannedDisk};
 use crate::cmd::serve::Sources;
 use crate::daemon::{Daemon, Served};
 use crate::disks::{self, ARRAY, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
-use crate::probe;
+use crate::probe::{self, Contents};
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
 use crate::undo::{self, Kept};
@@ -133,7 +133,7 @@ fn bitmap(text: &str) -> std::result::Result<Bitmap, String> {
 struct Prospect<'a> {
     path: &'a Path,
     opened: Option<Opened>,
-    signatures: Vec<SignatureView>,
+    contents: Contents,
     limits: Limits,
 }
 
@@ -212,8 +212,11 @@ impl<'a> Draft<'a> {
             found.limits.read_only &= !(array && only_look);
             prospects.push(found);
         }
-        let found = prospects.iter().map(|disk| (disk.path, &disk.signatures[..]));
-        probe::refuse_unnamed(found, &args.overwrite.overwrite_signature)?;
+        let found = prospects.iter().map(|disk| (disk.path, &disk.contents));
+        let refused = probe::refuse_unnamed(found, &args.overwrite.overwrite_signature).err();
+        if let (Some(refusal), false) = (&refused, args.consent.dry_run) {
+            return Err(refusal.clone());
+        }
         let mut new = args.new_array(&prospects)?;
         let members = &prospects[..args.members.len() + args.spare.len()];
         new.zeroed = args.assume_zeroed || are_zeros(members).await;
@@ -224,7 +227,8 @@ impl<'a> Draft<'a> {
             array::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
         }
         let planned = array::create::plan(&new, &named).map_err(of_shape)?;
-        let plan = show(args, &new, &planned, &prospects);
+        let mut plan = show(args, &new, &planned, &prospects);
+        plan.warnings.extend(refused.map(|refusal| format!("this is refused: {refusal}")));
         Ok(Draft { args, prospects, new, planned, plan })
     }
 
@@ -238,7 +242,7 @@ impl<'a> Draft<'a> {
         if !consent.yes {
             terminal.preview(&self.plan);
         }
-        let destructive = self.prospects.iter().any(|disk| !disk.signatures.is_empty());
+        let destructive = self.prospects.iter().any(|disk| !disk.contents.signatures.is_empty());
         let answer = if destructive { Answer::Name(&self.args.name) } else { Answer::Yes };
         terminal.confirm(consent.yes, "Make this array?", &answer)?;
         Ok(true)
@@ -284,12 +288,12 @@ async fn prospect<'a>(
                 return Err(missing);
             };
             let limits = Limits::plain(size.0 - size.0 % 4096);
-            return Ok(Prospect { path, opened: None, signatures: Vec::new(), limits });
+            return Ok(Prospect { path, opened: None, contents: Contents::default(), limits });
         }
     };
-    let signatures = probe::signatures(&opened).await?;
+    let contents = probe::contents(&opened).await?;
     let limits = opened.disk.limits();
-    Ok(Prospect { path, opened: Some(opened), signatures, limits })
+    Ok(Prospect { path, opened: Some(opened), contents, limits })
 }
 
 impl Args {
@@ -313,6 +317,9 @@ impl Args {
         };
         let block = prospects.iter().map(|disk| u64::from(disk.limits.logical_block)).max();
         let chunk = self.chunk.map(|size| size.0);
+        if let (Layout::Raid35 { order }, Some(name)) = (layout, &self.layout) {
+            check_order(order, name, self.members.len())?;
+        }
         if let Layout::Raid35 { order } = layout {
             check_raid35(order, self.members.len(), chunk)?;
         }
@@ -336,6 +343,21 @@ impl Args {
         new.overwrite = true;
         Ok(new)
     }
+}
+
+/// A layout of RAID 3.5 that was named goes with one number of members only.
+fn check_order(order: u8, name: &str, members: usize) -> Result<()> {
+    let members_of = |order: u8| 1_usize.checked_shl(order.into()).map(|data| data + 1);
+    let (Some(takes), true) = (members_of(order), members_of(order) != Some(members)) else {
+        return Ok(());
+    };
+    let message = format!("--layout {name} takes {takes} members, {members} were named");
+    let fitting = (1..=u8::MAX).find(|&order| members_of(order).is_none_or(|n| n >= members));
+    let action = match fitting.filter(|&order| members_of(order) == Some(members)) {
+        Some(order) => format!("{members} members are order{order}; or leave --layout out"),
+        None => "name 3, 5, 9 or 17 members and so on; --layout may be left out".into(),
+    };
+    Err(Failure::new(Id::Shape, message, action))
 }
 
 /// RAID 3.5 in the words in which it was asked for: the engine knows members' parts of blocks.
@@ -375,7 +397,7 @@ async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
         let Some(opened) = &disk.opened else { continue };
         let len = disk.limits.bytes;
         let is_file = opened.file.as_ref().is_some_and(|file| !file.is_device());
-        if !is_file || !disk.signatures.is_empty() {
+        if !is_file || !disk.contents.signatures.is_empty() {
             return false;
         }
         let asked = Op::new(0, Work::Extents { len, found: Vec::new() });
@@ -405,7 +427,7 @@ fn show(
             _ if index < args.members.len() + args.spare.len() => "spare".into(),
             _ => "journal".into(),
         },
-        overwrites: disk.signatures.clone(),
+        overwrites: disk.contents.signatures.clone(),
         new: disk.opened.is_none(),
     };
     let mut warnings = planned.warnings.clone();
@@ -449,7 +471,7 @@ async fn keep(
             Some(map) => array::create::writes(new, planned, map),
             None => array::create::writes_on_journal(),
         };
-        let signatures = &disk.signatures[..];
+        let signatures = &disk.contents.signatures[..];
         there.push(undo::Doomed { opened, signatures, written, landmarks: Vec::new() });
     }
     undo::keep("create", &new.name, &there).await

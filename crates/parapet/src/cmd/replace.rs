@@ -29,7 +29,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), Some(&args.name))?;
-    let overwrite = args.overwrite.overwrite_signature.iter().map(ToString::to_string).collect();
+    let overwrite = args.overwrite.on(args.with.as_deref().unwrap_or_default());
     let with = args.with.as_deref().map(absolute);
     let order = Order {
         member: Some(member_of(&args.member, &array)),

@@ -4,15 +4,17 @@
 //! was noted must still be there, zeros where `destroy` has written them. Never writes anything but
 //! what was overwritten.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use io::{Op, Pool};
 
-use crate::api::{Plan, PlannedDisk};
+use crate::api::{KeptCopy, KeptList, Plan, PlannedDisk};
 use crate::disks::{self, ARRAY, Opened};
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Consent;
+use crate::places;
 use crate::terminal::{Answer, Terminal};
 use crate::undo::evidence::Evidence;
 use crate::undo::{self, Manifest};
@@ -20,9 +22,9 @@ use crate::undo::{self, Manifest};
 /// Put a destroyed array back together, as long as its disks were not used for anything else
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array's name; or the folder of copies that `destroy` has told
+    /// The array's name, or the folder of its copies; if left out, all copies are listed
     #[arg(value_name = "NAME")]
-    name: String,
+    name: Option<String>,
     #[command(flatten)]
     consent: Consent,
 }
@@ -31,7 +33,11 @@ pub(crate) struct Args {
 const SECTOR: usize = 512;
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
-    let (folder, manifest) = found(&args.name)?;
+    let Some(name) = &args.name else {
+        terminal.report(&list());
+        return Ok(Exit::Done);
+    };
+    let (folder, manifest) = found(name)?;
     let paths = disks_of(&manifest, &folder)?;
     let executor = engine::executor()?;
     let opened = disks::open(&paths, false, &executor.spawner())?;
@@ -57,6 +63,26 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// All copies, of other verbs too.
+fn list() -> KeptList {
+    let view = |(folder, manifest): (PathBuf, Manifest)| {
+        let names: BTreeSet<String> =
+            manifest.pieces.iter().map(|piece| piece.disk.clone()).collect();
+        let copied = manifest.pieces.iter().filter(|piece| piece.file.is_some());
+        KeptCopy {
+            bytes: copied.map(|piece| piece.bytes).sum(),
+            disks: names.into_iter().collect(),
+            undestroy: manifest.verb == undo::DESTROY && disks_of(&manifest, &folder).is_ok(),
+            folder: folder.display().to_string(),
+            array: manifest.array,
+            verb: manifest.verb,
+            made: manifest.made,
+        }
+    };
+    let folder = places::state().join("undo").display().to_string();
+    KeptList { folder, copies: undo::all().into_iter().map(view).collect() }
+}
+
 /// The copies that are meant.
 fn found(name: &str) -> Result<(PathBuf, Manifest)> {
     let folder = Path::new(name);
@@ -64,8 +90,14 @@ fn found(name: &str) -> Result<(PathBuf, Manifest)> {
         return Manifest::read(folder).map(|manifest| (folder.to_owned(), manifest));
     }
     undo::latest(name).ok_or_else(|| {
-        let message = format!("nothing is kept of an array called {name}");
-        Failure::new(Id::NoArray, message, "name the folder that `parapet destroy` has told")
+        let other = undo::all().into_iter().rfind(|(_, kept)| kept.array == name);
+        let Some((folder, kept)) = other else {
+            let message = format!("no copies are kept of an array called {name}");
+            return Failure::new(Id::NoArray, message, "parapet undestroy lists all that are kept");
+        };
+        let message = format!("{name}: {} overwrote disks, no destroy did", kept.verb);
+        let action = format!("the commands in {}/undo.json put back the copies", folder.display());
+        Failure::new(Id::NoArray, message, action)
     })
 }
 

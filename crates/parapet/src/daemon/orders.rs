@@ -133,10 +133,12 @@ impl Daemon {
         let allowed: std::result::Result<Vec<SignatureView>, String> =
             overwrite.iter().map(|text| text.parse()).collect();
         let allowed = allowed.map_err(|error| usage(&error))?;
+        let allowed: Vec<probe::Allowed> = allowed.into_iter().map(Into::into).collect();
         let path = named(path)?;
         let opened = self.open(served, path).await?;
-        let signatures = probe::signatures(&opened).await?;
-        probe::refuse_unnamed([(path, &signatures[..])], &allowed).map_err(|mut refusal| {
+        let contents = probe::contents(&opened).await?;
+        let signatures = &contents.signatures;
+        probe::refuse_unnamed([(path, &contents)], &allowed).map_err(|mut refusal| {
             if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
                 let name = served.name();
                 refusal.action = format!(
@@ -148,7 +150,7 @@ impl Daemon {
             }
             refusal
         })?;
-        let doomed = undo::Doomed::new(&opened, &signatures);
+        let doomed = undo::Doomed::new(&opened, signatures);
         undo::keep("add", served.name(), &[doomed]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);

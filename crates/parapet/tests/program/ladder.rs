@@ -35,6 +35,83 @@ fn what_lies_on_a_disk_is_named_one_by_one_or_nothing_happens() {
 }
 
 #[test]
+fn files_that_hold_something_else_are_not_overwritten() {
+    let world = World::new();
+    world.file("blank", 16 << 20);
+    let begins = |name: &str, bytes: &[u8]| {
+        let mut content = vec![0; 16 << 20];
+        content[..bytes.len()].copy_from_slice(bytes);
+        std::fs::write(world.path(name), &content).unwrap();
+    };
+    world.tool("qemu-utils", &["qemu-img", "create", "-q", "-f", "qcow2", "qcow2", "64M"]);
+    std::fs::File::options()
+        .write(true)
+        .open(world.path("qcow2"))
+        .unwrap()
+        .set_len(16 << 20)
+        .unwrap();
+    begins("sqlite", b"SQLite format 3\0");
+    begins("data", b"Dear diary,");
+    for name in ["qcow2", "sqlite", "data"] {
+        let create = ["create", "tank", "--level", "1", "--yes", "blank", name];
+        let message = world.refused(&create, 3, "PPT-3001");
+        assert!(message.contains(&format!("--overwrite-signature={name}@0x0")), "{message}");
+    }
+    // Each disk has a flag of its own, which holds for no other disk.
+    std::fs::copy(world.path("data"), world.path("copy")).unwrap();
+    let create = ["create", "tank", "--level", "1", "data", "copy"];
+    let message = world.refused(&[&create[..], &["--yes"]].concat(), 3, "PPT-3001");
+    let flags = ["--overwrite-signature=data:data@0x0", "--overwrite-signature=copy:data@0x0"];
+    assert!(message.contains(&flags.join(" ")), "{message}");
+    world.refused(&[&create[..], &["--yes", flags[0]]].concat(), 3, "PPT-3001");
+    // The plan is shown all the same, with what is in the way.
+    let plan = world.json(&[&create[..], &["-n"]].concat());
+    assert!(plan["warnings"].to_string().contains(flags[1]), "{plan}");
+    world.ok(&[&create[..], &["--yes"], &flags].concat());
+    let message = world.refused(&[&create[..], &["--yes"]].concat(), 3, "PPT-3001");
+    assert!(message.contains("data: linux_raid_member@0x1000, member of tank"), "{message}");
+    // A destroyed array's members are free.
+    let members = world.create("1", 2, &[]);
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    world.ok(&[&["destroy", "tank", "--yes"], &members[..]].concat());
+    world.ok(&[&["create", "tank", "--level", "1", "--yes"], &members[..]].concat());
+}
+
+#[test]
+fn copies_of_what_was_overwritten_are_listed() {
+    let world = World::new();
+    assert_eq!(world.json(&["undestroy"])["copies"].as_array().unwrap().len(), 0);
+    swap(&world, "a");
+    world.file("b", 16 << 20);
+    let start = ["create", "tank", "--level", "1", "--yes", "a", "b"];
+    let made = world.json(&[&start[..], &["--overwrite-signature=a:swap@0xff6"]].concat());
+    let copies = world.json(&["undestroy"])["copies"].clone();
+    assert_eq!(copies[0]["verb"], "create", "{copies}");
+    assert_eq!(copies[0]["undestroy"], false, "{copies}");
+    assert_eq!(copies[0]["folder"], made["undo"], "{copies}");
+    // What create kept is found by the array's name, too: it says how to put it back.
+    let told = world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
+    assert!(told.contains(&format!("{}/undo.json", made["undo"].as_str().unwrap())), "{told}");
+    world.ok(&["destroy", "tank", "--yes", "a", "b"]);
+    let copies = world.json(&["undestroy"])["copies"].clone();
+    assert_eq!((&copies[1]["verb"], &copies[1]["undestroy"]), (&"destroy".into(), &true.into()));
+    assert_eq!(copies[1]["disks"].as_array().unwrap().len(), 2, "{copies}");
+    assert!(world.ok(&["undestroy"]).contains("PUT BACK BY"));
+    let folder = copies[1]["folder"].as_str().unwrap();
+    assert_eq!(world.json(&["undestroy", folder, "--yes"])["done"], true);
+}
+
+#[test]
+fn a_layout_of_raid_3_5_that_does_not_fit_is_named() {
+    let world = World::new();
+    let create =
+        ["create", "t", "--level", "3.5", "--layout", "order1", "--new-files", "16M", "-y"];
+    let message = world.refused(&[&create[..], &["a", "b", "c", "d", "e"]].concat(), 2, "PPT-2002");
+    assert!(message.contains("--layout order1 takes 3 members, 5 were named"), "{message}");
+    assert!(message.contains("5 members are order2"), "{message}");
+}
+
+#[test]
 fn file_systems_and_partition_tables_made_by_others_are_not_overwritten() {
     let world = World::new();
     let fresh = |name: &str| drop(world.file(name, 16 << 20));
@@ -312,7 +389,8 @@ fn made_in_vain(world: &World) -> crate::world::Ran {
     let line = format!(
         "export PARAPET_STATE=$PWD/state PARAPET_RUNTIME=$PWD/run; trap '' XFSZ; ulimit -f 65536; \
          exec {program} create tank --level 5 --metadata 1.0 --yes a b c \
-         --overwrite-signature=swap@0xff6"
+         --overwrite-signature=swap@0xff6 --overwrite-signature=b:data@0x0 \
+         --overwrite-signature=c:data@0x0"
     );
     world.try_tool("dash", &["dash", "-c", &line])
 }
