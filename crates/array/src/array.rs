@@ -26,7 +26,7 @@ use crate::member::{Introduction, MemberId};
 use crate::message::{Message, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
-use crate::status::{EventLog, Status};
+use crate::status::{EventLog, MemberStatus, Status};
 use crate::sums::{self, SumsSetup};
 use crate::unit::Load;
 use crate::upkeep::Task;
@@ -145,6 +145,7 @@ impl Array {
             record_first,
             told,
             unsummed,
+            torn,
             settled,
             ..
         } = assembly;
@@ -181,6 +182,7 @@ impl Array {
             record_first,
             told,
             unsummed: unsummed.unwrap_or_default(),
+            torn,
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -245,6 +247,15 @@ impl Array {
     /// Refused if the array would be broken without it, or the member is in no slot.
     pub async fn lose(&self, id: MemberId) -> Result<()> {
         self.inner.keeper.command(Command::Lose(id)).await
+    }
+
+    /// As [`Array::lose`], of a member whose bytes were taken while it was in use: nothing that it
+    /// holds counts any more, and the bitmap does not bring it back. It must be rebuilt in full.
+    ///
+    /// # Errors
+    /// As [`Array::lose`].
+    pub async fn lose_cut(&self, id: MemberId) -> Result<()> {
+        self.inner.keeper.command(Command::LoseCut(id)).await
     }
 
     /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all
@@ -449,6 +460,11 @@ impl Array {
 
     // ---- status --------------------------------------------------------------------------------
 
+    /// A member by its number, also one that was lost, while the array runs.
+    pub fn member(&self, id: MemberId) -> Option<MemberStatus> {
+        self.inner.keeper.known(id).map(|_| self.inner.member_status(id))
+    }
+
     /// How the array is, at this moment.
     pub fn status(&self) -> Status {
         let (inner, keeper) = (&self.inner, &self.inner.keeper);
@@ -535,7 +551,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         unsynced: assembly.unsynced.clone(),
         sums: assembly.unsummed.clone().map(|unsummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            SumsSetup { seed, unsummed }
+            SumsSetup { seed, unsummed, torn: assembly.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

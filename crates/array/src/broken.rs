@@ -87,6 +87,11 @@ ways! {
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
     BitClearedDegraded: "5" by "test absent",
+    /// A copy of a member from just before the last session is taken for one that a crash left
+    /// behind.
+    RolledBackBelieved: "ours" by "test absent",
+    /// A member that saw both of two others is not asked which of them went on later.
+    WitnessUnheard: "ours" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
@@ -97,6 +102,8 @@ ways! {
     BitmapSpills: "B14" by "sweep",
     /// A member comes back by the bitmap though bits were cleared since it left.
     ReaddAfterClear: "B7",
+    /// A member that has lost bytes comes back by the bitmap.
+    CutReadded: "ours" by "test life",
     /// A member that comes back by the bitmap gets nothing of what it missed.
     ReaddCopiesNothing: "ours",
 
@@ -352,6 +359,9 @@ ways! {
     RebuiltUnsummed: "ours" by "checksums",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
     DirtySumsBelieved: "ours" by "test sums",
+    /// After a crash blocks of dirty regions are taken as they are, though another copy, or their
+    /// row, fits the entry.
+    TornSumsIgnored: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.

@@ -190,6 +190,8 @@ pub(crate) struct Ledger {
     journal: Option<Journal>,
     /// Members that have missed the last commit before this start.
     behind: RefCell<Option<Behind>>,
+    /// With the next commit the bitmap ceases to tell what members lack that have left.
+    void_marks: Cell<bool>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
     sealed: Option<String>,
 }
@@ -265,6 +267,7 @@ impl Ledger {
             private: Cell::new(private),
             journal,
             behind: RefCell::new(behind),
+            void_marks: Cell::new(false),
             sealed,
         }
     }
@@ -361,7 +364,13 @@ impl Ledger {
             let mut state = self.state.borrow_mut();
             let State { records, bits, .. } = &mut *state;
             if let Some(bits) = bits {
-                bits.edit_header(|header| header.events = events);
+                let void = self.void_marks.replace(false);
+                bits.edit_header(|header| {
+                    header.events = events;
+                    if void {
+                        header.events_cleared = events;
+                    }
+                });
                 records.values_mut().for_each(|r| r.behind = r.behind.union(Pages::HEADER));
             }
         }

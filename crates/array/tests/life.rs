@@ -737,3 +737,49 @@ fn a_job_goes_on_when_clients_are_gone() {
         );
     }
 }
+
+/// A disk that was away has missed what the bitmap says, and comes back by it. One that has lost
+/// bytes has lost more than that: it must be rebuilt in full, after a restart too.
+#[test]
+fn a_member_that_has_lost_bytes_does_not_come_back_by_the_bitmap() {
+    let raid5 = Layout::default_for(Level::Raid5, 3);
+    for (layout, chunk, count) in [(Layout::Raid1, 0, 3), (raid5, 16 << 10, 3)] {
+        for (cut, by_engine) in [(false, true), (true, true), (true, false)] {
+            let world = World::new(count, 16 << 20);
+            world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
+            let mut array = world.start();
+            world.write(&array, 0, &pattern(0, 128 << 10, 1)).expect("healthy");
+            world.flush(&array);
+            world.disks[1].break_with(if cut { Fault::Cut } else { Fault::Gone });
+            if by_engine {
+                world.write(&array, 0, &pattern(0, 4096, 1)).expect("one may go");
+            } else {
+                world.run(&array, array.lose_cut(MemberId(1))).expect("one may go");
+            }
+            world.until(&array, |status| status.slots[1].state == SlotState::Missing);
+            world.disks[1].faults.borrow_mut().clear();
+            let back = || Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
+            if !cut {
+                world.run(&array, array.readd(back(), "back")).expect("the bitmap vouches for it");
+                continue;
+            }
+            let data = world.disks[1].limits().bytes / 2;
+            world.disks[1].disk.poke(data, &vec![0; data as usize]);
+            for restart in [false, true] {
+                if restart {
+                    world.run(&array, array.stop()).expect("in order");
+                    array = world.start();
+                    assert_eq!(array.status().slots[1].state, SlotState::Missing);
+                }
+                let refusal = world.run(&array, array.readd(back(), "back"));
+                let refusal = refusal.expect_err("bytes of it are lost").to_string();
+                assert!(refusal.contains("rebuilt in full"), "{refusal}");
+            }
+            world.run(&array, array.add(back(), "new")).expect("it is large enough");
+            world.until(&array, world::whole);
+            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            let found = world.read(&array, 0, 128 << 10).expect("degraded");
+            assert!(found == pattern(0, 128 << 10, 1), "{layout:?}");
+        }
+    }
+}

@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Timeout,
     /// The disk is not there any more.
     Gone,
+    /// The disk has lost bytes for good: its file was cut while it was in use.
+    Cut,
     /// Someone with a newer epoch owns the disk now.
     Fenced,
     /// The store behind the disk is full.
@@ -82,6 +84,7 @@ impl fmt::Display for Error {
             }
             ErrorKind::Timeout => "no answer in time",
             ErrorKind::Gone => "the disk is gone",
+            ErrorKind::Cut => "the disk has lost bytes",
             ErrorKind::Fenced => "the disk has a newer owner",
             ErrorKind::NoSpace => "no space left",
             ErrorKind::Refused => "refused",

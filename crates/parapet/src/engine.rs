@@ -14,6 +14,7 @@ use std::time::Duration;
 use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
 use array::{Array, Bounds, CacheMode, Host, MemberId};
+use layout::md::superblock::Role;
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;
@@ -230,6 +231,16 @@ pub(crate) async fn assemble(
     })
 }
 
+/// What a member is in its array, in words.
+pub(crate) fn role_word(role: Role) -> String {
+    match role {
+        Role::Slot(slot) => format!("slot {slot}"),
+        Role::Spare => "spare".into(),
+        Role::Faulty => "faulty".into(),
+        Role::Journal => "journal".into(),
+    }
+}
+
 /// Says what a person should know about an array that was assembled.
 pub(crate) fn tell_notes(assembly: &Assembly) {
     let array = &assembly.facts().name;
@@ -289,6 +300,19 @@ pub(crate) async fn start(
         cache: host.cache,
     };
     Ok(Served::new(daemon.start(assembly, disks, host), known, story))
+}
+
+impl Known {
+    /// Its disk is a file, not a device.
+    pub(crate) fn is_file(&self) -> bool {
+        // No device has an inode here.
+        self.identity.is_some_and(|(_, inode)| inode != 0)
+    }
+
+    /// Its file was cut while in use, or its device was unplugged.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_gone())
+    }
 }
 
 /// A member as people know it.

@@ -139,6 +139,7 @@ fn private_headers() -> Vec<Vec<u8>> {
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
                 sums_from: slot.map(|_| 1 << 20),
+                sums_torn: slot.is_some(),
                 journal: slot.map(|_| JournalNote {
                     uuid: Uuid([8; 16]),
                     name: DeviceName::new("/dev/fast"),

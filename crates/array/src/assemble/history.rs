@@ -18,7 +18,18 @@
 //! Two members that each list the other as given up have been written apart from one another: there
 //! are two histories, and no rule can say which one is wanted. That is refused. Unless both list a
 //! third as active: then one was given up first, came back, and the other was given up later; the
-//! third has seen it all, though it is not here.
+//! third has seen it all, though it is not here. And unless members that are here prove the order:
+//!
+//! ```text
+//!   b.img   5   a: faulty  b: slot 1  c: slot 2     when b was given up, c went on
+//!   c.img   9   a: slot 0  b: faulty  c: slot 2     when c was given up, a went on
+//!   a.img  12   a: slot 0  b: faulty  c: faulty     freshest; c is behind it, and b behind c
+//! ```
+//!
+//! A member is behind another that it lists as active and that has as many events or more: all that
+//! was written while the first took part, the other took too, and it has only gone on since.
+
+use std::cmp::Reverse;
 
 use layout::Slot;
 use layout::md::Features;
@@ -44,6 +55,8 @@ pub(crate) enum Lapse {
     GivenUp,
     /// It is listed, but missed more than one event.
     Behind,
+    /// It is listed and one event behind, and took no part in that event (`rolled.rs`).
+    RolledBack,
     /// Another disk has its number now.
     Replaced,
     /// The others' table does not go as far as its number.
@@ -135,7 +148,8 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
                     && without(&freshest)
             }
             Standing::Stale(_) => {
-                !active.is_empty() && active.iter().all(without) && !witnessed(member)
+                let behind = || goes_on_in(members, index, freshest);
+                !active.is_empty() && active.iter().all(without) && !witnessed(member) && !behind()
             }
             Standing::Spare => false,
         }
@@ -148,6 +162,24 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
     Err(Divergence { ours, theirs })
 }
 
+/// True if members that are here prove, one after the other, that all that this one took part in is
+/// in the history of the freshest.
+fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
+    let (mut known, mut next) = (vec![false; members.len()], vec![index]);
+    while let Some(at) = next.pop() {
+        if std::mem::replace(&mut known[at], true) || broken(Broken::WitnessUnheard) {
+            continue;
+        }
+        let lists = |other: &Superblock| {
+            let role = members[at].roles.get(other.dev_number as usize);
+            let holds = matches!(other.own_role(), Role::Slot(_));
+            holds && matches!(role, Some(Role::Slot(_))) && other.events >= members[at].events
+        };
+        next.extend((0..members.len()).filter(|&other| lists(members[other])));
+    }
+    known[freshest]
+}
+
 /// The member with the most events. Among equals, one that nobody gave up: a crash may have left a
 /// record that never counted on some, and the others may have gone on with the same number.
 fn freshest(members: &[&Superblock]) -> usize {
@@ -157,7 +189,9 @@ fn freshest(members: &[&Superblock]) -> usize {
             .iter()
             .any(|other| other.events >= member.events && excludes(other, member.dev_number));
         let holds_slot = matches!(member.own_role(), Role::Slot(_));
-        (member.events, !given_up, holds_slot)
+        // The order in which members are given says nothing.
+        let identity = (Reverse(member.dev_number), member.device_uuid.0);
+        (member.events, !given_up, holds_slot, identity)
     };
     (0..members.len()).rev().max_by_key(key).expect("there are members")
 }
@@ -166,7 +200,7 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
     let (member, latest) = (members[index], members[freshest]);
     let number = member.dev_number;
     let newer = |&(other, superblock): &(usize, &&Superblock)| {
-        let rank = |at: usize| (members[at].events, at == freshest, usize::MAX - at);
+        let rank = |at: usize| (members[at].events, at == freshest, members[at].device_uuid.0, at);
         other != index && superblock.dev_number == number && rank(other) > rank(index)
     };
     if members.iter().enumerate().any(|pair| newer(&pair)) {

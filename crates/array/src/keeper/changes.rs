@@ -63,6 +63,9 @@ impl Keeper {
         }
         let seated = now.seat_of(id).is_some();
         if seated {
+            if why.kind() == io::ErrorKind::Cut {
+                self.ledger.void_marks();
+            }
             self.note(EventKind::Fail, Some(id), why.to_string());
         }
         seated
@@ -213,7 +216,10 @@ impl Keeper {
                 self.ledger.leaves(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }
-            Command::Lose(id) => {
+            Command::Lose(id) | Command::LoseCut(id) => {
+                if matches!(command, Command::LoseCut(_)) {
+                    self.ledger.void_marks();
+                }
                 self.note(EventKind::Fail, Some(id), "its bytes are gone");
                 self.note_doubt(id);
                 self.change_now(|next| self.take_out(next, id)).await;
@@ -302,7 +308,7 @@ impl Keeper {
             Command::SetMode(Mode::ReadWrite) if let Some(why) = self.ledger.sealed() => {
                 refuse(format!("nothing is written to this array's members: {why}"))
             }
-            Command::Fail(id) | Command::Lose(id) => {
+            Command::Fail(id) | Command::Lose(id) | Command::LoseCut(id) => {
                 let name = self.name_of(*id);
                 let Some((slot, as_twin)) = now.seat_of(*id) else {
                     return if now.spares.contains(id) {

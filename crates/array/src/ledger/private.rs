@@ -49,6 +49,8 @@ pub(crate) struct Private {
     pub(crate) doubt: bool,
     /// See [`PrivateHeader::sums_from`].
     pub(crate) sums_from: Option<u64>,
+    /// See [`PrivateHeader::sums_torn`].
+    pub(crate) sums_torn: bool,
     /// The journal device, as the headers say; from the beginning of the session on the
     /// configuration tells whether the log lies there.
     pub(crate) journal: Option<JournalNote>,
@@ -148,11 +150,12 @@ impl Ledger {
     }
 
     /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
-    /// them. Nothing where none are kept.
-    pub(crate) fn set_sums_from(&self, offset: u64) {
+    /// them. Above it a crash has torn them from their blocks if `torn`, else they mean nothing.
+    /// Nothing where none are kept.
+    pub(crate) fn set_sums_from(&self, offset: u64, torn: bool) {
         let private = self.private.get();
         let sums_from = private.sums_from.map(|_| offset);
-        self.private.set(Private { sums_from, ..private });
+        self.private.set(Private { sums_from, sums_torn: torn, ..private });
     }
 
     /// Where a member's table of checksums begins, if the array keeps them.
@@ -302,6 +305,7 @@ impl Record {
             doubt: private.doubt,
             bad,
             sums_from: private.sums_from,
+            sums_torn: private.sums_torn,
             journal: private.journal,
         };
         self.writer(reach).write(at, &header.print(parity::crc32c), false).await

@@ -53,6 +53,7 @@ fn header() -> PrivateHeader {
         doubt: true,
         bad: BadList { count: 3, crc: 7 },
         sums_from: Some(1 << 20),
+        sums_torn: true,
         journal: Some(JournalNote {
             uuid: Uuid([5; 16]),
             name: DeviceName::new("/dev/fast"),

@@ -209,7 +209,8 @@ impl File {
     fn cut(&self) -> Error {
         let path = self.path.display();
         let context = format!("{path}: cut to {} bytes while in use", self.bytes_left());
-        Error::new(ErrorKind::Gone, context)
+        let kind = if self.device { ErrorKind::Gone } else { ErrorKind::Cut };
+        Error::new(kind, context)
     }
 }
 

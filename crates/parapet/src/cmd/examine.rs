@@ -117,12 +117,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         layout: layout.map_or_else(Clone::clone, ToString::to_string),
         chunk_bytes: u64::from(superblock.chunk_sectors) * SECTOR,
         slots: superblock.raid_disks,
-        role: match superblock.own_role() {
-            Role::Slot(slot) => format!("slot {slot}"),
-            Role::Spare => "spare".into(),
-            Role::Faulty => "faulty".into(),
-            Role::Journal => "journal".into(),
-        },
+        role: engine::role_word(superblock.own_role()),
         events: superblock.events,
         created: time(superblock.ctime.seconds()),
         updated: time(superblock.utime.seconds()),

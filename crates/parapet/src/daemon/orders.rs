@@ -13,7 +13,7 @@ use io::Clock;
 use layout::Slot;
 use os::{FileDisk, Options, SharedFile};
 
-use super::{Daemon, Served, first};
+use super::{Daemon, Known, Served, first};
 use crate::api::{Order, SignatureView};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
@@ -62,6 +62,12 @@ impl Daemon {
             }
             "replace" => self.replace(served, order).await,
             "scrub" => self.scrub(served, order.scrub.as_deref().unwrap_or("check")).await,
+            "clear" => {
+                let only = order.member.as_deref().map(|who| served.resolve(who)).transpose()?;
+                served.clear_errors(only);
+                let whose = only.map_or("all members".into(), |id| served.title(id));
+                Ok(format!("{name}: the error counts of {whose} are cleared"))
+            }
             "speed" => {
                 let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
                 if speed.max.is_some_and(|max| max < speed.min) {
@@ -158,6 +164,7 @@ impl Daemon {
         let theirs = path.to_owned();
         if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await? {
             self.refuse_held(path, identity)?;
+            self.refuse_same_bytes(path, identity).await?;
             if let Some(opened) = served.still_open(path, identity, &self.spawner) {
                 return Ok(opened);
             }
@@ -202,6 +209,21 @@ impl Daemon {
         Ok(())
     }
 
+    /// Refuses a disk that is made of the bytes of a member: a loop device on its file, a partition
+    /// of it.
+    async fn refuse_same_bytes(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
+        let arrays = self.arrays();
+        let known = arrays.iter().flat_map(|array| array.all_known());
+        let held: Vec<_> =
+            known.filter_map(|(_, known)| Some((known.path.clone(), known.identity?))).collect();
+        let theirs = path.to_owned();
+        let look = move || disks::of_same_bytes((&theirs, identity), &held);
+        let Some(other) = self.aside(path, look).await? else { return Ok(()) };
+        let message =
+            format!("{} and {} are made of the same bytes", other.display(), path.display());
+        Err(Failure::new(Id::Same, message, "name a disk of its own"))
+    }
+
     /// Has something done to `path` that may wait for its file system.
     async fn aside<T: Send + 'static>(
         &self,
@@ -223,6 +245,7 @@ impl Daemon {
         let own = served.resolve(who).ok();
         let failed = own.filter(|id| served.faulty().contains(id));
         let known = match failed.and_then(|id| served.known(id)) {
+            Some(known) if known.is_gone() => self.open_again(served, known).await?,
             Some(known) => known,
             None => {
                 let path = if own.is_some() { Path::new(who) } else { named(who)? };
@@ -237,7 +260,28 @@ impl Daemon {
         let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
         failed.into_iter().for_each(|id| served.forget(id));
         served.remember(id, known);
+        if served.faulty().contains(&id) {
+            let message = format!("{title} was lost again at once");
+            return Err(Failure::new(Id::Failed, message, "parapet status shows why"));
+        }
         Ok(id)
+    }
+
+    /// A member whose disk was gone. A disk that is plugged in again is another device to the
+    /// kernel: the old handle stays dead. A file that was cut has lost its bytes.
+    async fn open_again(&self, served: &Served, known: Known) -> Result<Known> {
+        let (name, path) = (served.name(), known.path.display().to_string());
+        if known.is_file() {
+            let message = format!("{path} was cut while in use: bytes that it held are lost");
+            let action = format!(
+                "parapet remove {name} {path}, then parapet add {name} {path}: it is rebuilt in full"
+            );
+            return Err(Failure::new(Id::WrongState, message, action));
+        }
+        let theirs = known.path.clone();
+        let opening = move || SharedFile::open(&theirs, &Options::default());
+        let file = FileDisk::of(self.aside(&known.path, opening).await??, &self.spawner);
+        Ok(engine::know(&Opened::file(&known.path, file, &self.spawner)).await)
     }
 
     /// Brings a member back that has failed; gives its name, or nothing if it has no place any

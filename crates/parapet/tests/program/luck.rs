@@ -283,3 +283,56 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     assert_eq!(scrub["findings"][0]["member_offset"], (1 << 20), "{scrub}");
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
+
+/// Bytes of a file were cut off and are zeros now: neither what is open still, nor the file opened
+/// anew, nor a restart takes it back as it is; what the refusals advise works.
+#[test]
+fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "off"]);
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    cut(&world.path("m1"), 5 << 20);
+    until(|| slot(&world.order(&["status", "tank"]), 1) == "missing");
+    world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    cut(&world.path("m1"), 16 << 20);
+    let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    assert!(message.contains("was cut") && message.contains("parapet remove tank"), "{message}");
+    world.order(&["remove", "tank", "m1"]);
+    let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    assert!(message.contains("rebuilt in full"), "{message}");
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.serve(&[&["tank", "--degraded"], &names[..]].concat());
+    let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    assert!(message.contains("rebuilt in full"), "{message}");
+    world.order(&["add", "tank", "m1", "--overwrite-signature=linux_raid_member@0x1000"]);
+    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    world.order(&["fail", "tank", "0"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+/// A loop device on a member's file has another identity, and the same bytes.
+#[test]
+fn a_loop_device_on_a_member_is_no_other_disk() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    let made = world.try_tool("mount", &["losetup", "--find", "--show", "m1"]);
+    if made.code != 0 {
+        return not_tried("makes a loop device");
+    }
+    let device = made.out.trim();
+    let overwrite = "--overwrite-signature=linux_raid_member@0x1000";
+    for order in [
+        &["add", "tank", device, overwrite][..],
+        &["replace", "tank", "0", device, overwrite],
+        &["re-add", "tank", device],
+    ] {
+        let message = world.order_refused(order, 3, "PPT-3004");
+        assert!(message.contains("made of the same bytes"), "{message}");
+    }
+    world.tool("mount", &["losetup", "--detach", device]);
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+}

@@ -158,3 +158,108 @@ fn a_spare_is_not_taken_for_the_disk_that_has_its_number_now() {
     let away = [(0, 9, "012"), (1, 9, "012"), (2, 7, "01-")];
     assert_eq!(verdict(&away).unwrap()[2], Standing::Stale(Lapse::Behind));
 }
+
+/// Every pair of these, and all three, in any order.
+#[test]
+fn a_member_that_is_here_and_saw_both_proves_the_order() {
+    let members = [(0, 12, "0FF"), (1, 5, "F12"), (2, 9, "0F2")];
+    assert_eq!(verdict(&members).unwrap(), [active(0), GIVEN_UP, GIVEN_UP]);
+    // Nobody is left who could tell.
+    assert!(verdict(&members[..2]).is_err());
+    // The third sides with one of them only.
+    assert!(verdict(&[(0, 12, "0FF"), (1, 5, "F12"), (2, 5, "F12")]).is_err());
+    assert!(verdict(&[(0, 12, "0FF"), (1, 5, "F1F"), (2, 9, "0F2")]).is_err());
+}
+
+/// A member of a mirror of three, and which writes it holds.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Copy {
+    events: u64,
+    table: [bool; 3],
+    writes: u32,
+}
+
+/// All lives of such a mirror, a few starts long: whoever is there, as far as the engine lets them,
+/// goes on without the others, writes, and then perhaps takes back who was stale. The verdict never
+/// lets a member read that lacks a write of another that is there, and whose it is not; it does not
+/// depend on the order; and where one of all three holds all that was written, it is found.
+#[test]
+fn no_life_of_a_mirror_of_three_is_judged_wrong() {
+    let first = Copy { events: 1, table: [true; 3], writes: 0 };
+    let mut states = std::collections::BTreeSet::from([[first.clone(), first.clone(), first]]);
+    let mut judged = 0;
+    for step in 0..5u32 {
+        let mut next = states.clone();
+        for state in &states {
+            for there in 1..8usize {
+                let there: Vec<usize> = (0..3).filter(|&n| there >> n & 1 == 1).collect();
+                let verdict = judge_copies(state, &there);
+                judged += 1;
+                let Ok((freshest, up)) = verdict else { continue };
+                for back in [false, true] {
+                    let mut after = state.clone();
+                    let events = state[freshest].events + 2;
+                    let seats: Vec<usize> = if back { there.clone() } else { up.clone() };
+                    let table = [0, 1, 2].map(|n| seats.contains(&n));
+                    let writes = state[freshest].writes | 1 << step;
+                    seats.iter().for_each(|&n| after[n] = Copy { events, table, writes });
+                    next.insert(after);
+                }
+            }
+        }
+        states = next;
+    }
+    assert!(judged > 10_000, "{judged}");
+}
+
+/// The freshest of those that are there, and who is up with it; checked against what they hold.
+fn judge_copies(
+    state: &[Copy; 3],
+    there: &[usize],
+) -> std::result::Result<(usize, Vec<usize>), ()> {
+    let drawn = |n: usize| {
+        let Copy { events, table, .. } = &state[n];
+        let table: String =
+            (0..3).map(|n| if table[n] { char::from(b'0' + n as u8) } else { 'F' }).collect();
+        superblock(n as u32, *events, &table)
+    };
+    let all: Vec<_> = there.iter().map(|&n| drawn(n)).collect();
+    let seen = |order: &[usize]| {
+        let members: Vec<&Superblock> = order.iter().map(|&at| &all[at]).collect();
+        judge(&members).ok().map(|judged| {
+            let mut standings: Vec<_> = order.iter().zip(judged.standings).collect();
+            standings.sort_by_key(|(at, _)| **at);
+            let standings: Vec<_> = standings.into_iter().map(|(_, standing)| standing).collect();
+            (members[judged.freshest].events, standings)
+        })
+    };
+    let order: Vec<usize> = (0..there.len()).collect();
+    let verdict = seen(&order);
+    for turn in 0..there.len() {
+        let mut other = order.clone();
+        other.rotate_left(turn);
+        assert_eq!(seen(&other), verdict, "the order decides");
+        other.reverse();
+        assert_eq!(seen(&other), verdict, "the order decides");
+    }
+    // One of them holds all that any of them does, or there are two histories.
+    let union = there.iter().fold(0, |writes, &n| writes | state[n].writes);
+    let holds_all = |n: &&usize| state[**n].writes == union;
+    let whole: Vec<usize> = there.iter().filter(holds_all).copied().collect();
+    let tables = || there.iter().map(|&n| (n, state[n].events, state[n].table)).collect::<Vec<_>>();
+    match verdict {
+        Some((_, standings)) => {
+            let up = there.iter().zip(&standings);
+            let up = up.filter(|(_, standing)| matches!(standing, Standing::Active(_)));
+            let up: Vec<usize> = up.map(|(&n, _)| n).collect();
+            assert!(up.iter().all(|n| whole.contains(n)), "lacks writes: {:?}", tables());
+            let freshest = *up.iter().max_by_key(|&&n| state[n].events).expect("the freshest");
+            Ok((freshest, up))
+        }
+        None => {
+            let told = there.len() == 3 && !whole.is_empty();
+            assert!(!told, "one holds everything: {:?}", tables());
+            Err(())
+        }
+    }
+}
