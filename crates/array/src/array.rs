@@ -26,7 +26,7 @@ use crate::member::{Introduction, MemberId};
 use crate::message::{Message, ToShard};
 use crate::post::Post;
 use crate::ranges::RangeSet;
-use crate::status::{EventLog, Status};
+use crate::status::{EventLog, MemberStatus, Status};
 use crate::sums::{self, SumsSetup};
 use crate::unit::Load;
 use crate::upkeep::Task;
@@ -145,6 +145,7 @@ impl Array {
             record_first,
             told,
             unsummed,
+            torn,
             settled,
             ..
         } = assembly;
@@ -181,6 +182,7 @@ impl Array {
             record_first,
             told,
             unsummed: unsummed.unwrap_or_default(),
+            torn,
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -458,6 +460,11 @@ impl Array {
 
     // ---- status --------------------------------------------------------------------------------
 
+    /// A member by its number, also one that was lost, while the array runs.
+    pub fn member(&self, id: MemberId) -> Option<MemberStatus> {
+        self.inner.keeper.known(id).map(|_| self.inner.member_status(id))
+    }
+
     /// How the array is, at this moment.
     pub fn status(&self) -> Status {
         let (inner, keeper) = (&self.inner, &self.inner.keeper);
@@ -544,7 +551,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         unsynced: assembly.unsynced.clone(),
         sums: assembly.unsummed.clone().map(|unsummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            SumsSetup { seed, unsummed }
+            SumsSetup { seed, unsummed, torn: assembly.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

@@ -68,6 +68,8 @@ pub(crate) struct Counters {
     pub(crate) timeouts: Count,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: Count,
+    /// Blocks read from it that did not match their checksums.
+    pub(crate) checksum_errors: Count,
     /// Writes that missed their deadline and may still land; and those that no gate waits for.
     pub(crate) late_writes: Count,
     /// 1 while it takes far longer than its peers.

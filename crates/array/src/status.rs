@@ -145,7 +145,9 @@ pub struct MemberStatus {
     pub write_errors: u64,
     /// Answers that did not come in time.
     pub timeouts: u64,
-    /// Bytes rewritten from redundancy after read errors.
+    /// Blocks read from it that did not match their checksums.
+    pub checksum_errors: u64,
+    /// Bytes rewritten from redundancy after read errors and checksum errors.
     pub repaired_bytes: u64,
     /// It takes far longer than its peers: reads go past it where they can.
     pub slow: bool,
@@ -192,6 +194,8 @@ pub struct Event {
     pub kind: EventKind,
     /// To whom.
     pub member: Option<String>,
+    /// The slot that the member held, or was copied to, at that moment.
+    pub slot: Option<Slot>,
     /// In words.
     pub text: String,
 }

@@ -23,7 +23,7 @@ pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use order::{Order, Speed};
-pub(crate) use recovered::{GuessView, Recovered};
+pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 
 /// Something a command answers with.
 pub(crate) trait Report: Serialize + JsonSchema {
@@ -39,8 +39,11 @@ pub(crate) trait Report: Serialize + JsonSchema {
 pub(crate) struct List {
     /// By name.
     pub(crate) arrays: Vec<Array>,
-    /// Sockets that did not answer, and why.
+    /// Servers that did not answer, and why.
     pub(crate) silent: Vec<String>,
+    /// The folder of control sockets that was looked in; null if one socket was named.
+    #[serde(default)]
+    pub(crate) folder: Option<String>,
 }
 
 /// One array and its story.
@@ -99,7 +102,7 @@ pub(crate) struct Array {
     pub(crate) slots: Vec<Slot>,
     /// Members that wait for a slot.
     pub(crate) spares: Vec<Member>,
-    /// Members that were failed and are not removed yet.
+    /// Members that were failed or replaced, and are not removed yet.
     pub(crate) faulty: Vec<Member>,
     /// What is being done in the background.
     pub(crate) job: Option<Job>,
@@ -197,11 +200,16 @@ pub(crate) struct Member {
     /// Bytes written to it since the array was started.
     #[serde(default)]
     pub(crate) written_bytes: u64,
-    /// Reads that failed, repaired or not, since the array was started.
+    /// Reads that failed, repaired or not, since the array was started or `parapet clear`.
     pub(crate) read_errors: u64,
-    /// Writes that failed or were not answered in time, since the array was started.
+    /// Writes that failed or were not answered in time, since the array was started or
+    /// `parapet clear`.
     pub(crate) write_errors: u64,
-    /// Bytes that were rewritten from redundancy after a read error.
+    /// Blocks of 4 KiB read from it that did not match their checksums, repaired or not, since the
+    /// array was started or `parapet clear`.
+    #[serde(default)]
+    pub(crate) checksum_errors: u64,
+    /// Bytes that were rewritten from redundancy after a read error or a checksum error.
     pub(crate) repaired_bytes: u64,
     /// Bytes on its bad-block list: errors until they are written, unless the others tell them.
     #[serde(default)]
@@ -217,6 +225,15 @@ pub(crate) struct Member {
     pub(crate) write_latency: Option<Latency>,
     /// Why it was lost, or what is wrong with it; null if nothing is.
     pub(crate) trouble: Option<String>,
+    /// The slot that it held last, if it holds none now; null if that is not known.
+    #[serde(default)]
+    pub(crate) last_slot: Option<usize>,
+    /// When it was lost; null if it was not lost while the array was served.
+    #[serde(default)]
+    pub(crate) lost_at: Option<Timestamp>,
+    /// Another member has replaced it: it did not fail.
+    #[serde(default)]
+    pub(crate) replaced: bool,
 }
 
 /// How long operations of a member take.
@@ -304,7 +321,10 @@ pub(crate) struct Scrub {
     pub(crate) compared_bytes: u64,
     /// Places where members contradicted each other.
     pub(crate) mismatches: u64,
-    /// Bytes of members that were changed to agree.
+    /// Those of them that were repaired: a check repairs what any read would, a repair all.
+    #[serde(default)]
+    pub(crate) repaired_mismatches: u64,
+    /// Bytes of members that were rewritten.
     pub(crate) repaired_bytes: u64,
     /// Those of them where it could not be told which member was wrong: what they agree on now may
     /// be the wrong one.
@@ -327,6 +347,9 @@ pub(crate) struct Finding {
     pub(crate) bytes: u64,
     /// The slot that is wrong, where the level can tell.
     pub(crate) slot: Option<usize>,
+    /// The members agree there again.
+    #[serde(default)]
+    pub(crate) repaired: bool,
 }
 
 /// Something that is wrong, and what to do about it.

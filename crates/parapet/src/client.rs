@@ -5,6 +5,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -15,24 +17,39 @@ use crate::failure::{Failure, Id, Result};
 use crate::http::{self, Method};
 use crate::places;
 
-/// How long a server may take to answer; verbs that flush all members may wait for their deadline.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a server may take to carry out an order: some flush all members, and a member may take
+/// its deadline.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a server may take to answer a question, unless the user says otherwise.
+pub(crate) const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of arrays.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
+    /// How long it may take to answer a question.
+    timeout: Duration,
 }
 
 impl Client {
     /// The server that listens at this socket.
     pub(crate) fn at(socket: impl Into<PathBuf>) -> Client {
-        Client { socket: socket.into() }
+        Client { socket: socket.into(), timeout: ORDER_TIMEOUT }
+    }
+
+    /// The same server, which may take this long to answer a question.
+    fn within(self, timeout: Duration) -> Client {
+        Client { timeout, ..self }
     }
 
     /// Asks, and reads the answer's data.
     fn ask<T: DeserializeOwned>(&self, method: Method, path: &[&str], body: &[u8]) -> Result<T> {
-        let bytes = self.exchange(&http::ask(method, path, body))?;
+        let timeout = match method {
+            Method::Get => self.timeout,
+            Method::Post => ORDER_TIMEOUT,
+        };
+        let bytes = self.exchange(http::ask(method, path, body), timeout)?;
         let nonsense = || self.nonsense("it does not speak this version's control API");
         let (status, body) = http::answered(&bytes).ok_or_else(nonsense)?;
         let mut answer: Value = serde_json::from_slice(body).map_err(|_| nonsense())?;
@@ -45,32 +62,58 @@ impl Client {
         Err(Failure::new(id, error.message, error.action))
     }
 
-    fn exchange(&self, request: &[u8]) -> Result<Vec<u8>> {
+    /// Sends a request and gives the answer. A thread does it: a server that stands still may not
+    /// even accept the connection, and a unix socket has no time limit for that.
+    fn exchange(&self, request: Vec<u8>, timeout: Duration) -> Result<Vec<u8>> {
         places::check_socket(&self.socket).map_err(|failure| match failure.id {
             Id::Missing => self.absent(),
             _ => failure,
         })?;
-        let broken = |error: std::io::Error| match error.kind() {
+        let (answered, answer) = mpsc::channel();
+        let socket = self.socket.clone();
+        let talk = move || drop(answered.send(talk(&socket, &request)));
+        thread::Builder::new().name("parapet-ask".into()).spawn(talk).map_err(|error| {
+            let message = format!("{}: no thread for the question: {error}", self.socket.display());
+            Failure::new(Id::Failed, message, "raise the limit of processes (ulimit -u)")
+        })?;
+        match answer.recv_timeout(timeout) {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) => Err(self.broken(&error)),
+            Err(_) => Err(self.silent(timeout)),
+        }
+    }
+
+    fn broken(&self, error: &std::io::Error) -> Failure {
+        match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => self.absent(),
             ErrorKind::PermissionDenied => {
                 let message = format!("{}: this user may not control it", self.socket.display());
                 Failure::new(Id::Denied, message, "use the account that runs the server, or root")
             }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => self.nonsense("no answer in time"),
             _ => self.nonsense(&error.to_string()),
-        };
-        let mut stream = UnixStream::connect(&self.socket).map_err(broken)?;
-        let timeouts = stream.set_read_timeout(Some(PATIENCE));
-        timeouts.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).map_err(broken)?;
-        stream.write_all(request).map_err(broken)?;
-        let mut bytes = Vec::new();
-        stream.take(http::ANSWER_BYTES).read_to_end(&mut bytes).map_err(broken)?;
-        Ok(bytes)
+        }
     }
 
+    /// Nobody listens at the socket. If it exists, its server was killed.
     fn absent(&self) -> Failure {
-        let message = format!("no server answers at {}", self.socket.display());
-        Failure::new(Id::Unreachable, message, "start one: parapet serve NAME MEMBER…")
+        let socket = self.socket.display();
+        let start = "start one: parapet serve NAME MEMBER…";
+        if !self.socket.exists() {
+            let message = format!("no server answers at {socket}");
+            return Failure::new(Id::Unreachable, message, start);
+        }
+        let remove = places::quoted(&socket.to_string());
+        let message = format!(
+            "no server answers at {socket}: it has ended without removing its socket (rm {remove}, \
+             if the array is not to be served)"
+        );
+        Failure::new(Id::Unreachable, message, format!("{start}, or rm {remove}"))
+    }
+
+    fn silent(&self, timeout: Duration) -> Failure {
+        let (socket, seconds) = (self.socket.display(), timeout.as_secs_f64());
+        let message = format!("{socket}: the server has not answered within {seconds} s");
+        Failure::new(Id::Unreachable, message, "see the server's log; end its process if it hangs")
     }
 
     fn nonsense(&self, why: &str) -> Failure {
@@ -108,11 +151,40 @@ pub(crate) fn servers(control: Option<&Path>) -> Vec<Client> {
     sockets.into_iter().map(Client::at).collect()
 }
 
-/// All arrays that can be heard of, each once.
-pub(crate) fn everything(control: Option<&Path>) -> Result<List> {
-    let mut list = List::default();
-    for client in servers(control) {
-        match client.arrays() {
+/// One request and its answer.
+fn talk(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.write_all(request)?;
+    let mut bytes = Vec::new();
+    stream.take(http::ANSWER_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What each server answers, all asked at once: one that stands still delays no other.
+fn ask_all(control: Option<&Path>, timeout: Duration) -> Vec<(Client, Result<Vec<Array>>)> {
+    let clients = servers(control).into_iter().map(|client| client.within(timeout));
+    thread::scope(|scope| {
+        let ask = |client: Client| {
+            let asked = client.clone();
+            (client, scope.spawn(move || asked.arrays()))
+        };
+        let asked: Vec<_> = clients.map(ask).collect();
+        let answer = |(client, answer): (Client, thread::ScopedJoinHandle<'_, _>)| {
+            let answer = answer.join().unwrap_or_else(|_| {
+                Err(Failure::new(Id::Internal, "a question has failed", "please report it"))
+            });
+            (client, answer)
+        };
+        asked.into_iter().map(answer).collect()
+    })
+}
+
+/// The arrays of all servers that answer within this time, each once.
+pub(crate) fn everything(control: Option<&Path>, timeout: Duration) -> Result<List> {
+    let folder = control.is_none().then(|| places::runtime().display().to_string());
+    let mut list = List { folder, ..List::default() };
+    for (_, arrays) in ask_all(control, timeout) {
+        match arrays {
             Ok(arrays) => list.arrays.extend(arrays),
             Err(failure) if control.is_some() => return Err(failure),
             Err(failure) => list.silent.push(failure.message),
@@ -123,18 +195,31 @@ pub(crate) fn everything(control: Option<&Path>) -> Result<List> {
     Ok(list)
 }
 
-/// The server of an array, and the array as it is: by name or UUID, or the only one if not named.
+/// As [`find_within`], by one who can wait.
 pub(crate) fn find(control: Option<&Path>, name: Option<&str>) -> Result<(Client, Array)> {
+    find_within(control, name, ORDER_TIMEOUT)
+}
+
+/// The server of an array, and the array as it is: by name or UUID, or the only one if not named.
+pub(crate) fn find_within(
+    control: Option<&Path>,
+    name: Option<&str>,
+    timeout: Duration,
+) -> Result<(Client, Array)> {
     let own = name.filter(|_| control.is_none()).map(places::control_of);
     if let (Some(socket), Some(name)) = (own.filter(|socket| socket.exists()), name) {
-        let client = Client::at(socket);
+        let client = Client::at(socket).within(timeout);
         return client.array(name).map(|array| (client, array));
     }
-    let mut found: Vec<(Client, Array)> = Vec::new();
-    for client in servers(control) {
-        let arrays = match client.arrays() {
+    let (mut found, mut silent): (Vec<(Client, Array)>, Option<Failure>) = Default::default();
+    for (client, arrays) in ask_all(control, timeout) {
+        let arrays = match arrays {
+            Ok(arrays) => arrays,
             Err(failure) if control.is_some() => return Err(failure),
-            arrays => arrays.unwrap_or_default(),
+            Err(failure) => {
+                silent = silent.or(Some(failure));
+                continue;
+            }
         };
         let wanted =
             |array: &Array| name.is_none_or(|name| array.name == name || array.uuid == name);
@@ -142,25 +227,35 @@ pub(crate) fn find(control: Option<&Path>, name: Option<&str>) -> Result<(Client
         let arrays: Vec<Array> = arrays.into_iter().filter(|a| wanted(a) && new(a)).collect();
         found.extend(arrays.into_iter().map(|array| (client.clone(), array)));
     }
-    let names: Vec<&str> = found.iter().map(|(_, array)| array.name.as_str()).collect();
-    match (found.len(), name) {
+    match (found.len(), silent) {
         (1, _) => Ok(found.remove(0)),
-        (0, Some(name)) if control.is_none() => {
-            let message = format!("no server answers for an array called {name}");
-            let action = format!("start one: parapet serve {name} MEMBER…, or name its --control");
-            Err(Failure::new(Id::Unreachable, message, action))
-        }
-        (0, Some(name)) => {
-            let message = format!("the server has no array called {name}");
-            Err(Failure::new(Id::NoArray, message, "parapet list shows what there is"))
-        }
-        (0, None) => {
-            let message = "no array is being served";
-            Err(Failure::new(Id::Unreachable, message, "start one: parapet serve NAME MEMBER…"))
-        }
-        (_, _) => {
+        // The array may be its.
+        (0, Some(silent)) => Err(silent),
+        (0, None) => Err(not_served(control, name)),
+        _ => {
+            let names: Vec<&str> = found.iter().map(|(_, array)| array.name.as_str()).collect();
             let message = format!("there are several arrays: {}", names.join(", "));
             Err(Failure::new(Id::Usage, message, "name one of them, or its UUID"))
+        }
+    }
+}
+
+fn not_served(control: Option<&Path>, name: Option<&str>) -> Failure {
+    match (name, control) {
+        (Some(name), None) => {
+            let folder = places::runtime();
+            let message =
+                format!("no array called {name} is being served (looked in {})", folder.display());
+            let action = format!("start it: parapet serve {name} MEMBER…, or name its --control");
+            Failure::new(Id::NoArray, message, action)
+        }
+        (Some(name), Some(_)) => {
+            let message = format!("the server has no array called {name}");
+            Failure::new(Id::NoArray, message, "parapet list shows what there is")
+        }
+        (None, _) => {
+            let action = "start one: parapet serve NAME MEMBER…";
+            Failure::new(Id::Unreachable, "no array is being served", action)
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::terminal::Terminal;
 
 mod add;
 mod assemble;
+mod clear;
 mod completions;
 pub(crate) mod create;
 mod destroy;
@@ -56,6 +57,7 @@ pub(crate) enum Verb {
     ReAdd(readd::Args),
     Replace(replace::Args),
     Scrub(scrub::Args),
+    Clear(clear::Args),
     Speed(speed::Args),
     Wait(wait::Args),
     Health(health::Args),
@@ -90,6 +92,7 @@ impl Verb {
             Verb::ReAdd(args) => readd::run(args, terminal),
             Verb::Replace(args) => replace::run(args, terminal),
             Verb::Scrub(args) => scrub::run(&args, terminal),
+            Verb::Clear(args) => clear::run(&args, terminal),
             Verb::Speed(args) => speed::run(&args, terminal),
             Verb::Wait(args) => wait::run(&args, terminal),
             Verb::Health(args) => health::run(&args, terminal),

@@ -5,11 +5,13 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use os::Address;
 
 use crate::api::SignatureView;
+use crate::client::QUESTION_TIMEOUT;
 use crate::cmd::Verb;
 use crate::size::Size;
 use crate::written;
@@ -80,6 +82,21 @@ impl Control {
     /// The socket, if one was named.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.control.as_deref()
+    }
+}
+
+/// How long servers may take to answer.
+#[derive(Args)]
+pub(crate) struct AnswerTimeout {
+    /// Give up after so many seconds if a server does not answer
+    #[arg(long, value_name = "SECONDS", default_value_t = QUESTION_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+impl AnswerTimeout {
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_secs(self.timeout)
     }
 }
 

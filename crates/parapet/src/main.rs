@@ -74,13 +74,32 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     if help || !json {
         // A reader that has gone away is no error.
         let _ = error.print();
-        return ExitCode::from(if help { Exit::Done } else { Exit::Usage } as u8);
+        return ExitCode::from(if help { 0 } else { usage_status() });
     }
     let text = error.render().to_string();
-    let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let message = message_of(&text);
     let failure = Failure::new(Id::Usage, message, "parapet --help shows what there is");
-    println!("{}", terminal::json_of_failure(&failure));
-    ExitCode::from(Exit::Usage as u8)
+    println!("{}", terminal::json_of_ended(&failure, usage_status()));
+    ExitCode::from(usage_status())
+}
+
+/// The exit status of a wrong command line. A monitor takes 2 of `health` for CRITICAL, and 3 for
+/// UNKNOWN.
+fn usage_status() -> u8 {
+    let mut words = std::env::args_os().skip(1);
+    let verb = words.find(|word| !word.to_string_lossy().starts_with('-'));
+    match verb {
+        Some(verb) if verb == "health" => Exit::Refused as u8,
+        _ => Exit::Usage as u8,
+    }
+}
+
+/// The message of a wrong command line on one line: all up to the first tip or the usage.
+fn message_of(text: &str) -> String {
+    let lines = text.lines().map(str::trim);
+    let lines = lines.take_while(|line| !line.starts_with("tip:") && !line.starts_with("Usage:"));
+    let words: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// Logs go to standard error: warnings, or what the user wants.

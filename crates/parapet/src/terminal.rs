@@ -219,11 +219,16 @@ pub(crate) fn json_of<R: Report>(report: &R) -> String {
 
 /// The JSON of a failure.
 pub(crate) fn json_of_failure(failure: &Failure) -> String {
+    json_of_ended(failure, failure.exit() as u8)
+}
+
+/// The same of a verb whose exit statuses are its own.
+pub(crate) fn json_of_ended(failure: &Failure, exit_code: u8) -> String {
     let error = ErrorView {
         id: failure.id.to_string(),
         message: failure.message.clone(),
         action: failure.action.clone(),
-        exit_code: failure.exit() as u8,
+        exit_code,
     };
     let envelope = ErrorEnvelope { schema: ERROR_SCHEMA, error: &error };
     serde_json::to_string(&envelope).expect("an error is made of strings and a number")

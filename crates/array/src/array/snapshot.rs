@@ -100,6 +100,7 @@ impl Inner {
             read_errors: 0,
             write_errors: 0,
             timeouts: 0,
+            checksum_errors: 0,
             repaired_bytes: 0,
             slow: false,
             reads: None,
@@ -112,6 +113,7 @@ impl Inner {
             status.read_errors += counters.read_errors.get();
             status.write_errors += counters.write_errors.get();
             status.timeouts += counters.timeouts.get();
+            status.checksum_errors += counters.checksum_errors.get();
             status.repaired_bytes += counters.repaired_bytes.get();
             status.slow |= counters.slow.get() > 0;
             let [reads, writes] = counters.latency();

@@ -25,12 +25,12 @@ use crate::gate::Inside;
 use crate::message::ToKeeper;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::{Scratch, Shard};
-use crate::upkeep::{Report, grains};
+use crate::upkeep::{Finding, Report, grains};
 use crate::view::{Mode, View};
 
 /// What could not be made right of a row.
 #[derive(Clone, Copy, Default)]
-struct Left {
+pub(super) struct Left {
     /// Slots that must not be read.
     wrong: SlotSet,
     /// Of these, slots that contradict redundancy too.
@@ -70,7 +70,7 @@ impl Shard {
     }
 
     /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
-    async fn mend_grain(
+    pub(super) async fn mend_grain(
         &self,
         work: &mut Scratch,
         manner: Manner,
@@ -101,17 +101,25 @@ impl Shard {
         if row.wrong.is_empty() {
             return Ok(Left::default());
         }
+        if !self.counts_in(&row) {
+            self.mend_torn(work, manner, inside, (view, row), report).await?;
+            return Ok(Left::default());
+        }
+        let members = row.wrong.iter().filter_map(|slot| view.member(slot));
+        members.for_each(|member| member.counters().checksum_errors.add(1));
         let lost = Left { wrong: row.wrong, contradicted: row.wrong };
         let Ok(right) = self.recover_wrong(&view, &row, work) else { return Ok(lost) };
         let (mut left, block) = (SlotSet::EMPTY, row.at() / super::BLOCK);
         let all_data = row.wrong.is_subset(row.roles.parity());
         // Alone against all: its entry is older than its row, and torn writes are what it holds.
         let behind = self.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
+        let writable = view.mode == Mode::ReadWrite;
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
             if sums.judge(member, slot, block, crc) == Verdict::Right {
-                report.find(self.finding(&view, &row, 0..bytes.len(), Some(slot)));
+                let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+                report.find(Finding { mended: writable, ..found });
                 work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else if row.have(&work.pieces, slot) == Some(&bytes[..]) {
                 work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
@@ -122,6 +130,10 @@ impl Shard {
             } else {
                 left.insert(slot);
             }
+        }
+        if writable {
+            let bytes = work.outgoing.iter().map(|out| out.bytes.len() as u64);
+            report.repaired_bytes += bytes.sum::<u64>();
         }
         self.finish_mending(work, manner, inside, (view, row), left).await
     }

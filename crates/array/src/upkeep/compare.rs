@@ -324,6 +324,7 @@ impl Shard {
             disk_offset: data_offset + member_offset,
             len,
             culprit,
+            mended: false,
         }
     }
 
@@ -429,7 +430,9 @@ impl Shard {
                 _ => None,
             };
             if task != Task::Resync {
-                report.find(self.finding(view, row, range.clone(), culprit));
+                let mended = task == Task::Repair;
+                let found = self.finding(view, row, range.clone(), culprit);
+                report.find(Finding { mended, ..found });
             }
             let outgoing = &mut work.outgoing;
             let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
@@ -480,7 +483,7 @@ impl Shard {
     }
 
     /// P or Q of a row from its data, as it was read or recovered.
-    pub(super) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
+    pub(crate) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
         let recovered = match row.plan.map(|plan| plan.method) {
             Some(Method::Recover(erasure)) => {
                 Some((erasure.lost(), self.recover_row(row, erasure, pieces)))

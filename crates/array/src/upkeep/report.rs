@@ -17,6 +17,8 @@ pub struct Report {
     pub compared_bytes: u64,
     /// Places where members contradict each other: all of them are counted.
     pub mismatches: u64,
+    /// Those of them that agree again.
+    pub mended: u64,
     /// The first 1000 of these places.
     pub findings: Vec<Finding>,
     /// Bytes of members that were changed to agree.
@@ -44,12 +46,14 @@ pub struct Finding {
     pub len: u64,
     /// The member that is wrong, where it can be told.
     pub culprit: Option<Slot>,
+    /// The place was written so that the members agree again.
+    pub mended: bool,
 }
 
 impl Finding {
     /// Takes in `next` if it goes on where this one ends.
     fn join(&mut self, next: &Finding) -> bool {
-        let goes_on = self.culprit == next.culprit
+        let goes_on = (self.culprit, self.mended) == (next.culprit, next.mended)
             && self.array_offset + self.len == next.array_offset
             && self.disk_offset + self.len == next.disk_offset;
         if goes_on {
@@ -66,6 +70,7 @@ impl Report {
             return;
         }
         self.mismatches += 1;
+        self.mended += u64::from(finding.mended);
         if self.findings.len() < LISTED {
             self.findings.push(finding);
         }
@@ -86,8 +91,11 @@ impl Report {
         self.repaired_bytes += other.repaired_bytes;
         self.guessed_bytes += other.guessed_bytes;
         let unlisted = other.mismatches - other.findings.len() as u64;
+        let listed = other.findings.iter().filter(|finding| finding.mended).count() as u64;
+        let unlisted_mended = other.mended - listed;
         other.findings.into_iter().for_each(|finding| self.find(finding));
         self.mismatches += unlisted;
+        self.mended += unlisted_mended;
         let listed: u64 = other.lost.iter().map(|&(_, len)| len).sum();
         other.lost.into_iter().for_each(|(offset, len)| self.lose(offset, len));
         self.lost_bytes += other.lost_bytes - listed;
@@ -105,6 +113,7 @@ mod tests {
             disk_offset: offset + 4096,
             len: 512,
             culprit: None,
+            mended: false,
         }
     }
 
@@ -124,5 +133,20 @@ mod tests {
         right.find(Finding { culprit: Some(Slot(1)), ..at(1536) });
         left.absorb(right);
         assert_eq!((left.mismatches, left.findings[0].len), (2, 1536));
+    }
+
+    #[test]
+    fn a_place_that_was_mended_is_counted_apart_from_one_that_was_not() {
+        let mut whole = Report::default();
+        for unit in 0..2u64 {
+            let mut part = Report::default();
+            for index in 0..600 {
+                let place = at((unit * 1200 + 2 * index) * 1024);
+                part.find(Finding { mended: true, ..place });
+                part.find(Finding { array_offset: place.array_offset + 512, ..place });
+            }
+            whole.absorb(part);
+        }
+        assert_eq!((whole.mismatches, whole.mended), (2400, 1200));
     }
 }

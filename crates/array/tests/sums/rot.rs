@@ -227,3 +227,25 @@ fn parity_is_not_made_of_a_read_that_failed() {
         assert!(found == pattern(0, 2 * CHUNK as usize, 1), "gone after {at} reads");
     }
 }
+
+/// A check repairs what any read would, and its report says so: a repair afterwards finds nothing.
+#[test]
+fn a_check_repairs_checksum_errors_and_counts_them() {
+    for (level, members) in LEVELS {
+        let (world, array) = filled(level, members);
+        let disk = &world.disks[1];
+        let start = map_of(disk).data.start;
+        [100, 5 * BLOCK].iter().for_each(|&at| spoil(disk, start + at));
+        array.scrub(false).expect("nothing else runs");
+        world.until(&array, |status| status.last_scrub.is_some());
+        let status = array.status();
+        let report = &status.last_scrub.as_ref().expect("waited for").report;
+        let counts = (report.mismatches, report.mended, report.repaired_bytes);
+        assert_eq!(counts, (2, 2, 2 * BLOCK), "{level}");
+        let errors = status.slots.iter().filter_map(|slot| slot.member.as_ref());
+        let errors: Vec<u64> = errors.map(|member| member.checksum_errors).collect();
+        let expected: Vec<u64> = (0..members).map(|slot| if slot == 1 { 2 } else { 0 }).collect();
+        assert_eq!(errors, expected, "{level}");
+        assert!(is_sound(&world, &array), "{level}: nothing is left to repair");
+    }
+}

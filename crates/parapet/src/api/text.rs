@@ -9,7 +9,10 @@ impl Report for List {
 
     fn text(&self, page: &mut Page) {
         if self.arrays.is_empty() {
-            page.line("no array is being served");
+            let folder = self.folder.as_ref().map_or(String::new(), |folder| {
+                format!("; servers of other users have their sockets elsewhere than in {folder}")
+            });
+            page.line(format!("no array is being served{folder}"));
         } else {
             let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];
             let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
@@ -128,6 +131,13 @@ const SHOWN_FINDINGS: usize = 5;
 const SOON_SECONDS: f64 = 0.1;
 
 impl Array {
+    /// True if this member, which holds no slot, has its slot still free for it.
+    pub(crate) fn can_return(&self, member: &Member) -> bool {
+        let is_free =
+            |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.state == SlotState::Missing);
+        !member.replaced && member.last_slot.is_none_or(is_free)
+    }
+
     /// `5 of 6`, and spares.
     fn members_word(&self) -> String {
         let there = self.slots.iter().filter(|slot| slot.state == SlotState::InSync).count();
@@ -189,14 +199,15 @@ impl Array {
     }
 
     fn member_rows(&self) -> Vec<(Mood, Vec<String>)> {
-        let heading = ["SLOT", "STATE", "MEMBER", "SERIAL", "READ/WRITE ERRORS"];
+        let heading = ["SLOT", "STATE", "MEMBER", "SERIAL", "ERRORS READ/WRITE/CHECKSUM"];
         let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
         let mut row = |mood, place: String, state: &str, member: Option<&Member>| {
             let none = || String::from("-");
             let name = member.map_or_else(none, |member| member.name.clone());
             let serial = member.and_then(|member| member.serial.clone()).unwrap_or_else(none);
             let errors = member.map_or_else(none, |member| {
-                format!("{}/{}", member.read_errors, member.write_errors)
+                let Member { read_errors, write_errors, checksum_errors, .. } = member;
+                format!("{read_errors}/{write_errors}/{checksum_errors}")
             });
             rows.push((mood, vec![place, state.into(), name, serial, errors]));
         };
@@ -217,7 +228,12 @@ impl Array {
             row(Mood::Plain, "-".into(), "spare", Some(spare));
         }
         for faulty in &self.faulty {
-            row(Mood::Bad, "-".into(), "faulty", Some(faulty));
+            let slot = faulty.last_slot.map_or(String::new(), |slot| format!(", was slot {slot}"));
+            let (mood, word) = match faulty.replaced {
+                true => (Mood::Plain, "replaced"),
+                false => (Mood::Bad, "faulty"),
+            };
+            row(mood, "-".into(), &format!("{word}{slot}"), Some(faulty));
         }
         rows
     }
@@ -324,14 +340,19 @@ impl Scrub {
             1 => "1 mismatch".into(),
             count => format!("{count} mismatches"),
         };
-        let repaired = match (self.mismatches, self.repaired_bytes) {
-            (0, 0) => String::new(),
-            (_, 0) => ", none repaired".into(),
-            (_, bytes) => format!(", {} repaired", page.size(bytes)),
+        let bytes = match self.repaired_bytes {
+            0 => String::new(),
+            bytes => format!(" ({} rewritten)", page.size(bytes)),
+        };
+        let repaired = match (self.mismatches, self.repaired_mismatches) {
+            (0, _) => bytes,
+            (_, 0) => format!(", none repaired{bytes}"),
+            (1, _) => format!(", repaired{bytes}"),
+            (_, count) => format!(", {count} repaired{bytes}"),
         };
         let guessed = match self.guessed_bytes {
             0 => String::new(),
-            bytes => format!(" ({} of it by a guess at who was wrong)", page.size(bytes)),
+            bytes => format!(" ({} by a guess at which member was wrong)", page.size(bytes)),
         };
         let found = format!("{count}{repaired}{guessed}");
         let rate = rate_over(self.bytes, self.seconds);

@@ -2,15 +2,15 @@
 
 use crate::api::{Array, Health, Job, JobKind, List, Problem, State, Verdict};
 use crate::client;
-use crate::failure::{Exit, Result};
-use crate::flags::Control;
+use crate::failure::{Exit, Id, Result};
+use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
 /// Say in one line whether all is well, as a monitoring plugin
 ///
-/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches found,
-/// a member's file deleted); 2 critical
-/// (no redundancy left, or failed); 3 unknown.
+/// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches or checksum errors
+/// found, a member's file deleted); 2 critical (no redundancy left, failed, or its server does not
+/// answer); 3 unknown (no such array, wrong command line).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The array, by name or UUID; all arrays if left out
@@ -18,13 +18,19 @@ pub(crate) struct Args {
     name: Option<String>,
     #[command(flatten)]
     control: Control,
+    #[command(flatten)]
+    timeout: AnswerTimeout,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let health = match arrays(args) {
         Ok(list) => of_all(&list),
         Err(failure) => Health {
-            verdict: Verdict::Unknown,
+            // A server that does not answer serves nothing.
+            verdict: match failure.id {
+                Id::Unreachable => Verdict::Critical,
+                _ => Verdict::Unknown,
+            },
             message: failure.message,
             performance: String::new(),
         },
@@ -42,15 +48,16 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
 fn arrays(args: &Args) -> Result<List> {
     match &args.name {
         Some(name) => {
-            let arrays = vec![client::find(args.control.path(), Some(name))?.1];
+            let arrays =
+                vec![client::find_within(args.control.path(), Some(name), args.timeout.get())?.1];
             Ok(List { arrays, ..List::default() })
         }
-        None => client::everything(args.control.path()),
+        None => client::everything(args.control.path(), args.timeout.get()),
     }
 }
 
 fn of_all(list: &List) -> Health {
-    let List { arrays, silent } = list;
+    let List { arrays, silent, .. } = list;
     if arrays.is_empty() && silent.is_empty() {
         let message = "no array is being served".into();
         return Health { verdict: Verdict::Unknown, message, performance: String::new() };
@@ -102,9 +109,9 @@ fn reasons(array: &Array) -> Vec<String> {
 
 /// How urgent a problem is: data that is lost comes first, then redundancy that is not there.
 fn gravity(problem: &Problem) -> usize {
-    const MOST_SERIOUS_FIRST: [&str; 13] = [
+    const MOST_SERIOUS_FIRST: [&str; 14] = [
         "PPT-8003", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8010", "PPT-8011", "PPT-8001",
-        "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8015", "PPT-8013",
+        "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017", "PPT-8015", "PPT-8013",
     ];
     let place = MOST_SERIOUS_FIRST.iter().position(|&id| id == problem.id);
     place.unwrap_or(MOST_SERIOUS_FIRST.len())

@@ -2,7 +2,7 @@
 
 use crate::client;
 use crate::failure::{Exit, Result};
-use crate::flags::Control;
+use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
 /// List the arrays that are being served
@@ -10,9 +10,11 @@ use crate::terminal::Terminal;
 pub(crate) struct Args {
     #[command(flatten)]
     control: Control,
+    #[command(flatten)]
+    timeout: AnswerTimeout,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    terminal.report(&client::everything(args.control.path())?);
+    terminal.report(&client::everything(args.control.path(), args.timeout.get())?);
     Ok(Exit::Done)
 }

@@ -10,6 +10,10 @@ use crate::terminal::Terminal;
 
 /// Compare all data with its redundancy, and repair it if told so
 ///
+/// A check repairs what any read would: blocks that cannot be read, or do not match their
+/// checksums. It changes nothing else. A repair also makes members agree that contradict each
+/// other.
+///
 /// RAID 6, and mirrors of three and more, tell which member is wrong, and repair that one. RAID 4
 /// and 5, and mirrors of two, cannot: their repair is a guess, which makes parity agree with the
 /// data, and the second copy with the first.
@@ -28,9 +32,9 @@ pub(crate) struct Args {
 /// What a scrub does.
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
-    /// Compare, change nothing
+    /// Compare; repair read errors and checksum errors only, as any read would
     Check,
-    /// Compare, and repair what disagrees
+    /// Compare; repair read errors, checksum errors and mismatches
     Repair,
     /// Stop the one under way
     Stop,

@@ -1,22 +1,47 @@
 //! `parapet status`: how an array is, what is wrong, and what to do about it.
 
+use crate::api::List;
 use crate::client;
 use crate::failure::{Exit, Result};
-use crate::flags::{self, Control};
+use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
 /// Show how an array is, what is wrong, and what to do about it
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; may be left out if there is only one
+    /// The array, by name or UUID; all arrays if left out
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
-    control: flags::Control,
+    control: Control,
+    #[command(flatten)]
+    timeout: AnswerTimeout,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    let (_, array) = client::find(Control::path(&args.control), args.name.as_deref())?;
+    let (control, timeout) = (args.control.path(), args.timeout.get());
+    if args.name.is_none() {
+        let list = client::everything(control, timeout)?;
+        if list.arrays.len() > 1 {
+            report_all(&list, terminal);
+            return Ok(Exit::Done);
+        }
+    }
+    let (_, array) = client::find_within(control, args.name.as_deref(), timeout)?;
     terminal.report(&array);
     Ok(Exit::Done)
+}
+
+/// One after the other; in JSON as `list` gives them.
+fn report_all(list: &List, terminal: &Terminal) {
+    if terminal.is_json() {
+        return terminal.report(list);
+    }
+    for (index, array) in list.arrays.iter().enumerate() {
+        if index > 0 {
+            terminal.data("");
+        }
+        terminal.report(array);
+    }
+    list.silent.iter().for_each(|silent| terminal.say(format!("no answer: {silent}")));
 }

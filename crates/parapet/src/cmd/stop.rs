@@ -20,7 +20,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    let (client, array) =
+        client::find_within(args.control.path(), Some(&args.name), client::QUESTION_TIMEOUT)?;
     terminal.report(&client.order(&array.uuid, "stop", &Order::default())?);
     Ok(Exit::Done)
 }

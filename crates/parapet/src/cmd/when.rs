@@ -19,7 +19,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    let (_, array) = client::find(args.control.path(), args.name.as_deref())?;
+    let (_, array) =
+        client::find_within(args.control.path(), args.name.as_deref(), client::QUESTION_TIMEOUT)?;
     let left = array.job.as_ref().and_then(|job| job.seconds_left);
     let left = left.and_then(|seconds| i64::try_from(seconds).ok()).map(SignedDuration::from_secs);
     let expected = left.and_then(|left| Timestamp::now().checked_add(left).ok());

@@ -6,9 +6,9 @@
 //! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
-//! VERB is one of `fail remove add re-add replace scrub speed stop`. Errors are `parapet/error/1`,
-//! the status follows from the exit status. Only the user that runs the server, and root, are
-//! heard.
+//! VERB is one of `fail remove add re-add replace scrub clear speed stop`. Errors are
+//! `parapet/error/1`, the status follows from the exit status. Only the user that runs the server,
+//! and root, are heard.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, Result as IoResult};
@@ -70,7 +70,7 @@ impl Daemon {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         match (request.method, &path[..]) {
             (Method::Get, ["v1", "arrays"]) => {
-                Ok(json_of(&List { arrays: self.views(), silent: Vec::new() }))
+                Ok(json_of(&List { arrays: self.views(), ..List::default() }))
             }
             (Method::Get, ["v1", "arrays", name]) => Ok(json_of(&self.view(&*self.named(name)?))),
             (Method::Post, ["v1", "arrays", name, verb]) => {

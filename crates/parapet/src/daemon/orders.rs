@@ -62,6 +62,12 @@ impl Daemon {
             }
             "replace" => self.replace(served, order).await,
             "scrub" => self.scrub(served, order.scrub.as_deref().unwrap_or("check")).await,
+            "clear" => {
+                let only = order.member.as_deref().map(|who| served.resolve(who)).transpose()?;
+                served.clear_errors(only);
+                let whose = only.map_or("all members".into(), |id| served.title(id));
+                Ok(format!("{name}: the error counts of {whose} are cleared"))
+            }
             "speed" => {
                 let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
                 if speed.max.is_some_and(|max| max < speed.min) {

@@ -129,6 +129,7 @@ impl Served {
 
     /// Remembers a member.
     pub(super) fn remember(&self, id: MemberId, member: Known) {
+        self.forget_errors(id);
         self.known.borrow_mut().insert(id, member);
     }
 

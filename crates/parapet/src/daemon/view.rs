@@ -1,5 +1,7 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
+use std::path::Path;
+
 use array::status::{
     FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
 };
@@ -113,8 +115,28 @@ impl Daemon {
         }
     }
 
+    /// What brings an array back that has failed: members that were lost are taken again only at a
+    /// start.
+    fn how_to_revive(&self, array: &Array, flag: &str) -> String {
+        let path = |member: &Member| {
+            let path = crate::places::absolute(Path::new(&member.name));
+            crate::places::quoted(&path.display().to_string())
+        };
+        let members = array.members().filter(|member| !member.replaced).map(path);
+        let members: Vec<String> = members.collect();
+        let nbd: String = match self.arrays().len() {
+            1 => self.nbd.borrow().iter().map(nbd_flag).collect(),
+            // The addresses stay with the other arrays.
+            _ => String::new(),
+        };
+        let (name, members) = (&array.name, members.join(" "));
+        let serve = format!("parapet serve {name} {members}{nbd}{flag}");
+        format!("repair the cause, then: parapet stop {name}{flag}; {serve}")
+    }
+
     fn problems(&self, array: &Array) -> Vec<Problem> {
         let (name, flag) = (&array.name, self.control_flag());
+        let revive = self.how_to_revive(array, &flag);
         let mut problems = Vec::new();
         let mut problem = |id: &str, message: String, action: String| {
             problems.push(Problem { id: id.into(), message, action });
@@ -128,7 +150,7 @@ impl Daemon {
             State::Failed => problem(
                 "PPT-8003",
                 format!("{missing} members are missing, more than the level can make good{why}"),
-                how_to_revive(array, &flag),
+                revive.clone(),
             ),
             _ if missing > 0 && array.state == State::Critical => {
                 problem(
@@ -152,14 +174,14 @@ impl Daemon {
             _ => {}
         }
         if let Some(scrub) = &array.last_scrub
-            && scrub.mismatches > 0
-            && scrub.repaired_bytes == 0
+            && let left = scrub.mismatches.saturating_sub(scrub.repaired_mismatches)
+            && left > 0
         {
-            let places = match scrub.mismatches {
+            let places = match left {
                 1 => "a place".to_string(),
                 count => format!("{count} places"),
             };
-            let message = format!("the last scrub found {places} where members disagree");
+            let message = format!("the last scrub left {places} where members disagree");
             let action = match missing + rebuilding {
                 0 => format!("parapet scrub {name} repair{flag}"),
                 _ if missing > 0 => how_to_fill(array, &flag),
@@ -168,7 +190,7 @@ impl Daemon {
             problem("PPT-8005", message, action);
         }
         problems.extend(problems_of_members(array, &flag));
-        problems.extend(unprotected(array, &flag));
+        problems.extend(unprotected(array, &flag, revive));
         problems.extend(without_journal(array));
         let bad_bytes = array.slots.iter().filter_map(|slot| bad_bytes(array, slot, &flag));
         problems.extend(bad_bytes);
@@ -206,7 +228,7 @@ fn without_journal(array: &Array) -> Option<Problem> {
 }
 
 /// Parity that is not there, or not in sync.
-fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
+fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
     let (id, message, action) = if !array.has_parity() {
         return None;
     } else if !array.parity {
@@ -221,7 +243,7 @@ fn unprotected(array: &Array, flag: &str) -> Option<Problem> {
         let message = format!("{size} are not in sync yet: until then, a loss loses data{why}");
         let action = match array.is_syncing() {
             true => format!("parapet wait {} --for resync{flag}", array.name),
-            false if array.state == State::Failed => how_to_revive(array, flag),
+            false if array.state == State::Failed => revive,
             false => how_to_sync(array, flag),
         };
         ("PPT-8011", message, action)
@@ -276,7 +298,7 @@ fn cut_bytes(array: &Array) -> Option<Problem> {
 /// What fills an empty slot again.
 fn how_to_fill(array: &Array, flag: &str) -> String {
     let name = &array.name;
-    match array.faulty.first() {
+    match array.faulty.iter().find(|member| array.can_return(member)) {
         _ if array.awaits_spare() => format!("parapet wait {name} --for whole{flag}"),
         _ if !array.writable => {
             "it is only read; parapet serve, without --read-only, and parapet add fill it again"
@@ -295,11 +317,13 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
     }
 }
 
-/// What brings an array back that has failed.
-fn how_to_revive(array: &Array, flag: &str) -> String {
-    let lost = array.faulty.first().map(|lost| crate::places::quoted(&lost.name));
-    let disk = lost.unwrap_or_else(|| "DISK".into());
-    format!("bring them back: parapet re-add {} {disk}{flag}", array.name)
+/// ` --nbd unix:PATH`, as `serve` takes it.
+fn nbd_flag(address: &Address) -> String {
+    let address = match address {
+        Address::Unix(path) => format!("unix:{}", crate::places::absolute(path).display()),
+        Address::Tcp(address) => format!("tcp:{address}"),
+    };
+    format!(" --nbd {}", crate::places::quoted(&address))
 }
 
 /// What is wrong with members that hold a slot.
@@ -322,6 +346,11 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         if member.slow && slot.replacement.is_none() {
             problem("PPT-8013", format!("{who} {}", slowness(member)), action.clone());
         }
+        if member.checksum_errors > 0 {
+            let message = format!("{who}: {}", checksum_errors(member));
+            let action = format!("parapet clear {name}{flag}, or {action}");
+            problem("PPT-8017", message, action);
+        }
         match member.read_errors {
             0 => {}
             1 => problem("PPT-8006", format!("{who}: a read error"), action),
@@ -329,6 +358,18 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// What did not match its checksum on a member.
+fn checksum_errors(member: &Member) -> String {
+    let blocks = match member.checksum_errors {
+        1 => "1 block did not match its checksum".into(),
+        count => format!("{count} blocks did not match their checksums"),
+    };
+    match member.repaired_bytes {
+        0 => format!("{blocks}; nothing was repaired"),
+        bytes => format!("{blocks}; {} repaired", crate::size::Size(bytes)),
+    }
 }
 
 /// How a slow member behaves, in words.
@@ -345,9 +386,13 @@ fn slowness(member: &Member) -> String {
 
 /// Why members that have failed did, as far as that is known: an addition to a sentence.
 fn why_lost(array: &Array) -> String {
-    let told =
-        array.faulty.iter().filter_map(|member| Some((&member.name, member.trouble.as_ref()?)));
-    told.map(|(name, trouble)| format!("; {name} was lost: {trouble}")).collect()
+    let tell = |member: &Member| {
+        let slot = member.last_slot.map_or(String::new(), |slot| format!(" (slot {slot})"));
+        let time = member.lost_at.map_or(String::new(), |time| format!(" at {time}"));
+        let (name, trouble) = (&member.name, member.trouble.as_ref()?);
+        Some(format!("; {name}{slot} was lost{time}: {trouble}"))
+    };
+    array.faulty.iter().filter(|member| array.can_return(member)).filter_map(tell).collect()
 }
 
 fn missing_sentence(count: usize, so: &str) -> String {
@@ -373,6 +418,7 @@ impl Served {
 
     fn member(&self, status: &MemberStatus) -> Member {
         let known = self.known(status.id);
+        let [read_errors, write_errors, checksum_errors] = self.errors_since_clear(status);
         Member {
             name: status.name.clone(),
             uuid: known.as_ref().map(|known| known.uuid.clone()).unwrap_or_default(),
@@ -380,25 +426,34 @@ impl Served {
             serial: known.and_then(|known| known.serial),
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,
-            read_errors: status.read_errors,
-            write_errors: status.write_errors + status.timeouts,
+            read_errors,
+            write_errors,
+            checksum_errors,
             repaired_bytes: status.repaired_bytes,
             bad_bytes: status.bad_bytes,
             slow: status.slow,
             read_latency: status.reads.map(latency),
             write_latency: status.writes.map(latency),
+            ..Member::default()
         }
     }
 
     /// A member that the engine has let go of.
     fn absent(&self, id: array::MemberId) -> Option<Member> {
         let known = self.known(id)?;
+        let counted = self.array.member(id).map(|status| self.member(&status)).unwrap_or_default();
+        let loss = self.loss_of(&known);
+        let last_slot = loss.as_ref().and_then(|loss| loss.slot).or_else(|| self.last_slot(id));
         Some(Member {
-            trouble: self.why_lost(&known),
+            last_slot,
+            lost_at: loss.as_ref().map(|loss| loss.at),
+            replaced: loss.is_none() && last_slot.is_some(),
+            trouble: loss.map(|loss| loss.why),
+            slow: false,
             name: known.path.display().to_string(),
             uuid: known.uuid,
             serial: known.serial,
-            ..Member::default()
+            ..counted
         })
     }
 }
@@ -455,6 +510,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
         disk_offset: finding.disk_offset,
         bytes: finding.len,
         slot: finding.culprit.map(layout::Slot::index),
+        repaired: finding.mended,
     };
     Scrub {
         repair: result.repair,
@@ -464,6 +520,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
         bytes: result.report.bytes,
         compared_bytes: result.report.compared_bytes,
         mismatches: result.report.mismatches,
+        repaired_mismatches: result.report.mended,
         repaired_bytes: result.report.repaired_bytes,
         guessed_bytes: result.report.guessed_bytes,
         findings: result.report.findings.iter().map(finding).collect(),

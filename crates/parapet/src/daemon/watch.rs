@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use array::status::{Event, EventKind, Replay, SlotState};
+use array::status::{Event, EventKind, MemberStatus, Replay, SlotState};
 use array::{MemberId, Mode, ScrubResult};
 use io::{Clock, Time};
+use jiff::Timestamp;
 
 use super::pace::Seen;
 use super::served::Known;
@@ -38,12 +39,41 @@ pub(super) const DELETED: &str =
 pub(super) struct Watched {
     /// How many events were looked at.
     seen: u64,
-    /// Why members were lost, by name.
-    losses: BTreeMap<String, String>,
+    /// How members were lost, by name.
+    losses: BTreeMap<String, Loss>,
+    /// The slot that each member was last seen in.
+    slots: BTreeMap<MemberId, usize>,
+    /// Errors that were counted when `parapet clear` was last ordered: read, write, checksum.
+    cleared: BTreeMap<MemberId, [u64; 3]>,
     /// The scrub whose findings were told of: when it ended.
     scrub: Option<u64>,
     /// Members that were told of already.
     told: BTreeSet<MemberId>,
+}
+
+/// How a member was lost.
+#[derive(Clone)]
+pub(super) struct Loss {
+    /// The cause, in words.
+    pub(super) why: String,
+    /// When.
+    pub(super) at: Timestamp,
+    /// The slot that it held.
+    pub(super) slot: Option<usize>,
+}
+
+impl Loss {
+    fn of(event: Event) -> Loss {
+        let at = i64::try_from(event.unix_micros / 1_000_000).ok();
+        let at = at.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_default();
+        Loss { why: event.text, at, slot: event.slot.map(|slot| slot.index()) }
+    }
+}
+
+/// Read, write and checksum errors of a member since the start.
+fn errors(status: &MemberStatus) -> [u64; 3] {
+    let writes = status.write_errors + status.timeouts;
+    [status.read_errors, writes, status.checksum_errors]
 }
 
 impl Served {
@@ -75,20 +105,55 @@ impl Served {
         let (log, mut watched) = (self.array.log(), self.watched.borrow_mut());
         let events = log.since(watched.seen);
         watched.seen = log.count();
+        for slot in &self.array.status().slots {
+            for member in slot.member.iter() {
+                watched.slots.insert(member.id, slot.slot.index());
+            }
+        }
         for event in events {
-            let Some(member) = event.member else { continue };
+            let Some(member) = event.member.clone() else { continue };
             match event.kind {
-                EventKind::Fail => drop(watched.losses.insert(member, event.text)),
+                EventKind::Fail => drop(watched.losses.insert(member, Loss::of(event))),
                 EventKind::SpareAdded | EventKind::Readded => drop(watched.losses.remove(&member)),
                 _ => {}
             }
         }
     }
 
-    /// Why a member that holds no place was lost, if it was while the array was served.
-    pub(super) fn why_lost(&self, known: &Known) -> Option<String> {
+    /// How a member that holds no place was lost, if it was while the array was served.
+    pub(super) fn loss_of(&self, known: &Known) -> Option<Loss> {
         self.learn();
         self.watched.borrow().losses.get(&known.path.display().to_string()).cloned()
+    }
+
+    /// The slot that a member was last seen in.
+    pub(super) fn last_slot(&self, id: MemberId) -> Option<usize> {
+        self.watched.borrow().slots.get(&id).copied()
+    }
+
+    /// Read, write and checksum errors of a member since they were last cleared.
+    pub(super) fn errors_since_clear(&self, status: &MemberStatus) -> [u64; 3] {
+        let (mut now, watched) = (errors(status), self.watched.borrow());
+        // A member that came back counts from zero.
+        let before = watched.cleared.get(&status.id).copied().unwrap_or_default();
+        now.iter_mut().zip(before).for_each(|(now, before)| *now = now.saturating_sub(before));
+        now
+    }
+
+    /// Counts the errors of this member, or of all, from zero again.
+    pub(super) fn clear_errors(&self, only: Option<MemberId>) {
+        let mut watched = self.watched.borrow_mut();
+        for (id, _) in self.all_known() {
+            let Some(status) = self.array.member(id) else { continue };
+            if only.is_none_or(|only| only == id) {
+                watched.cleared.insert(id, errors(&status));
+            }
+        }
+    }
+
+    /// A member begins anew under this number: its errors are counted from zero.
+    pub(super) fn forget_errors(&self, id: MemberId) {
+        self.watched.borrow_mut().cleared.remove(&id);
     }
 
     /// Looks after members whose files are cut or deleted.
@@ -126,7 +191,10 @@ impl Served {
             let disk_offset = finding.disk_offset;
             let slot = finding.culprit.map(|slot| slot.index().to_string());
             let who = slot.unwrap_or_else(|| "not known".into());
-            let what = if scrub.repair { "wrong, and made to agree" } else { "members disagree" };
+            let what = match finding.mended {
+                true => "mismatch, repaired",
+                false => "members disagree, not repaired",
+            };
             tracing::warn!(array, slot = who, disk_offset, bytes, offset, "{what}");
         }
         if scrub.report.findings.len() > TOLD_FINDINGS {

@@ -288,6 +288,11 @@ fn a_server_that_has_died_is_critical() {
     server.kill();
     let health = world.run(&["health"]);
     assert!(health.code == 2 && health.out.contains("tank.sock"), "{health:?}");
+    // The same by name, and with what to do about what is left over.
+    let health = world.run(&["health", "tank"]);
+    assert!(health.code == 2 && health.out.contains("rm "), "{health:?}");
+    std::fs::remove_file(world.path("run/tank.sock")).unwrap();
+    assert_eq!(world.run(&["health"]).code, 3, "nothing is served");
 }
 
 #[test]
@@ -470,4 +475,41 @@ fn waiting_begins_before_the_work_and_never_in_vain() {
     let reached = world.order(&["wait", "tank", "--for", "resync", "--quiet"]);
     assert_eq!(reached["array"]["unsynced_bytes"], 0, "{reached}");
     assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_server_that_stands_still_is_critical_soon_and_delays_no_other() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let stuck = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
+    let start = ["create", "well", "--level", "1", "--new-files", "16M", "--yes", "w0", "w1"];
+    world.ok(&start);
+    let well = world.start(&["serve", "well", "w0", "w1", "--json"]);
+    // Several arrays: all are shown.
+    let told = world.ok(&["status"]);
+    assert!(told.contains("array  tank") && told.contains("array  well"), "{told}");
+    assert_eq!(world.json(&["status"])["arrays"].as_array().unwrap().len(), 2);
+    stuck.signal("STOP");
+    for words in [&["health", "--timeout", "1"][..], &["health", "tank", "--timeout", "1"]] {
+        let health = world.run(words);
+        assert!(health.code == 2 && health.out.contains("within 1 s"), "{health:?}");
+    }
+    let list = world.json(&["list", "--timeout", "1"]);
+    assert_eq!(list["arrays"][0]["name"], "well", "{list}");
+    assert_eq!(list["silent"].as_array().unwrap().len(), 1, "{list}");
+    world.refused(&["status", "tank", "--timeout", "1"], 4, "PPT-4001");
+    assert_eq!(world.run(&["health", "well", "--timeout", "1"]).code, 0);
+    // A wrong command line is UNKNOWN to a monitor.
+    assert_eq!(world.run(&["health", "tank", "nosuch"]).code, 3);
+    stuck.signal("CONT");
+    assert_eq!(stuck.terminate(), 0);
+    assert_eq!(well.terminate(), 0);
+}
+
+#[test]
+fn a_wrong_command_line_is_told_whole_in_json() {
+    let world = World::new();
+    let message = world.refused(&["fail"], 2, "PPT-2001");
+    assert!(message.contains("<NAME> <MEMBER>"), "{message}");
 }

@@ -23,7 +23,8 @@ fn several_arrays_from_one_process_found_by_looking() {
         list["arrays"].as_array().unwrap().iter().map(|a| a["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["pond", "tank"]);
     assert_eq!(world.json(&["status", "pond"])["level"], "raid5");
-    world.refused(&["status"], 2, "PPT-2001");
+    assert_eq!(world.json(&["status"])["arrays"].as_array().unwrap().len(), 2);
+    world.refused(&["when"], 2, "PPT-2001");
     world.json(&["stop", "pond"]);
     assert_eq!(world.json(&["list"])["arrays"].as_array().unwrap().len(), 1);
     assert_eq!(world.json(&["status"])["name"], "tank", "the only one left");
@@ -236,7 +237,7 @@ fn members_missing_stale_or_foreign_are_named() {
     assert_eq!(server.terminate(), 0);
     // Members of another array, named by mistake.
     let ran = world.run(&serve(&["p0", "p1"]));
-    assert_eq!(ran.code, 3, "{ran:?}");
+    assert_eq!(ran.code, 5, "{ran:?}");
     world.refused(&serve(&["m0", "m1", "./m1"]), 3, "PPT-3004");
 }
 

@@ -186,6 +186,11 @@ impl World {
         self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
     }
 
+    /// Waits until nothing is being done, whether the array is whole or not.
+    pub fn settle_idle(&self) -> Value {
+        self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
+    }
+
     /// Somebody else's program; it must succeed.
     pub fn tool(&self, package: &str, words: &[&str]) -> String {
         let ran = self.try_tool(package, words);

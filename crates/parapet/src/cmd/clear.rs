@@ -1,0 +1,32 @@
+//! `parapet clear`: counts errors of members from zero again.
+
+use crate::api::Order;
+use crate::client;
+use crate::cmd::member_of;
+use crate::failure::{Exit, Result};
+use crate::flags::Control;
+use crate::terminal::Terminal;
+
+/// Clear the error counts of an array's members, once their cause is dealt with
+///
+/// Counts of read, write and checksum errors begin at zero when the server starts, too. Nothing on
+/// the members changes.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The array, by name or UUID
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The member: slot, serial number, UUID or path; all members if left out
+    #[arg(value_name = "MEMBER")]
+    member: Option<String>,
+    #[command(flatten)]
+    control: Control,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let (client, array) = client::find(args.control.path(), Some(&args.name))?;
+    let member = args.member.as_ref().map(|member| member_of(member, &array));
+    let order = Order { member, ..Order::default() };
+    terminal.report(&client.order(&array.uuid, "clear", &order)?);
+    Ok(Exit::Done)
+}
