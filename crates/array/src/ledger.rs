@@ -364,13 +364,7 @@ impl Ledger {
             let mut state = self.state.borrow_mut();
             let State { records, bits, .. } = &mut *state;
             if let Some(bits) = bits {
-                let void = self.void_marks.replace(false);
-                bits.edit_header(|header| {
-                    header.events = events;
-                    if void {
-                        header.events_cleared = events;
-                    }
-                });
+                self.number(bits, events);
                 records.values_mut().for_each(|r| r.behind = r.behind.union(Pages::HEADER));
             }
         }

@@ -169,8 +169,8 @@ fn rolled_back_arrays() -> Vec<(NewArray, usize, bool)> {
     all
 }
 
-/// A member is put back to its state of before the session: it is one event behind, as after a power
-/// cut in the middle of a commit, but it has missed every write of the session.
+/// A member is put back to its state of before the session: it is one event behind, as after a
+/// power cut in the middle of a commit, but it has missed every write of the session.
 #[test]
 fn a_copy_of_a_member_from_before_the_session_is_left_out() {
     for (new, count, starts) in rolled_back_arrays() {

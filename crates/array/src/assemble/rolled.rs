@@ -11,14 +11,14 @@
 //!   c.img  an old copy             –                 still 23           it missed the session
 //! ```
 //!
-//! A commit makes the private header and the bitmap header durable on every seated member before it
-//! writes a superblock anywhere (`crate::ledger`). So a member that is one event behind by a crash
-//! holds them with the number of the freshest superblock. A copy of a member from before the session
-//! does not, and every write of the session is missing on it.
+//! A commit makes the private header and the bitmap header durable on every seated member before
+//! it writes a superblock anywhere (`crate::ledger`). So a member that is one event behind by a
+//! crash holds them with the number of the freshest superblock. A copy of a member from before the
+//! session does not, and every write of the session is missing on it.
 //!
-//! Only Parapet writes in this order: where a kernel wrote the freshest superblock there is no proof
-//! either way. The same holds where what should be compared cannot be read or is damaged. The time
-//! of a header is not compared: a crash may cut a second attempt at the same number.
+//! Only Parapet writes in this order: where a kernel wrote the freshest superblock there is no
+//! proof either way. The same holds where what should be compared cannot be read or is damaged.
+//! The time of a header is not compared: a crash may cut a second attempt at the same number.
 
 use layout::md::superblock::Role;
 use layout::md::{Bitmap, Features};

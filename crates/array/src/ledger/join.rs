@@ -22,7 +22,7 @@ use super::Ledger;
 use super::record::Record;
 use crate::assemble::history;
 use crate::assemble::sighting::{self, Sighting};
-use crate::bitmap::Pages;
+use crate::bitmap::{Bits, Pages};
 use crate::broken::{Broken, broken};
 use crate::error::{Error, Result};
 use crate::member::MemberId;
@@ -128,8 +128,8 @@ impl Ledger {
         let no_room = |what: &str| {
             let bytes = needed >> 10;
             Err(Error::refused(format!(
-                "{name} has no room for the array's {what} beside {bytes} KiB of data; use a larger \
-                 disk"
+                "{name} has no room for the array's {what} beside {bytes} KiB of data; use a \
+                 larger disk"
             )))
         };
         let logs = || records.iter().filter(|record| self.has_room_for_log(record));
@@ -140,8 +140,8 @@ impl Ledger {
         }
     }
 
-    /// Where everything could lie on a new member of this size: as on each of the others, then as on
-    /// a member of a new array. Also why it is too small to be like one of the others.
+    /// Where everything could lie on a new member of this size: as on each of the others, then as
+    /// on a member of a new array. Also why it is too small to be like one of the others.
     fn places(&self, member_bytes: u64, needed: u64) -> (Vec<ByteMap>, Option<TooSmall>) {
         let state = self.state.borrow();
         let plain = self.geometry.family() == Family::Plain;
@@ -302,6 +302,17 @@ impl Ledger {
     /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
     pub(crate) fn void_marks(&self) {
         self.void_marks.set(!broken(Broken::CutReadded));
+    }
+
+    /// Gives the bitmap the number of the commit that writes it.
+    pub(super) fn number(&self, bits: &mut Bits, events: u64) {
+        let void = self.void_marks.replace(false);
+        bits.edit_header(|header| {
+            header.events = events;
+            if void {
+                header.events_cleared = events;
+            }
+        });
     }
 
     /// The slot that a member may return to with no more than the bitmap's regions copied.

@@ -176,8 +176,9 @@ impl ByteMap {
         fits.then_some(map).ok_or(too_small)
     }
 
-    /// The same map with at most `data_bytes` of data. Bytes that are data no more stay unused behind
-    /// it, or go to the private area where that lies behind it (1.0). So a large disk has the same
+    /// The same map with at most `data_bytes` of data. Bytes that are data no more stay unused
+    /// behind it, or go to the private area where that lies behind it (1.0). So a large disk has
+    /// the same
     /// room for log and checksums as a member of the array's own size: the table of checksums grows
     /// with the data.
     #[must_use]

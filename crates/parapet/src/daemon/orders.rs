@@ -276,7 +276,7 @@ impl Daemon {
         if known.is_file() {
             let message = format!("{path} was cut while in use: bytes that it held are lost");
             let action = format!(
-                "parapet remove {name} {path}, then parapet add {name} {path}: it is rebuilt in full"
+                "parapet remove {name} {path}, then parapet add {name} {path}: rebuilds it in full"
             );
             return Err(Failure::new(Id::WrongState, message, action));
         }
