@@ -1,26 +1,28 @@
-//! Everything that reads what others have written, as functions that take any bytes.
+//! Everything that reads foreign bytes, as functions that take any bytes, for libFuzzer.
 //!
 //! ```text
-//!   fuzz_targets/*   libFuzzer, nightly          main, run   our own mutator, stable
-//!          └──────────────┬──────────────────────────┘
-//!                      TARGETS        a body, good seeds, a way to mend checksums, a budget
-//!       ┌──────────┬──────┴──────┬──────────┐
-//!   metadata      nbd         config      image
+//!   fuzz_targets/*   one binary for each target, linked with libFuzzer
+//!          │ run: memory budget, leaks
+//!      TARGETS       a body, good seeds, a way to mend checksums, a budget
+//!       ┌──┴───────┬───────────┬──────────┐
+//!   metadata      nbd       config      image
 //! ```
 //!
-//! A *body* takes any bytes, calls what is to be tested, and panics where a promise is broken. It
-//! gives a [`Trail`] of what happened: inputs that leave a new trail are worth mutating further, so
-//! that the stable run finds its way without a compiler's help. Bodies are deterministic.
+//! A *body* takes any bytes, calls the code under test, and panics where a promise is broken. It
+//! returns a [`Trail`] of what happened, so that a test can compare runs. Bodies are deterministic.
 //!
 //! A new target is a `pub const` of type [`Target`], its row in [`TARGETS`], a file of two lines in
-//! `fuzz_targets` and its `[[bin]]` in `Cargo.toml`; a test says what was forgotten.
+//! `fuzz_targets` and its `[[bin]]` in `Cargo.toml`; a test names the missing part.
 #![deny(unsafe_code)]
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub mod choice;
 pub mod config;
 pub mod image;
+mod memory;
 pub mod metadata;
-pub mod mutate;
 pub mod nbd;
 pub mod trail;
 
@@ -33,7 +35,6 @@ pub use metadata::{
 pub use nbd::{NBD_CLIENT, NBD_HANDSHAKE, NBD_TRANSMISSION};
 pub use trail::Trail;
 
-#[cfg(feature = "libfuzzer")]
 pub use libfuzzer_sys;
 
 /// Something that reads foreign bytes.
@@ -80,14 +81,41 @@ pub const TARGETS: &[Target] = &[
 /// There is no checksum to mend.
 pub fn as_it_is(_: &mut [u8]) {}
 
-/// The entry points that libFuzzer calls, for one target. It mutates, we mend.
-#[cfg(feature = "libfuzzer")]
+/// Inputs that may leave memory allocated before that counts as a leak: a table that grows once is
+/// none.
+const MOST_LEFT: u32 = 200;
+
+/// Runs one input: at most `most_bytes` of it, within the target's memory budget.
+///
+/// # Panics
+/// If the body does, if it allocates more than the budget, or if too many inputs left memory
+/// allocated.
+pub fn run(target: &Target, bytes: &[u8]) {
+    static VERBOSE: Once = Once::new();
+    static LEFT: AtomicU32 = AtomicU32::new(0);
+    VERBOSE.call_once(|| {
+        if std::env::var_os("FUZZ_VERBOSE").is_some() {
+            trail::aloud();
+        }
+    });
+    let bytes = &bytes[..bytes.len().min(target.most_bytes)];
+    let before = memory::live();
+    let (_, peak) = memory::peak_of(|| (target.body)(bytes));
+    let (name, budget) = (target.name, target.memory_bytes);
+    assert!(peak <= budget, "{name}: {peak} bytes allocated at once; the budget is {budget}");
+    let left = memory::live().saturating_sub(before);
+    if left > 0 {
+        let count = LEFT.fetch_add(1, Ordering::Relaxed);
+        assert!(count < MOST_LEFT, "{name}: leak: {left} bytes stay allocated after this input");
+    }
+}
+
+/// The entry points that libFuzzer calls, for one target. Three of four mutated inputs get right
+/// checksums.
 #[macro_export]
 macro_rules! under_libfuzzer {
     ($target:expr) => {
-        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-            ($target.body)(bytes);
-        });
+        $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $crate::run(&$target, bytes));
         $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8],
                                               size: usize,
                                               max_size: usize,
@@ -133,5 +161,35 @@ mod tests {
                 assert_eq!(trail, again, "{}: mending breaks a seed", target.name);
             }
         }
+    }
+
+    fn greedy(body: fn(&[u8]) -> Trail) -> Target {
+        Target { name: "greedy", body, memory_bytes: 1 << 20, ..TARGETS[0] }
+    }
+
+    #[test]
+    fn an_input_within_the_budget_passes() {
+        run(&greedy(|_| drop_after(vec![0; 1 << 10])), &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the budget is")]
+    fn an_input_beyond_the_budget_is_detected() {
+        run(&greedy(|_| drop_after(vec![0; 2 << 20])), &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "leak")]
+    fn a_leak_is_detected() {
+        let leaks = greedy(|_| {
+            std::mem::forget(std::hint::black_box(vec![0_u8; 1]));
+            Trail::new()
+        });
+        (0..=MOST_LEFT).for_each(|_| run(&leaks, &[]));
+    }
+
+    fn drop_after(bytes: Vec<u8>) -> Trail {
+        drop(std::hint::black_box(bytes));
+        Trail::new()
     }
 }

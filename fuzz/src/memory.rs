@@ -1,14 +1,8 @@
-//! An allocator that counts, so that an input that asks for much memory is found out.
-//!
-//! Beyond [`MOST_BYTES`] the run is ended on the spot, before the machine suffers: the input is
-//! saved, and the process exits.
+//! An allocator that counts, so that an input that allocates too much, or leaks, is detected.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// More than any target's budget.
-const MOST_BYTES: usize = 1 << 30;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
@@ -21,15 +15,10 @@ static ALLOCATOR: Counting = Counting;
 fn grow(bytes: usize) {
     let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
     PEAK.fetch_max(live, Relaxed);
-    if live > MOST_BYTES {
-        // What is needed to tell about it is little, and must not come here again.
-        LIVE.store(0, Relaxed);
-        crate::watchdog::give_up("memory");
-    }
 }
 
-// SAFETY: every call goes to the system's allocator with the same arguments, and what it gives is
-// given on unchanged; the counters beside it touch no memory of anyone else.
+// SAFETY: every call goes to the system's allocator with the same arguments, and its result is
+// returned unchanged; the counters beside it touch no memory of anyone else.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
@@ -62,7 +51,7 @@ pub(crate) fn live() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// What `work` gives, and how many bytes more than at its begin were allocated at most.
+/// The result of `work`, and by how many bytes allocation grew at its peak.
 pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = live();
     PEAK.store(before, Relaxed);

@@ -17,12 +17,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     // Beside what cargo builds: `cargo clean` takes it along.
     let cache = harness.ancestors().nth(2).unwrap_or(&root).join("kernels");
     let [program, harness, cache] = [&program, &harness, &cache].map(|path| path.to_string_lossy());
-    let mut words =
-        vec![harness.as_ref(), "--program", program.as_ref(), "--cache", cache.as_ref()];
-    words.extend(arguments.iter().map(String::as_str));
-    match shell::command(&root, &words).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Failure::told()),
-        Err(error) => Err(Failure::new(format!("{harness}: {error}"), "build it anew")),
-    }
+    let words = [harness.as_ref(), "--program", program.as_ref(), "--cache", cache.as_ref()];
+    let mut words = words.map(String::from).to_vec();
+    words.extend_from_slice(arguments);
+    shell::hand_over(&root, &words)
 }

@@ -10,8 +10,9 @@
 
 use crate::failure::Failure;
 use crate::shell;
-use crate::steps::{self, Outcome, Patience, Step};
+use crate::steps::{self, Outcome, Step};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A part of the night.
 struct Part {
@@ -145,7 +146,8 @@ fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
     for step in lane {
         println!("{:<10} | {}", step.name, step.command);
         let tell = |line: &str| println!("{:<10} | {line}", step.name);
-        match steps::carry_out(step, root, Patience::OfTheStep, &tell) {
+        let deadline = Instant::now() + Duration::from_secs(step.minutes * 60);
+        match steps::carry_out(step, root, Some(deadline), &tell) {
             Ok(outcome) => outcomes.push(outcome),
             Err(failure) => println!("{:<10} | {failure}", step.name),
         }

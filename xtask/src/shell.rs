@@ -80,3 +80,13 @@ pub(crate) fn run(folder: &Path, words: &[&str]) -> Result<(), Failure> {
     }
     Err(Failure::new(format!("`{line}` failed ({status})"), "its messages stand above"))
 }
+
+/// Runs a program that prints its own errors.
+pub(crate) fn hand_over(folder: &Path, words: &[String]) -> Result<(), Failure> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match command(folder, &words).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Failure::told()),
+        Err(error) => Err(Failure::new(format!("{}: {error}", words[0]), "build it again")),
+    }
+}

@@ -1,22 +1,23 @@
-//! Command lines that are carried out one after the other, each with a limit of time.
+//! Commands that run one after the other, each ended at a deadline.
 //!
 //! A step counts the tests that its own test runner counted, or itself as one.
 
 use crate::failure::Failure;
 use crate::shell;
 use std::fmt;
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// One command line. Unattended, it is ended after so many minutes.
+/// One command line.
 pub(crate) struct Step<'a> {
     pub(crate) name: &'a str,
     pub(crate) what: &'a str,
     pub(crate) command: &'a str,
+    /// Its usual time on two cores, rounded up.
     pub(crate) minutes: u64,
 }
 
@@ -27,15 +28,6 @@ pub(crate) const fn step<'a>(
     minutes: u64,
 ) -> Step<'a> {
     Step { name, what, command, minutes }
-}
-
-/// Who says when a step has taken too long.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// The person at the terminal; without one, as below.
-    OfWhoWatches,
-    /// The step's own limit.
-    OfTheStep,
 }
 
 /// How a step went.
@@ -63,27 +55,25 @@ impl fmt::Display for Outcome<'_> {
     }
 }
 
-/// Runs a step; each line that it prints is handed to `tell`.
+/// Runs a step, to its deadline if it has one; each line that it prints is passed to `tell`.
 pub(crate) fn carry_out<'a>(
     step: &'a Step<'a>,
     root: &Path,
-    patience: Patience,
+    deadline: Option<Instant>,
     tell: &dyn Fn(&str),
 ) -> Result<Outcome<'a>, Failure> {
     let started = Instant::now();
     let words: Vec<_> = step.command.split(' ').collect();
     let mut command = shell::command(root, &words);
     command.stdout(Stdio::piped());
-    // With a person at the terminal, Ctrl-C must reach the step and patience is theirs. Without,
-    // the step gets a process group of its own, so that everything it started can be ended with it.
-    let attended = patience == Patience::OfWhoWatches && std::io::stdin().is_terminal();
-    if !attended {
+    // A step with a deadline gets a process group of its own, so that everything it started can be
+    // ended with it. Without one it stays in ours, where Ctrl-C reaches it.
+    if deadline.is_some() {
         command.process_group(0);
     }
     let mut child = command.spawn().map_err(|error| {
         Failure::new(format!("`{}`: {error}", step.command), "is it installed?")
     })?;
-    let limit = (!attended).then(|| started + Duration::from_secs(step.minutes * 60));
     let lines = printed_by(&mut child);
     let mut outcome = Outcome::of(step);
     let mut each = |line: &str| {
@@ -96,9 +86,10 @@ pub(crate) fn carry_out<'a>(
             outcome.last = line.to_string();
         }
     };
-    let in_time = follow(&mut child, &lines, limit, &mut each);
+    let in_time = follow(&mut child, &lines, deadline, &mut each);
     if !in_time {
-        each(&format!("ended: not done after {} minutes", step.minutes));
+        let minutes = started.elapsed().as_secs() / 60;
+        each(&format!("{}: ended after {minutes} minutes: deadline passed", step.name));
         end_group(&mut child, root);
     }
     let succeeded = child.wait().is_ok_and(|status| status.success()) && in_time;
@@ -178,7 +169,7 @@ mod tests {
     }
 
     fn run<'a>(step: &'a Step<'a>, folder: &Path) -> Result<Outcome<'a>, Failure> {
-        carry_out(step, folder, Patience::OfTheStep, &|_| {})
+        carry_out(step, folder, Some(Instant::now() + LATER), &|_| {})
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Array {
             record_first,
             told,
             unsummed,
+            torn,
             settled,
             ..
         } = assembly;
@@ -181,6 +182,7 @@ impl Array {
             record_first,
             told,
             unsummed: unsummed.unwrap_or_default(),
+            torn,
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -540,7 +542,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         unsynced: assembly.unsynced.clone(),
         sums: assembly.unsummed.clone().map(|unsummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            SumsSetup { seed, unsummed }
+            SumsSetup { seed, unsummed, torn: assembly.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io::{Clock, Disk};
+use layout::md::superblock::Role;
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::JournalNote;
@@ -44,6 +45,7 @@ pub(crate) mod logs;
 mod note;
 mod policy;
 mod ppl;
+mod rolled;
 mod seats;
 pub(crate) mod shape;
 pub(crate) mod sighting;
@@ -159,6 +161,8 @@ pub struct Assembly {
     pub(crate) told: Told,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
     pub(crate) unsummed: Option<RangeSet>,
+    /// Of these, ranges where a crash may have separated blocks from their checksums.
+    pub(crate) torn: RangeSet,
     /// Every member that takes part; the journal device last.
     pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
@@ -221,7 +225,8 @@ pub async fn assemble(
     let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
     let doubt = !settled && is_doubtful(&loaded, &geometry, options);
     let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let unsummed = policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
+    let (unsummed, torn) =
+        policy::sums(&loaded, &mut seated, &geometry, (&intents, options), crashed)?;
     let read_only = seated.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
@@ -257,6 +262,7 @@ pub async fn assemble(
         record_first,
         told: told.unwrap_or_default(),
         unsummed,
+        torn,
         members,
         clean,
         notes,
@@ -347,7 +353,8 @@ async fn gather(
     let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
     let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
     let chosen = together::choose(sightings, rejects, options)?;
-    let members = together::join(chosen)?;
+    let mut members = together::join(chosen)?;
+    rolled::leave_out(reach, &mut members).await;
     let mut journals = Journals { found, wanted };
     let first = &members.latest().superblock;
     journals.choose((first.set_uuid, first.set_name), options)?;
@@ -378,6 +385,7 @@ fn private(
         sums_from: unsummed
             .as_ref()
             .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
+        sums_torn: intents.sums_torn,
         journal: intents.journal,
         next_journal,
         begun: false,
@@ -477,6 +485,8 @@ pub struct Survey {
 pub struct Group {
     /// The array's name, without the host.
     pub name: String,
+    /// The array's name as the superblock has it: with the host in front, if it has one.
+    pub full_name: String,
     /// Its level, if it is one that is known.
     pub level: Option<Level>,
     /// How many slots it has.
@@ -485,6 +495,8 @@ pub struct Group {
     pub format: Format,
     /// Its members, stale ones too, and its journal devices.
     pub candidates: Vec<Candidate>,
+    /// What each candidate is, by its own superblock.
+    pub roles: Vec<Role>,
 }
 
 /// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
@@ -508,19 +520,25 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
                 let Sighting { superblock, format, .. } = *sighting;
                 let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
                     name: superblock.set_name.short(),
+                    full_name: superblock.set_name.to_string(),
                     level: shape::level(&superblock),
                     slots: superblock.raid_disks,
                     format,
                     candidates: Vec::new(),
+                    roles: Vec::new(),
                 });
                 group.candidates.push(candidate);
+                group.roles.push(superblock.own_role());
             }
         }
     }
     for (candidate, found) in journals {
         let header = found.header();
         match survey.arrays.get_mut(&header.set_uuid) {
-            Some(group) => group.candidates.push(candidate),
+            Some(group) => {
+                group.candidates.push(candidate);
+                group.roles.push(Role::Journal);
+            }
             None => {
                 let what =
                     format!("the journal device of {} ({})", header.set_name, header.set_uuid);

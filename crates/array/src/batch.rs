@@ -33,7 +33,7 @@ pub(crate) struct Batch {
     since: Time,
     /// What is not waited for any longer, for whoever looks after it.
     laggards: Vec<Laggard>,
-    /// A member has become slow.
+    /// A member may have become slow.
     slowed: bool,
 }
 
@@ -246,7 +246,7 @@ impl Batch {
         pending.map(|op| op.slot).collect()
     }
 
-    /// True if a member has become slow since this was asked last.
+    /// True if a member may have become slow since this was asked last.
     pub(crate) fn take_slowed(&mut self) -> bool {
         std::mem::take(&mut self.slowed)
     }
@@ -289,7 +289,7 @@ impl Batch {
                 match Pin::new(completion).poll(cx) {
                     Poll::Ready(done) => {
                         let now = *now.get_or_insert_with(|| clock.now());
-                        *slowed |= op.measure(now - since, manner.class);
+                        *slowed |= op.measure(since, now, manner.class);
                         op.end(done);
                     }
                     Poll::Pending if overdue => {
@@ -303,7 +303,7 @@ impl Batch {
                         if late {
                             // The true time comes later, if ever: what is known counts now.
                             let now = *now.get_or_insert_with(|| clock.now());
-                            *slowed |= op.measure(now - since, manner.class);
+                            *slowed |= op.measure(since, now, manner.class);
                         }
                         ended = false;
                     }
@@ -425,13 +425,13 @@ impl MemberOp {
         self.member.busy.set(self.member.busy.get() - 1);
     }
 
-    /// It was answered after so long, or not yet. True if its member has become slow by this.
-    fn measure(&self, took: Duration, class: Class) -> bool {
+    /// It was answered now, or not yet. True if its member may have become slow by this.
+    fn measure(&self, since: Time, now: Time, class: Class) -> bool {
         if class != Class::Foreground || self.is_flush {
             return false;
         }
         let kind = if self.is_write { Kind::Write } else { Kind::Read };
-        self.member.pulse.add(kind, self.end - self.start, took)
+        self.member.pulse.add(kind, self.end - self.start, since, now)
     }
 
     /// Its deadline has passed.

@@ -87,6 +87,9 @@ ways! {
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
     BitClearedDegraded: "5" by "test absent",
+    /// A copy of a member from just before the last session is taken for one that a crash left
+    /// behind.
+    RolledBackBelieved: "ours" by "test absent",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
@@ -133,6 +136,8 @@ ways! {
     SessionReused: "13",
     /// A batch is believed whatever its sum says.
     LogUnchecked: "14",
+    /// A batch of the log with a right checksum that cannot be parsed counts as never written.
+    UnparsableUnwritten: "ours" by "test corrupt",
     /// Data is written though a member has failed to log it.
     LogErrorIgnored: "15, B3, B17",
     /// Rows of which other data is not durable yet are logged all the same.
@@ -350,6 +355,9 @@ ways! {
     RebuiltUnsummed: "ours" by "checksums",
     /// After a crash checksums of dirty regions are believed, though no log can settle them.
     DirtySumsBelieved: "ours" by "test sums",
+    /// After a crash blocks of dirty regions are taken as they are, though another copy, or their
+    /// row, fits the entry.
+    TornSumsIgnored: "ours" by "test sums",
     /// What the log says of checksums is not looked at after a crash.
     ClaimsIgnored: "ours" by "test sums",
     /// The dirty mark is taken away before checksums are written.

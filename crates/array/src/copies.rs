@@ -6,7 +6,7 @@
 //! answered, so that what was read once stays so, whoever is lost next.
 
 use io::{Buf, SharedBuf};
-use layout::{Family, Place, Places, SlotSet};
+use layout::{Family, Place, Places, Slot, SlotSet};
 
 use crate::batch::Manner;
 use crate::broken::{Broken, broken};
@@ -151,7 +151,9 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        if self.read_promptly(work, manner, (offset, len), bufs).await? {
+        // Copies that differ may all fit their entries: which one counts takes a look at all.
+        let differ = self.is_torn(offset, len) && self.is_unsynced(offset, len);
+        if !differ && self.read_promptly(work, manner, (offset, len), bufs).await? {
             return Ok(());
         }
         self.read_any_copy(work, manner, (offset, len), bufs).await
@@ -222,9 +224,10 @@ impl Shard {
         for (at, part, places) in self.stretches(offset, len) {
             // Where copies may disagree a bad block of one must not change who is read beside it.
             let whole = !self.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
-            if whole || part <= BLOCK {
+            let torn = self.is_torn(at, part);
+            if (whole || part <= BLOCK) && !torn {
                 let stretch = (at, part);
-                match self.restore_stretch(work, manner, stretch, &places, &inside).await {
+                match self.restore_stretch(work, manner, stretch, &places, None, &inside).await {
                     Ok(bytes) => {
                         target.put(at, &bytes);
                         continue;
@@ -238,7 +241,12 @@ impl Shard {
             while begin < at + part {
                 let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
                 let (places, block) = (self.setup.geometry.places(begin), (begin, end - begin));
-                let bytes = self.restore_stretch(work, manner, block, &places, &inside).await?;
+                let first = match torn {
+                    true => self.fitting_copy(work, manner, &inside, begin / BLOCK * BLOCK).await?,
+                    false => None,
+                };
+                let bytes =
+                    self.restore_stretch(work, manner, block, &places, first, &inside).await?;
                 target.put(begin, &bytes);
                 begin = end;
             }
@@ -246,17 +254,19 @@ impl Shard {
         Ok(())
     }
 
-    /// The bytes of a stretch from any copy; those copies that could not be read, or do not fit
-    /// their sums, are made like it.
+    /// The bytes of a stretch from any copy, if it can be from that in slot `first`; those copies
+    /// that could not be read, or do not fit their sums, are made like it.
     async fn restore_stretch(
         &self,
         work: &mut Scratch,
         manner: Manner,
         stretch: (u64, u64),
         places: &Places,
+        first: Option<Slot>,
         inside: &crate::gate::Inside<'_>,
     ) -> Result<SharedBuf> {
-        let (bytes, healed) = self.read_stretch(work, manner, stretch, places, inside).await?;
+        let (bytes, healed) =
+            self.read_stretch(work, manner, stretch, places, first, inside).await?;
         let bytes = bytes.freeze();
         work.outgoing.clear();
         for place in &healed {
@@ -281,13 +291,15 @@ impl Shard {
         Ok(bytes)
     }
 
-    /// The bytes of a stretch from any copy, and the copies that gave a medium error.
+    /// The bytes of a stretch from any copy, if it can be from that in slot `first`, and the copies
+    /// that gave a medium error.
     pub(crate) async fn read_stretch(
         &self,
         work: &mut Scratch,
         manner: Manner,
         (at, part): (u64, u64),
         places: &Places,
+        first: Option<Slot>,
         inside: &crate::gate::Inside<'_>,
     ) -> Result<(Buf, Vec<Place>)> {
         let mut bad = Vec::new();
@@ -298,7 +310,9 @@ impl Shard {
                 !bad.contains(place)
                     && view.is_readable(place.slot, at_end, place.member_offset, part)
             };
-            let Some(place) = places.copies().find(usable) else {
+            let preferred = |place: &Place| usable(place) && first == Some(place.slot);
+            let place = places.copies().find(preferred).or_else(|| places.copies().find(usable));
+            let Some(place) = place else {
                 return Err(self.copies_lost(at, places));
             };
             let member = view.member(place.slot).expect("what is readable has a member");

@@ -282,6 +282,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         doubt: false,
         // What is synced is summed.
         sums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
+        sums_torn: false,
         journal: None,
         next_journal: None,
         begun: false,

@@ -236,7 +236,7 @@ impl Shard {
     /// What follows from a batch's run.
     pub(crate) fn take_stock(&self, batch: &mut Batch) {
         if batch.take_slowed() {
-            self.hedges.slow.set(true);
+            self.judge_pace();
         }
         if !batch.laggards().is_empty() {
             self.leave_behind(batch);
@@ -466,16 +466,18 @@ impl Shard {
         }
     }
 
+    /// Compares members of which one may have become slow.
+    pub(crate) fn judge_pace(&self) {
+        let view = self.view();
+        let peers = peers(&view);
+        pulse::judge(&peers);
+        self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
+    }
+
     /// Compares the members with each other, and tells the keeper who is slow.
     fn assess(&self) {
         let (view, bounds) = (self.view(), &self.setup.bounds);
-        let peers: Vec<Peer<'_>> = view
-            .members()
-            .map(|(_, member)| {
-                let is_known = member.counters().operations.get() >= KNOWN;
-                Peer { pulse: &member.pulse, is_known }
-            })
-            .collect();
+        let peers = peers(&view);
         let mut room = self.hedges.room.borrow_mut();
         pulse::assess(&peers, bounds.hedge_floor, bounds.deadline / 4, &mut room);
         self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
@@ -492,23 +494,32 @@ impl Shard {
     }
 }
 
+fn peers(view: &View) -> Vec<Peer<'_>> {
+    let peer = |member: &'_ Rc<Member>| member.counters().operations.get() >= KNOWN;
+    view.members()
+        .map(|(_, member)| Peer { pulse: &member.pulse, is_known: peer(member) })
+        .collect()
+}
+
 /// How a member compares with its peers, in words.
 fn describe(member: &Member) -> String {
     let pulse = &member.pulse;
-    let of = |kind: Kind, what: &str| {
-        let usual = pulse.latency(kind).map_or(Duration::ZERO, |latency| latency.p50);
+    let of = |kind: Kind, what: &str, effect: &str| {
+        let (marks, limit, usual) = pulse.cause(kind);
         let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
-        let limit = millis(pulse.limit(kind));
-        format!("its {what} take {} or more, ten times what its peers take", limit)
-            + &if usual.is_zero() {
-                String::new()
-            } else {
-                format!("; half of them take less than {}", millis(usual))
-            }
+        let peers = match usual < Duration::from_micros(50) {
+            true => "under 0.1 ms".into(),
+            false => millis(usual),
+        };
+        let limit = millis(limit);
+        format!(
+            "slow: {marks} of its last 16 {what} took over {limit}, its peers' usual time is \
+             {peers}; {effect}"
+        )
     };
     match (pulse.is_slow_at(Kind::Read), pulse.is_slow_at(Kind::Write)) {
-        (true, _) => of(Kind::Read, "reads") + ": reads go past it",
-        (false, true) => of(Kind::Write, "writes") + ": every write waits for it",
+        (true, _) => of(Kind::Read, "reads", "reads avoid it"),
+        (false, true) => of(Kind::Write, "writes", "every write waits for it"),
         (false, false) => "as fast as its peers again".into(),
     }
 }

@@ -84,6 +84,8 @@ pub(crate) struct Keeper {
     undurable: RefCell<RangeSet>,
     /// Array ranges whose checksums mean nothing yet; empty without checksums.
     unsummed: RefCell<RangeSet>,
+    /// Where a crash may have separated blocks from their checksums.
+    torn: RangeSet,
     /// A crash may have cut writes there.
     doubt: bool,
     /// The intent log has told of all that a crash may have cut.
@@ -180,6 +182,7 @@ pub(crate) struct Start {
     pub(crate) record_first: bool,
     pub(crate) told: Told,
     pub(crate) unsummed: RangeSet,
+    pub(crate) torn: RangeSet,
 }
 
 impl Keeper {
@@ -201,6 +204,7 @@ impl Keeper {
             unsynced: RefCell::new(start.unsynced),
             undurable: RefCell::default(),
             unsummed: RefCell::new(start.unsummed),
+            torn: start.torn,
             doubt: start.doubt,
             settled: start.settled,
             unlogged: Cell::new(false),
@@ -363,19 +367,6 @@ impl Keeper {
         self.unsynced.borrow().bytes()
     }
 
-    /// How many bytes of the array have no checksums that count yet.
-    pub(crate) fn unsummed_bytes(&self) -> u64 {
-        self.unsummed.borrow().bytes()
-    }
-
-    /// Array ranges from this offset on whose checksums count.
-    pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
-        let end = self.geometry.capacity();
-        let mut summed = RangeSet::from(offset.min(end)..end);
-        self.unsummed.borrow().iter().for_each(|range| summed.remove(range));
-        summed
-    }
-
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
         // What is only compared after the log was replayed is right.
@@ -472,8 +463,10 @@ impl Keeper {
         }
         let unsettled = !self.settled && !self.unsynced.borrow().is_empty();
         self.ledger.set_doubt(unsettled || self.unlogged.get());
-        let unsummed = self.unsummed.borrow().next(0);
-        self.ledger.set_sums_from(unsummed.map_or(u64::MAX, |range| range.start));
+        self.ledger.set_sums_from(
+            self.unsummed.borrow().next(0).map_or(u64::MAX, |range| range.start),
+            self.are_sums_torn(),
+        );
         let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);
         Decision { configuration, clean: self.clean.get(), resync_from }
     }

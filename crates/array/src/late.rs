@@ -121,9 +121,9 @@ impl Shard {
         }
         match done.result {
             Ok(()) if !laggard.writes && laggard.bytes > 0 => {
-                let took = self.setup.clock.now() - laggard.since;
-                if member.pulse.add(Kind::Read, laggard.bytes, took) {
-                    self.hedges.slow.set(true);
+                let now = self.setup.clock.now();
+                if member.pulse.add(Kind::Read, laggard.bytes, laggard.since, now) {
+                    self.judge_pace();
                 }
             }
             // Who reads there next repairs it.

@@ -30,8 +30,8 @@ use std::rc::Rc;
 
 use io::{Completions, SharedBuf, Signal, Ticket};
 use layout::plan::Row;
-use layout::private::log::{self as form, BATCH_ALIGNMENT, Record};
-use layout::{Slot, SlotSet, Stripe};
+use layout::private::log::{self as form, BATCH_ALIGNMENT, Form, Record};
+use layout::{Geometry, Slot, SlotSet, Stripe};
 
 use crate::broken::{Broken, broken};
 use crate::error::{Error, ErrorKind, Result};
@@ -114,6 +114,8 @@ pub(crate) const fn least_zone(slots: usize, journal: bool) -> u64 {
 /// See the module.
 pub(crate) struct Log {
     setup: LogSetup,
+    /// Of its batches.
+    form: Form,
     space: RefCell<Space>,
     touched: RefCell<Touched>,
     /// What goes out with the next batch.
@@ -207,13 +209,14 @@ impl Entry<'_> {
 }
 
 impl Log {
-    pub(crate) fn new(setup: LogSetup, slots: usize) -> Log {
+    pub(crate) fn new(setup: LogSetup, geometry: &Geometry) -> Log {
         let next = Gathering {
-            lanes: (0..slots).map(|_| Lane::default()).collect(),
+            lanes: (0..geometry.slots()).map(|_| Lane::default()).collect(),
             ..Gathering::default()
         };
         Log {
             setup,
+            form: Form::of(geometry.data_count()),
             space: RefCell::new(Space::new(setup)),
             touched: RefCell::new(Touched::new()),
             next: RefCell::new(next),

@@ -9,8 +9,15 @@
 //!                                     ▼
 //!              patience = 3 × p99     a read that takes longer is done again from the others
 //!              limit   = 10 × p50     an answer that took longer is a bad mark
-//!              12 bad marks of 16     the member is slow; 2 or less: it is so no longer
+//!              12 bad marks of 16, from 3 bursts, while most members are good: it is slow
+//!              2 bad marks of 16      it is so no longer
 //! ```
+//!
+//! A stall of the server's own thread makes many answers late at once, on all members. So a verdict
+//! needs evidence from several bursts: a new burst begins with an operation that was sent after the
+//! last one was noticed. It also needs a majority of members with good answers since. Where half of
+//! the members or more are bad together, the cause is none of them: their marks are dropped.
+//! Of two members one may be slow.
 //!
 //! Only answers that were waited for count: what is answered at once costs nothing to measure, and
 //! says nothing. The peers' median, not their worst: one slow member does not excuse another.
@@ -42,6 +49,10 @@ const SLOW: u64 = 10;
 const SLOW_FLOOR: Duration = Duration::from_micros(500);
 /// So many bad marks of the last 16 make a member slow; not more than so many end it.
 const MARKS: (u32, u32) = (12, 2);
+/// Bad marks must come from so many bursts.
+const BURSTS: u32 = 3;
+/// A member with more bad marks of the last 16 is no evidence against another.
+const GOOD_MARKS: u32 = 4;
 
 /// What kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +82,14 @@ struct Side {
     /// The last 16 answers, the latest lowest: a bit is set for a bad mark.
     marks: Cell<u16>,
     slow: Cell<bool>,
+    /// The bursts of these bad marks; when the first of them was noticed, and the last.
+    bursts: Cell<u32>,
+    first: Cell<Time>,
+    last: Cell<Time>,
+    /// When the latest operation with a good answer was sent.
+    good: Cell<Time>,
+    /// Why the last bad mark was one: the limit, and the peers' usual time, in nanoseconds.
+    cause: Cell<(u64, u64)>,
 }
 
 /// One kind and size of operation.
@@ -81,6 +100,8 @@ struct Gauge {
     slowest: Cell<Option<u64>>,
     /// From the peers, in nanoseconds; `u64::MAX` while too little is known of them.
     limit: Cell<u64>,
+    /// The peers' median, from which the limit was made.
+    peers: Cell<u64>,
     patience: Cell<u64>,
 }
 
@@ -149,6 +170,7 @@ impl Default for Gauge {
             usual: Cell::new(None),
             slowest: Cell::new(None),
             limit: Cell::new(u64::MAX),
+            peers: Cell::new(0),
             patience: Cell::new(u64::MAX),
         }
     }
@@ -159,19 +181,46 @@ impl Side {
         if bytes <= SMALL_BYTES { &self.small } else { &self.large }
     }
 
-    /// True if it has become slow by this.
-    fn add(&self, bytes: u64, nanos: u64) -> bool {
+    /// True if it may be slow, were it not for the others.
+    fn add(&self, bytes: u64, since: Time, now: Time) -> bool {
+        let nanos = u64::try_from((now - since).as_nanos()).unwrap_or(u64::MAX);
         let gauge = self.gauge(bytes);
         gauge.histogram.add(nanos);
-        let marks = self.marks.get() << 1 | u16::from(nanos >= gauge.limit.get());
+        let is_bad = nanos >= gauge.limit.get();
+        let marks = self.marks.get() << 1 | u16::from(is_bad);
         self.marks.set(marks);
-        if self.slow.get() {
-            self.slow.set(marks.count_ones() > MARKS.1);
-        } else if marks.count_ones() >= MARKS.0 {
-            self.slow.set(true);
-            return true;
+        if !is_bad {
+            self.good.set(self.good.get().max(since));
+            if marks.count_ones() <= MARKS.1 {
+                self.slow.set(false);
+                self.bursts.set(0);
+            }
+            return false;
         }
-        false
+        self.cause.set((gauge.limit.get(), gauge.peers.get()));
+        if self.bursts.get() == 0 || since >= self.last.get() {
+            self.bursts.set(self.bursts.get().saturating_add(1));
+            self.last.set(now);
+            if self.bursts.get() == 1 {
+                self.first.set(now);
+            }
+        }
+        self.may_be_slow()
+    }
+
+    /// True if only the others are left to look at.
+    fn may_be_slow(&self) -> bool {
+        !self.slow.get() && self.is_bad() && self.bursts.get() >= BURSTS
+    }
+
+    /// True if most of its answers were bad lately.
+    fn is_bad(&self) -> bool {
+        self.slow.get() || self.marks.get().count_ones() >= MARKS.0
+    }
+
+    fn forget_marks(&self) {
+        self.marks.set(0);
+        self.bursts.set(0);
     }
 
     fn latency(&self) -> Option<Latency> {
@@ -183,6 +232,12 @@ impl Side {
 }
 
 impl Pulse {
+    /// Enough of its answers were waited for to compare it.
+    fn has_history(&self, kind: Kind) -> bool {
+        let side = self.side(kind);
+        side.small.usual.get().or(side.large.usual.get()).is_some()
+    }
+
     fn side(&self, kind: Kind) -> &Side {
         match kind {
             Kind::Read => &self.reads,
@@ -190,9 +245,10 @@ impl Pulse {
         }
     }
 
-    /// An operation was answered after so long. True if the member has become slow by this.
-    pub(crate) fn add(&self, kind: Kind, bytes: u64, took: Duration) -> bool {
-        self.side(kind).add(bytes, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+    /// An operation was answered, or is noticed to be late. True if the member may have become slow
+    /// by this: then [`judge`] compares it with the others.
+    pub(crate) fn add(&self, kind: Kind, bytes: u64, since: Time, now: Time) -> bool {
+        self.side(kind).add(bytes, since, now)
     }
 
     /// True if its reads persistently take far longer than its peers'.
@@ -216,10 +272,13 @@ impl Pulse {
         self.side(kind).latency()
     }
 
-    /// What an answer must not take, by the last assessment.
-    pub(crate) fn limit(&self, kind: Kind) -> Duration {
+    /// Why it is slow: bad marks of the last 16, the limit that made the last one, and the peers'
+    /// usual time then.
+    pub(crate) fn cause(&self, kind: Kind) -> (u32, Duration, Duration) {
         let side = self.side(kind);
-        Duration::from_nanos(side.small.limit.get().min(side.large.limit.get()))
+        let (limit, usual) = side.cause.get();
+        let span = Duration::from_nanos;
+        (side.marks.get().count_ones(), span(limit), span(usual))
     }
 }
 
@@ -264,9 +323,35 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
                 let gauge = own(peer.pulse);
                 let limit = usual.or(never).map(|usual| (SLOW * usual).max(nanos(SLOW_FLOOR)));
                 gauge.limit.set(limit.unwrap_or(u64::MAX));
+                gauge.peers.set(usual.unwrap_or(0));
                 let patience = slowest.or(never).map(|p99| (PATIENCE * p99).max(floor).min(most));
                 gauge.patience.set(patience.unwrap_or(u64::MAX));
             }
+        }
+    }
+}
+
+/// Says who is slow: only a member against a majority that is not.
+pub(crate) fn judge(peers: &[Peer<'_>]) {
+    for kind in [Kind::Read, Kind::Write] {
+        let sides = || peers.iter().map(|peer| peer.pulse.side(kind));
+        let bad = sides().filter(|side| side.is_bad()).count();
+        let has_history = |peer: &Peer<'_>| peer.pulse.has_history(kind);
+        let known = peers.iter().filter(|&peer| peer.is_known || has_history(peer));
+        let members = known.count().max(bad);
+        for side in sides().filter(|side| side.may_be_slow()) {
+            let is_good = |peer: &&Peer<'_>| {
+                let other = peer.pulse.side(kind);
+                let answers = other.good.get() >= side.first.get();
+                // Members that never made anybody wait have no history.
+                let at_once = peer.is_known && !has_history(peer);
+                other.marks.get().count_ones() <= GOOD_MARKS && (answers || at_once)
+            };
+            let good = peers.iter().filter(is_good).count();
+            side.slow.set(2 * good > members || (members, good) == (2, 1));
+        }
+        if 2 * bad >= members && members > 2 || bad > 1 && members == 2 {
+            sides().filter(|side| !side.slow.get()).for_each(Side::forget_marks);
         }
     }
 }
@@ -292,22 +377,39 @@ mod tests {
     fn assess_all(pulses: &[Pulse], is_known: bool) {
         let peers: Vec<_> = pulses.iter().map(|pulse| Peer { pulse, is_known }).collect();
         assess(&peers, FLOOR, MOST, &mut Vec::new());
+        judge(&peers);
     }
 
     fn pulses(members: usize) -> Vec<Pulse> {
         (0..members).map(|_| Pulse::default()).collect()
     }
 
-    fn feed(pulse: &Pulse, count: u32, micros: u32) {
+    /// Sends operations at one moment, after all that was answered so far.
+    fn feed_at(pulse: &Pulse, at: Time, (count, bytes, micros): (u32, u64, u32)) {
         (0..count).for_each(|_| {
-            pulse.add(Kind::Read, 4096, micros * MICRO);
+            pulse.add(Kind::Read, bytes, at, at + micros * MICRO);
         });
     }
 
+    fn feed(pulse: &Pulse, count: u32, micros: u32) {
+        feed_at(pulse, Time(0), (count, 4096, micros));
+    }
+
     fn feed_large(pulse: &Pulse, micros: u32) {
-        (0..64).for_each(|_| {
-            pulse.add(Kind::Read, 1 << 20, micros * MICRO);
-        });
+        feed_at(pulse, Time(0), (64, 1 << 20, micros));
+    }
+
+    /// These members are slow for four bursts, later than all before; the others answer as usual.
+    fn stall(pulses: &[Pulse], slow: &[usize]) {
+        for burst in 1..5 {
+            let at = Time(0) + burst * Duration::from_secs(10);
+            for (index, pulse) in pulses.iter().enumerate() {
+                let micros = if slow.contains(&index) { 10_000 } else { 100 };
+                feed_at(pulse, at, (16, 4096, micros));
+            }
+            let peers: Vec<_> = pulses.iter().map(|p| Peer { pulse: p, is_known: true }).collect();
+            judge(&peers);
+        }
     }
 
     #[test]
@@ -343,10 +445,16 @@ mod tests {
         pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
         assess_all(&pulses, true);
         feed(&pulses[2], 11, 10_000);
+        (0..4).for_each(|_| assess_all(&pulses, true));
         assert!(!pulses[2].is_slow(), "it may be chance yet");
-        feed(&pulses[2], 1, 10_000);
-        assert!(pulses[2].is_slow());
+        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
+        feed(&pulses[2], 100, 10_000);
+        (0..9).for_each(|_| assess_all(&pulses, true));
+        assert!(!pulses[2].is_slow(), "one burst, however many answers");
+        pulses.iter().for_each(|pulse| feed(pulse, 512, 100));
         assess_all(&pulses, true);
+        stall(&pulses, &[2]);
+        assert!(pulses[2].is_slow());
         // The others are not excused by it, nor blamed.
         feed(&pulses[1], 16, 900);
         assert!(!pulses[1].is_slow(), "nine times is not ten");
@@ -354,6 +462,52 @@ mod tests {
         assert!(pulses[2].is_slow(), "not yet");
         feed(&pulses[2], 6, 100);
         assert!(!pulses[2].is_slow());
+    }
+
+    #[test]
+    fn a_starved_server_thread_makes_no_member_slow() {
+        for members in 2..8 {
+            let pulses = pulses(members);
+            pulses.iter().for_each(|pulse| feed(pulse, 400, 100));
+            assess_all(&pulses, true);
+            for burst in 1..7 {
+                let at = Time(0) + burst * Duration::from_secs(1);
+                pulses.iter().for_each(|pulse| feed_at(pulse, at, (16, 4096, 2300)));
+                assess_all(&pulses, true);
+            }
+            assert!(pulses.iter().all(|pulse| !pulse.is_slow()), "{members} members");
+            // What is left of the stall is held against nobody.
+            (10..14).for_each(|burst| {
+                let at = Time(0) + burst * Duration::from_secs(1);
+                feed_at(&pulses[0], at, (1, 4096, 10_000));
+                pulses.iter().for_each(|pulse| feed_at(pulse, at, (1, 4096, 100)));
+                assess_all(&pulses, true);
+            });
+            assert!(!pulses[0].is_slow(), "{members} members");
+        }
+    }
+
+    #[test]
+    fn only_a_minority_is_slow_and_one_of_two() {
+        let cases: [(usize, &[usize], bool); 7] = [
+            (2, &[0], true),
+            (2, &[0, 1], false),
+            (3, &[1], true),
+            (3, &[0, 1], false),
+            (4, &[2], true),
+            (4, &[0, 3], false),
+            (5, &[0, 3], true),
+        ];
+        for (members, slow, expected) in cases {
+            let pulses = pulses(members);
+            pulses.iter().for_each(|pulse| feed(pulse, 400, 100));
+            assess_all(&pulses, true);
+            stall(&pulses, slow);
+            for (index, pulse) in pulses.iter().enumerate() {
+                let is_slow = expected && slow.contains(&index);
+                assert_eq!(pulse.is_slow(), is_slow, "{slow:?} of {members}: {index}");
+            }
+        }
     }
 
     #[test]
@@ -379,7 +533,7 @@ mod tests {
         assert!(!pulses[0].is_slow(), "slower than whom?");
         assess_all(&pulses, true);
         assert_eq!(pulses[0].patience(4096), nanos(FLOOR), "the others answer at once");
-        feed(&pulses[0], 16, 1_000_000);
+        stall(&pulses, &[0]);
         assert!(pulses[0].is_slow());
         let patience = Duration::from_nanos(pulses[1].patience(4096));
         assert!(patience <= MOST, "{patience:?}");
@@ -393,9 +547,14 @@ mod tests {
         feed_large(&pulses[0], 9000);
         feed_large(&pulses[1], 8000);
         assess_all(&pulses, true);
-        feed_large(&pulses[0], 9000);
+        for burst in 1..5 {
+            let at = Time(0) + burst * Duration::from_secs(1);
+            feed_at(&pulses[0], at, (64, 1 << 20, 9000));
+            feed_at(&pulses[1], at, (64, 1 << 20, 8000));
+            assess_all(&pulses, true);
+        }
         assert!(!pulses[0].is_slow());
-        feed(&pulses[0], 16, 9000);
+        stall(&pulses, &[0]);
         assert!(pulses[0].is_slow(), "small ones may not take so long");
     }
 }

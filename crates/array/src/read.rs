@@ -53,7 +53,8 @@ impl Shard {
         let wide = self.widened(range);
         // What is lost beside it is an error for who asks for it.
         let sound = !self.bad.borrow().overlaps(wide.0..wide.0 + wide.1);
-        if wide != range && sound && self.sums_of(range.0, range.1).is_some() {
+        let torn = self.is_torn(wide.0, wide.1);
+        if wide != range && sound && (torn || self.sums_of(range.0, range.1).is_some()) {
             let mut whole = vec![self.pool.take(wide.1 as usize)];
             match self.read_blocks(work, manner, wide, &mut whole).await {
                 Ok(()) => {
@@ -62,7 +63,8 @@ impl Shard {
                 }
                 // The rest of a block may be lost where a part of it was written since.
                 Err(error)
-                    if error.kind() == ErrorKind::DataLost && self.may_read_parts(range, wide) => {}
+                    if error.kind() == ErrorKind::DataLost
+                        && (torn || self.may_read_parts(range, wide)) => {}
                 Err(error) => return Err(error),
             }
         }

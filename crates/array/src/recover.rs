@@ -100,6 +100,14 @@ pub struct Guess {
 }
 
 impl Guess {
+    /// True if more evidence of each kind supports it than contradicts it.
+    pub fn fits(&self) -> bool {
+        let most = |hit: usize, tried: usize| tried == 0 || 2 * hit > tried;
+        most(self.signs, self.signs_tried)
+            && most(self.steps, self.steps_tried)
+            && most(self.rows, self.rows_tried)
+    }
+
     /// Does as much speak for the other one?
     pub fn ties_with(&self, other: &Guess) -> bool {
         self.weight() == other.weight()

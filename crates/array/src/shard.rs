@@ -189,7 +189,7 @@ impl Shard {
             balancer: Balancer::default(),
             requests: Requests::new(index, Arc::clone(&blueprint.loads)),
             flushes: Flushes::default(),
-            log: blueprint.log.map(|setup| Log::new(setup, blueprint.geometry.slots())),
+            log: blueprint.log.map(|setup| Log::new(setup, &blueprint.geometry)),
             sums: blueprint.sums.as_ref().map(|setup| Sums::new(setup, setup_bounds.sums_bytes)),
             lists: RefCell::default(),
             upkeeps: Completions::new(),

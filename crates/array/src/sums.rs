@@ -15,8 +15,8 @@
 //! - With an intent log, a record that is still needed has the old entry and the new sum of every
 //!   block that it was written for. After a crash the block has one of the two, and the page is
 //!   made right by which (`keeper/claims.rs`).
-//! - Without one, regions whose bit is set are read unchecked after a crash, and summed anew when
-//!   they are synced: `unsummed`.
+//! - Without one, entries of regions whose bit is set vouch only for blocks that fit them, until
+//!   the regions are synced and summed anew (`torn.rs`).
 //!
 //! Invariants:
 //! - An entry is changed only under the lock of its row, after its block was written.
@@ -46,9 +46,11 @@ mod behind;
 mod change;
 mod check;
 mod mend;
+mod torn;
 
 pub(crate) use behind::newest_copies;
 pub(crate) use change::New;
+pub(crate) use torn::Read;
 
 /// So many pages are remembered as just used.
 const RECENT: usize = 16;
@@ -65,8 +67,10 @@ pub(crate) const NOT_WITH_PPL: &str = "checksums need the intent log to be right
 #[derive(Clone, Debug)]
 pub(crate) struct SumsSetup {
     pub(crate) seed: Seed,
-    /// Array ranges whose entries mean nothing yet.
+    /// Array ranges whose entries do not count yet.
     pub(crate) unsummed: RangeSet,
+    /// Array ranges where a crash may have separated blocks from their entries.
+    pub(crate) torn: RangeSet,
 }
 
 /// True if an array of this shape can have checksums: there is somebody to make good what is wrong,
@@ -104,8 +108,10 @@ pub(crate) struct Sums {
     turn: Cell<u64>,
     /// Pages that their members do not have.
     dirty: Cell<usize>,
-    /// Array ranges whose entries mean nothing yet.
+    /// Array ranges whose entries do not count yet.
     pub(crate) unsummed: RefCell<RangeSet>,
+    /// Of these, ranges where an entry that fits its block still counts. Never changes.
+    torn: RangeSet,
     /// Raised when a page is there, or could not be read.
     arrived: Signal,
     /// Writing out: one at a time, numbered as they begin.
@@ -151,6 +157,7 @@ impl Sums {
             turn: Cell::new(0),
             dirty: Cell::new(0),
             unsummed: RefCell::new(setup.unsummed.clone()),
+            torn: setup.torn.clone(),
             arrived: Signal::new(),
             begun: Cell::new(0),
             ended: Cell::new(0),
@@ -166,6 +173,24 @@ impl Sums {
     pub(crate) fn counts(&self, offset: u64, len: u64) -> bool {
         let unsummed = self.unsummed.borrow();
         unsummed.is_empty() || !unsummed.overlaps(offset..offset + len)
+    }
+
+    /// True if a crash may have separated the blocks of this array range from their entries: a
+    /// block that fits its entry is right, any other block may be too.
+    pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
+        let (end, unsummed) = (offset + len, self.unsummed.borrow());
+        if !unsummed.overlaps(offset..end) || broken(Broken::TornSumsIgnored) {
+            return false;
+        }
+        let mut at = offset;
+        while let Some(range) = unsummed.next(at).filter(|range| range.start < end) {
+            let part = range.start.max(at)..range.end.min(end);
+            if !self.torn.covers(&part) {
+                return false;
+            }
+            at = part.end;
+        }
+        true
     }
 
     /// The sum of a block of a slot with this CRC.

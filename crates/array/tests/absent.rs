@@ -11,8 +11,9 @@ use array::status::SlotState;
 use array::{Array, MemberId};
 use io::{Clock, Disk};
 use layout::md::Version;
-use layout::{Layout, Raid5Layout};
-use world::{Fault, World, pattern};
+use layout::private::Consistency;
+use layout::{Layout, Level, Raid5Layout};
+use world::{Fault, FaultyDisk, World, pattern};
 
 /// A crash leaves all members dirty alike. Who goes on without one of them must say so before the
 /// first write, though nothing else would have to be recorded: or the one that was away comes back
@@ -133,5 +134,125 @@ fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_id
         world.run(&array, array.fail(MemberId(1))).expect("one may go");
         let found = world.read(&array, 0, 64 << 10).expect("degraded");
         assert!(found == pattern(0, 64 << 10, 2), "what was flushed, not what was before");
+    }
+}
+
+/// All bytes of a member, as a copy of its image would have them.
+fn image(disk: &FaultyDisk) -> Vec<u8> {
+    let mut bytes = vec![0; disk.limits().bytes as usize];
+    disk.disk.peek(0, &mut bytes);
+    bytes
+}
+
+/// The arrays on which a member that was put back is recognised: what it is made of, and whether it
+/// starts degraded after a crash.
+fn rolled_back_arrays() -> Vec<(NewArray, usize, bool)> {
+    let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
+    let mut all = Vec::new();
+    for version in [Version::V1_2, Version::V1_0] {
+        for checksums in [Some(true), Some(false)] {
+            let new = |layout, chunk| NewArray {
+                version,
+                checksums,
+                zeroed: true,
+                ..NewArray::new("tank", layout, chunk)
+            };
+            all.push((new(Layout::Raid1, 0), 2, true));
+            all.push((new(Layout::Raid1, 0), 3, true));
+            all.push((new(Layout::default_for(Level::Raid10, 4), 16 << 10), 4, true));
+            all.push((new(Layout::default_for(Level::Raid6, 4), 16 << 10), 4, true));
+            all.push((new(raid5, 16 << 10), 3, true));
+            let bitmap = Some(Consistency::Bitmap);
+            all.push((NewArray { consistency: bitmap, ..new(raid5, 16 << 10) }, 3, false));
+        }
+    }
+    all
+}
+
+/// A member is put back to its state of before the session: it is one event behind, as after a power
+/// cut in the middle of a commit, but it has missed every write of the session.
+#[test]
+fn a_copy_of_a_member_from_before_the_session_is_left_out() {
+    for (new, count, starts) in rolled_back_arrays() {
+        for sessions in [1, 2] {
+            let what = format!("{:?} {:?} {:?}", new.layout, new.version, new.checksums);
+            let mut world = World::new(count, 16 << 20);
+            world.create(&new);
+            world.host.bounds.clean_delay = Duration::from_secs(3600);
+            for session in 1..sessions {
+                let all = world.start();
+                world.write(&all, 0, &pattern(0, 128 << 10, session)).expect("all take it");
+                world.run(&all, all.stop()).expect("in order");
+            }
+            let old = image(&world.disks[1]);
+            let all = world.start();
+            world.write(&all, 0, &pattern(0, 128 << 10, 9)).expect("all take it");
+            world.flush(&all);
+            world.crash(all);
+            world.disks[1].disk.poke(0, &old);
+
+            let refused = world.assemble(0..count, &Options::default());
+            let why = refused.map(|_| ()).expect_err("one has missed all").to_string();
+            assert!(why.contains("took no part"), "{what}: {why}");
+            if !starts {
+                let why = world.assemble_without(&[]).map(|_| ()).expect_err("no log").to_string();
+                assert!(why.contains("force-dirty-degraded"), "{what}: {why}");
+                continue;
+            }
+            let array = world.start();
+            let found = world.read(&array, 0, 128 << 10).expect("the others have it");
+            assert!(found == pattern(0, 128 << 10, 9), "{what}: what was flushed");
+            // Whether or not the bitmap vouches for it: it comes back with what it missed.
+            let back = Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
+            if world.run(&array, array.readd(Rc::clone(&back), "back")).is_err() {
+                world.run(&array, array.add(back, "back")).expect("as a new one");
+            }
+            world.until(&array, world::whole);
+            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            let found = world.read(&array, 0, 128 << 10).expect("degraded");
+            assert!(found == pattern(0, 128 << 10, 9), "{what}: it was brought up to date");
+        }
+    }
+}
+
+/// A power cut in the middle of a commit leaves members one event behind too; they have missed
+/// nothing. Nor have they after a second cut, in a commit of theirs with the same number.
+#[test]
+fn a_member_that_a_cut_left_one_event_behind_counts() {
+    for (new, count, starts) in rolled_back_arrays() {
+        for twice in [false, true] {
+            let what = format!("{:?} {:?} {:?} {twice}", new.layout, new.version, new.checksums);
+            let mut world = World::new(count, 16 << 20);
+            world.create(&new);
+            world.host.bounds.clean_delay = Duration::from_secs(3600);
+            let all = world.start();
+            world.write(&all, 0, &pattern(0, 128 << 10, 1)).expect("all take it");
+            world.run(&all, all.stop()).expect("in order");
+            let place = world::map_at(&world.disks[0], new.version).superblock.start;
+            let hang = |disks: &[Rc<FaultyDisk>]| {
+                disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(place)));
+            };
+            let all = world.start();
+            hang(&world.disks[1..]);
+            drop(world.begin(&all, 0, &pattern(0, 64 << 10, 2)));
+            assert!(world.disks[1].is_holding() > 0, "{what}: it is in the middle of a commit");
+            world.crash(all);
+            if twice {
+                // The one that is ahead is away, and the others do not get any further.
+                let Ok(assembly) = world.assemble_without(&[0]) else {
+                    assert!(!starts, "{what}");
+                    continue;
+                };
+                let array = Array::start(assembly, &world.host);
+                hang(&world.disks[1..]);
+                drop(world.begin(&array, 0, &pattern(0, 64 << 10, 3)));
+                world.crash(array);
+            }
+            let assembly = world.assemble(0..count, &Options::default());
+            let array = Array::start(assembly.expect("nobody has missed anything"), &world.host);
+            world.until(&array, world::whole);
+            let found = world.read(&array, 64 << 10, 64 << 10).expect("healthy");
+            assert!(found == pattern(0, 128 << 10, 1)[64 << 10..], "{what}");
+        }
     }
 }

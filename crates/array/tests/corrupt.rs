@@ -87,14 +87,55 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
     record.len = 512;
     (record.checked, record.summed) = (false, false);
     let payload = [7_u8; 512];
-    let mut head = vec![0; form::head_bytes(1, 0)];
-    form::put_record(&mut head, 0, &record);
+    let mut head = vec![0; form::head_bytes(batch.form, 1, 0)];
+    form::put_record(batch.form, &mut head, 0, &record);
     let parts_of = [&payload[..]];
-    form::seal(&mut head, &batch.header, 1, parts_of.into_iter(), parity::crc32c);
+    form::seal(batch.form, &mut head, &batch.header, 1, parts_of.into_iter(), parity::crc32c);
     q.disk.poke(parts.log.start + at as u64, &[0; 4096]);
     let last = parts.log.start + header.log.zone_bytes - 4096;
     q.disk.poke(last, &[&head[..], &payload[..]].concat());
     let _ = world.assemble(0..5, &Options::default()).map(drop);
+}
+
+/// A batch whose checksum is right was written completely. If it does not parse, what it says is
+/// unknown, and may matter: such a log is damaged, and not one without that batch.
+#[test]
+fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
+    let layout = Layout::default_for(Level::Raid5, 4);
+    let world = World::new(4, 8 << 20);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
+    drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
+    let (parity, lost) = (holder(&array, 3), holder(&array, 1));
+    world.crash(array);
+    assert!(world.assemble_without(&[lost]).is_ok(), "the log is good");
+
+    let disk = &world.disks[parity].disk;
+    let parts = map_of(&world.disks[parity]).private_parts().expect("room");
+    let mut zone = vec![0; (parts.log.end - parts.log.start) as usize];
+    disk.peek(parts.log.start, &mut zone);
+    let batches = (0..zone.len()).step_by(4096);
+    let parsed =
+        batches.filter_map(|at| Some((at, Batch::parse(&zone[at..], parity::crc32c).ok()?)));
+    let newest = parsed.max_by_key(|(_, batch)| batch.header.sequence);
+    let (at, batch) = newest.expect("it was logged");
+    let used = batch.bytes as usize;
+    let bytes = &mut zone[at..at + used];
+    // The count of data indices of its first record, as no writer makes it.
+    bytes[64 + 22..64 + 24].fill(0xff);
+    bytes[60..64].fill(0);
+    let crc = parity::crc32c(0, bytes);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    disk.poke(parts.log.start + at as u64, bytes);
+
+    let refused = world.assemble_without(&[lost]).err().expect("what it says is unknown");
+    assert!(refused.to_string().contains("is damaged"), "{refused}");
+    let complete = world.assemble(0..4, &Options::default()).expect("it is resynced instead");
+    let says =
+        |note: &array::assemble::Note| matches!(note, array::assemble::Note::LogUnusable { .. });
+    assert!(complete.notes.iter().any(says), "{:?}", complete.notes);
 }
 
 /// Each zone costs a look at it.

@@ -46,7 +46,7 @@ fn log(world: &World, member: usize) -> (Vec<u8>, u64) {
 
 fn newest(world: &World, member: usize) -> Option<(PplHeader, usize)> {
     let signature = ppl::signature(&superblock(world, member).set_uuid, parity::crc32c);
-    ppl::newest(&log(world, member).0, signature, parity::crc32c)
+    ppl::newest(&log(world, member).0, signature, parity::crc32c).expect("not damaged")
 }
 
 fn assemble_without(

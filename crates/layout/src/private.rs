@@ -118,7 +118,13 @@ const FLAG_SUMS: u64 = 2;
 const FLAG_JOURNAL: u64 = 4;
 /// Bit of `flags`: the journal device was given up.
 const FLAG_GIVEN_UP: u64 = 8;
-const FLAGS: u64 = FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP;
+/// Bit of `flags`: see [`PrivateHeader::sums_torn`].
+const FLAG_SUMS_TORN: u64 = 16;
+/// Bit of `flags`: batches of the log have the wide form. Programs that read only the narrow form
+/// refuse the header, and so do not mistake such a log for an empty one.
+const FLAG_WIDE: u64 = 32;
+const FLAGS: u64 =
+    FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP | FLAG_SUMS_TORN | FLAG_WIDE;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -281,6 +287,8 @@ pub struct LogShape {
     /// So many changes of membership had been made when this member got a slot: no record of
     /// before is in its log. Smaller than any record's if it had one from the start.
     pub since: u32,
+    /// The form of its batches.
+    pub form: log::Form,
 }
 
 /// The header of a private area.
@@ -315,6 +323,9 @@ pub struct PrivateHeader {
     /// The array keeps checksums ([`sums`]), and from this array offset on they mean nothing yet;
     /// `u64::MAX`: all of them count. `None`: it keeps none.
     pub sums_from: Option<u64>,
+    /// From `sums_from` on a crash may have separated blocks from their entries. A block that fits
+    /// its entry is right there; of any other block the entry proves nothing.
+    pub sums_torn: bool,
     /// The array's journal device, if it has one.
     pub journal: Option<JournalNote>,
 }
@@ -368,11 +379,16 @@ impl PrivateHeader {
                 zone_bytes: at::LOG_ZONE_BYTES.get(bytes),
                 run: at::LOG_RUN.get(bytes),
                 since: at::LOG_SINCE.get_u32(bytes),
+                form: match at::FLAGS.get(bytes) & FLAG_WIDE {
+                    0 => log::Form::Narrow,
+                    _ => log::Form::Wide,
+                },
             },
             consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
             doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
             bad: BadList { count: at::BAD_COUNT.get_u32(bytes), crc: at::BAD_CRC.get_u32(bytes) },
             sums_from: read_sums(bytes)?,
+            sums_torn: at::FLAGS.get(bytes) & FLAG_SUMS_TORN != 0,
             journal: read_journal(bytes)?,
         };
         let flags = at::FLAGS.get(bytes);
@@ -468,8 +484,10 @@ impl PrivateHeader {
         let used = self.journal.map(|journal| journal.used);
         flag(self.doubt, FLAG_DOUBT)
             | flag(self.sums_from.is_some(), FLAG_SUMS)
+            | flag(self.sums_from.is_some() && self.sums_torn, FLAG_SUMS_TORN)
             | flag(used == Some(JournalUse::Logging), FLAG_JOURNAL)
             | flag(used == Some(JournalUse::GivenUp), FLAG_GIVEN_UP)
+            | flag(self.log.form == log::Form::Wide, FLAG_WIDE)
     }
 
     /// Where the list of bad blocks lies that goes with this header: bytes from the start of the
@@ -538,8 +556,11 @@ fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
 }
 
 fn read_sums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
-    let from = at::SUMS_FROM.get(bytes);
-    match at::FLAGS.get(bytes) & FLAG_SUMS {
+    let (from, flags) = (at::SUMS_FROM.get(bytes), at::FLAGS.get(bytes));
+    if flags & (FLAG_SUMS | FLAG_SUMS_TORN) == FLAG_SUMS_TORN {
+        return Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused("of an array without sums")));
+    }
+    match flags & FLAG_SUMS {
         0 if from != 0 => {
             Err(at::SUMS_FROM.wrong(STRUCTURE, from, Fault::Refused("of an array without sums")))
         }

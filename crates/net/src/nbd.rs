@@ -15,12 +15,15 @@
 pub mod client;
 pub mod context;
 pub mod export;
+mod gate;
 mod handshake;
 pub mod limits;
+pub mod memory;
 mod outbox;
 pub mod server;
 mod session;
 pub mod wire;
 
 pub use export::{Catalogue, Client, Denial, Export, Exports};
+pub use memory::Memory;
 pub use server::{Ending, Server, Tls};

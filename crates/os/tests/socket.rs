@@ -127,7 +127,7 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
     assert!(!path.exists());
     std::fs::write(&path, "precious").unwrap();
     let error = Listener::bind(&address, &spawner).err().expect("it is not a socket");
-    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 

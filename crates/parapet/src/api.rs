@@ -23,7 +23,7 @@ pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use order::{Order, Speed};
-pub(crate) use recovered::{GuessView, Recovered};
+pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 
 /// Something a command answers with.
 pub(crate) trait Report: Serialize + JsonSchema {

@@ -27,7 +27,8 @@ use std::time::Duration;
 use ::io::{Clock, Disk, Pool, Stream};
 use array::assemble::Assembly;
 use array::{Array, Host, Newcomer};
-use net::nbd::{Ending, Export, Server};
+use net::nbd::limits::{DEFAULT_MEMORY, STALL_TIME};
+use net::nbd::{Ending, Export, Memory, Server};
 use os::{Address, FileDisk, Listener, Peer, Signals, Socket, Spawner};
 
 use crate::disks::Opened;
@@ -77,6 +78,8 @@ pub(crate) struct Daemon {
     crew: Crew,
     secure: bool,
     nbd: RefCell<Vec<Address>>,
+    /// Listeners for NBD so far: each has a number, and places of its own.
+    listeners: Cell<usize>,
     control: RefCell<Vec<Address>>,
     usual_control: Cell<bool>,
     conversations: Cell<usize>,
@@ -106,6 +109,10 @@ impl TurnedAway {
 /// Why a client has gone, if anybody should know.
 fn tell_ending(origin: &str, ending: &Ending) {
     match ending {
+        Ending::Stalled => {
+            let seconds = STALL_TIME.as_secs();
+            tracing::warn!(origin, seconds, "NBD client disconnected: stalled within a request");
+        }
         Ending::TlsFailed(error) => tracing::warn!(origin, %error, "no TLS was agreed on"),
         ending => tracing::debug!(origin, ?ending, "an NBD client has gone"),
     }
@@ -121,11 +128,25 @@ impl Daemon {
         tls: Option<Identity>,
         threads: usize,
     ) -> Result<Rc<Daemon>> {
+        Daemon::with_memory(spawner, tls, threads, DEFAULT_MEMORY)
+    }
+
+    /// The same, with so many bytes of memory for the requests of all NBD clients.
+    ///
+    /// # Errors
+    /// As [`Daemon::new`].
+    pub(crate) fn with_memory(
+        spawner: &Spawner,
+        tls: Option<Identity>,
+        threads: usize,
+        memory: u64,
+    ) -> Result<Rc<Daemon>> {
+        let memory = Memory::new(memory);
         let pool = Pool::new(POOL_BYTES);
         let exports = Rc::new(Shown::default());
         let secure = tls.is_some();
-        let crew = Crew::hire(threads, tls.as_ref(), spawner)?;
-        let server = nbd_server(&exports, tls, &pool, spawner);
+        let crew = Crew::hire(threads, tls.as_ref(), &memory, spawner)?;
+        let server = nbd_server(&exports, tls, memory, &pool, spawner);
         Ok(Rc::new(Daemon {
             spawner: spawner.clone(),
             pool,
@@ -136,6 +157,7 @@ impl Daemon {
             crew,
             secure,
             nbd: RefCell::default(),
+            listeners: Cell::new(0),
             control: RefCell::default(),
             usual_control: Cell::new(false),
             conversations: Cell::new(0),
@@ -302,22 +324,23 @@ impl Daemon {
     /// Serves NBD to whoever connects here.
     pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener) {
         self.nbd.borrow_mut().extend(listener.address());
+        let number = self.listeners.replace(self.listeners.get() + 1);
         let daemon = Rc::clone(self);
         self.spawner.spawn_local(async move {
             while let Some(client) = daemon.accept(&listener).await {
                 let own = daemon.server.connections();
-                if let Some(socket) = daemon.crew.place(client, own).and_then(|c| daemon.socket(c))
-                {
+                let Some(client) = daemon.crew.place(client, number, own) else { continue };
+                if let Some(socket) = daemon.socket(client) {
                     let origin = origin(socket.peer());
-                    daemon.serve_stream(Box::new(socket), &origin);
+                    daemon.serve_stream(Box::new(socket), number, &origin);
                 }
             }
         });
     }
 
     /// Serves one NBD client.
-    fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, origin: &str) {
-        let Some(serving) = self.server.admit(stream, origin) else {
+    fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, listener: usize, origin: &str) {
+        let Some(serving) = self.server.admit(stream, listener, origin) else {
             self.turned_away.tell(&*self.spawner.clock(), origin);
             return;
         };
@@ -331,7 +354,7 @@ impl Daemon {
 
     /// Serves one NBD client, and ends when it has gone.
     pub(crate) fn serve_only(self: &Rc<Self>, stream: Box<dyn Stream>) {
-        if let Some(serving) = self.server.admit(stream, "standard input") {
+        if let Some(serving) = self.server.admit(stream, usize::MAX, "standard input") {
             let daemon = Rc::clone(self);
             self.spawner.spawn_local(async move {
                 let ending = serving.await;
@@ -479,8 +502,15 @@ impl Daemon {
 }
 
 /// The NBD server of one thread.
-fn nbd_server(exports: &Rc<Shown>, tls: Option<Identity>, pool: &Pool, on: &Spawner) -> Server {
+fn nbd_server(
+    exports: &Rc<Shown>,
+    tls: Option<Identity>,
+    memory: Memory,
+    pool: &Pool,
+    on: &Spawner,
+) -> Server {
     let server = Server::new(Rc::clone(exports) as _, on.clock() as _, pool.clone());
+    let server = server.with_memory(memory);
     match tls {
         Some(tls) => server.with_tls(Rc::new(tls)),
         None => server,
@@ -544,6 +574,9 @@ fn of_bind(address: &Address, error: &Error, owner: Option<u32>) -> Failure {
     match error.kind() {
         ErrorKind::AddrInUse => {
             Failure::new(Id::Running, message, "is a server running already? parapet list shows it")
+        }
+        ErrorKind::AlreadyExists => {
+            Failure::new(Id::Running, message, "choose another path, or remove the file")
         }
         ErrorKind::PermissionDenied => {
             Failure::new(Id::Denied, message, "choose a place where this user may make a socket")

@@ -14,7 +14,7 @@ use array::{Array, Bounds};
 use io::{Clock, Disk, Done, Op, Part};
 use layout::md::{Partition, SECTOR};
 use os::disk::{Holder, OpenErrorKind};
-use os::{FileDisk, Options, Spawner};
+use os::{FileDisk, OpenError, Options, Spawner};
 
 use crate::daemon::first;
 use crate::failure::{Failure, Id, Result, of_path};
@@ -103,26 +103,39 @@ pub(crate) fn array_name(path: &Path) -> &str {
 pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
     refuse_same(paths)?;
     let options = Options { read_only, ..Options::default() };
-    paths.iter().map(|path| open_patiently(path, &options, on)).collect()
+    paths.iter().map(|path| Ok(open_patiently(path, &options, on)?)).collect()
 }
 
 /// Opens one, if need be once a process that was killed has let go of it: the kernel takes a moment
 /// for that. Blocks.
-fn open_patiently(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
+///
+/// # Errors
+/// Says what is in the way.
+pub(crate) fn open_patiently(
+    path: &Path,
+    options: &Options,
+    on: &Spawner,
+) -> std::result::Result<Opened, OpenError> {
     let deadline = Instant::now() + LETTING_GO;
     loop {
         let error = match FileDisk::open(path, options, on) {
             Ok(file) => return Ok(Opened::file(path, file, on)),
             Err(error) => error,
         };
-        let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
+        let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error) };
         let pid = |holder: &Holder| holder.who.split(' ').nth(1)?.parse::<u32>().ok();
         let is_left_over = |holder: &Holder| pid(holder).is_some_and(|pid| !places::is_alive(pid));
         if !holders.iter().all(is_left_over) || Instant::now() >= deadline {
-            return Err(error.into());
+            return Err(error);
         }
         std::thread::sleep(BLINK);
     }
+}
+
+/// True if a server of Parapet holds the disk, or a process that this one may not look at.
+pub(crate) fn is_held_by_a_server(error: &OpenError) -> bool {
+    let OpenErrorKind::Busy(holders) = error.kind() else { return false };
+    holders.is_empty() || holders.iter().any(|holder| holder.who.contains("(parapet"))
 }
 
 /// Opens one.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use array::assemble::{Assembly, Candidate, Cause, Note, Options};
 use array::ledger::Random;
 use array::{Array, Bounds, CacheMode, Host, MemberId};
+use layout::md::superblock::Role;
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;
@@ -228,6 +229,16 @@ pub(crate) async fn assemble(
         }
         failure
     })
+}
+
+/// What a member is in its array, in words.
+pub(crate) fn role_word(role: Role) -> String {
+    match role {
+        Role::Slot(slot) => format!("slot {slot}"),
+        Role::Spare => "spare".into(),
+        Role::Faulty => "faulty".into(),
+        Role::Journal => "journal".into(),
+    }
 }
 
 /// Says what a person should know about an array that was assembled.

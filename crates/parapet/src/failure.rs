@@ -139,6 +139,10 @@ impl From<os::OpenError> for Failure {
             Kind::Missing => (Id::Missing, "check the path".into()),
             Kind::Exists => (Id::Signature, "choose another path, or use the file as it is".into()),
             Kind::Denied => (Id::Denied, "use an account that may, for example with sudo".into()),
+            Kind::ReadOnly => (Id::Input, "mount it read-write; only to read: --read-only".into()),
+            Kind::Immutable => {
+                (Id::Input, "chattr -i lifts that; only to read: --read-only".into())
+            }
             Kind::Busy(holders) if holders.is_empty() => (Id::Busy, "find out who uses it".into()),
             Kind::Busy(holders) => {
                 let mut ways: Vec<String> = holders.iter().map(free_by).collect();

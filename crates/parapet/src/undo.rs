@@ -8,7 +8,7 @@
 //!
 //! Owns what is worth keeping: all that will be overwritten, the head and tail of a disk, where
 //! signatures and superblocks lie, and whatever was found elsewhere. Of long runs of zeros only
-//! their place is kept. `parapet undestroy` puts back what `destroy` has taken, as long as nobody
+//! their place is kept, and holes of sparse files are not even read. `parapet undestroy` puts back what `destroy` has taken, as long as nobody
 //! has used the disks; for everything else `undo.json` says what to write where, and `dd` does it.
 
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use io::{Op, Pool, Work};
+use io::{ExtentKind, Op, Pool, Work};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -191,9 +191,15 @@ impl Copies<'_> {
             for (offset, len) in ranges(doomed) {
                 let mut at = offset;
                 while at < offset + len {
-                    let bytes = read(doomed.opened, at, PIECE_BYTES.min(offset + len - at)).await?;
-                    self.add(index, doomed, at, &bytes)?;
-                    at += bytes.len() as u64;
+                    let run = next_run(doomed.opened, at, offset + len - at).await;
+                    match run {
+                        Run::Zeros(bytes) => self.add_zeros(doomed, at, at + bytes),
+                        Run::Data(bytes) => {
+                            let bytes = read(doomed.opened, at, bytes).await?;
+                            self.add(index, doomed, at, &bytes)?;
+                        }
+                    }
+                    at += run.bytes();
                 }
             }
         }
@@ -230,15 +236,22 @@ impl Copies<'_> {
             let (from, at) = (&bytes[start..start + len], offset + start as u64);
             start += len;
             let end = at + len as u64;
-            let piece = match is_zero(from) {
-                false => self.copy(index, doomed, at, from)?,
-                // What stays zero need not be put back.
-                true if doomed.written.iter().all(|w| w.end <= at || end <= w.start) => continue,
-                true => self.zeros(doomed, at, end),
-            };
-            self.pieces.push(piece);
+            if is_zero(from) {
+                self.add_zeros(doomed, at, end);
+            } else {
+                let piece = self.copy(index, doomed, at, from)?;
+                self.pieces.push(piece);
+            }
         }
         Ok(())
+    }
+
+    /// Records a run of zeros. A run that nobody overwrites stays zero and needs no record.
+    fn add_zeros(&mut self, doomed: &Doomed<'_>, at: u64, end: u64) {
+        if doomed.written.iter().any(|w| at < w.end && w.start < end) {
+            let piece = self.zeros(doomed, at, end);
+            self.pieces.push(piece);
+        }
     }
 
     fn copy(&mut self, index: usize, doomed: &Doomed<'_>, at: u64, from: &[u8]) -> Result<Piece> {
@@ -326,6 +339,48 @@ fn sync_folder(at: &Path) -> std::io::Result<()> {
     File::open(at)?.sync_all()
 }
 
+/// Bytes of a disk that are kept in one way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Run {
+    /// The disk reports zeros: they need not be read.
+    Zeros(u64),
+    /// At most [`PIECE_BYTES`] that must be read.
+    Data(u64),
+}
+
+impl Run {
+    const fn bytes(self) -> u64 {
+        match self {
+            Run::Zeros(bytes) | Run::Data(bytes) => bytes,
+        }
+    }
+}
+
+/// The first run within `len` bytes from `offset` on. Holes of a sparse file are not read: the
+/// checksum table of a large member is GiBs of them. Short holes count as data, which keeps the
+/// copies few.
+async fn next_run(opened: &Opened, offset: u64, len: u64) -> Run {
+    let all = Run::Data(len.min(PIECE_BYTES));
+    let Ok(done) = opened.ask(Op::new(offset, Work::Extents { len, found: Vec::new() })).await
+    else {
+        return all;
+    };
+    let Work::Extents { found, .. } = done.work else { return all };
+    let (mut data, mut zeros) = (0, 0);
+    for extent in found {
+        match extent.kind {
+            ExtentKind::Hole | ExtentKind::Zero => zeros += extent.len,
+            ExtentKind::Data if zeros >= RUN_BYTES as u64 => break,
+            ExtentKind::Data => data += std::mem::take(&mut zeros) + extent.len,
+        }
+    }
+    match (data, zeros.min(len)) {
+        (0, zeros) if zeros >= RUN_BYTES as u64 || zeros == len => Run::Zeros(zeros),
+        (0, _) => all,
+        (data, _) => Run::Data(data.min(len).min(PIECE_BYTES)),
+    }
+}
+
 async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
     let buf = Pool::new(0).take(len as usize);
     let done = opened.ask(Op::read(offset, buf)).await.map_err(|error| {
@@ -402,6 +457,71 @@ fn joined(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use io::{Completion, Disk, Done, Extent, Limits};
+    use std::rc::Rc;
+
+    /// A disk of 16 TiB: one block of data, a hole for the rest. Fails a test that reads the hole.
+    struct Sparse {
+        data: Range<u64>,
+    }
+
+    impl Disk for Sparse {
+        fn submit(&self, op: Op) -> Completion<Done> {
+            let Op { offset, mut work, .. } = op;
+            match &mut work {
+                Work::Read(bufs) => {
+                    let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+                    let end = offset + len;
+                    assert!(self.data.start <= offset && end <= self.data.end, "{offset}, {len}");
+                    bufs.iter_mut().for_each(|buf| buf.fill(7));
+                }
+                Work::Extents { len, found } => {
+                    let end = offset + *len;
+                    let within = |at: u64| at.clamp(offset, end);
+                    let (start, stop) = (within(self.data.start), within(self.data.end));
+                    let runs = [
+                        (start - offset, ExtentKind::Hole),
+                        (stop - start, ExtentKind::Data),
+                        (end - stop, ExtentKind::Hole),
+                    ];
+                    let runs = runs.into_iter().filter(|&(len, _)| len > 0);
+                    found.extend(runs.map(|(len, kind)| Extent { len, kind }));
+                }
+                other => panic!("{other:?}"),
+            }
+            Completion::ready(Done { work, result: Ok(()) })
+        }
+
+        fn limits(&self) -> Limits {
+            Limits::plain(16 << 40)
+        }
+    }
+
+    #[test]
+    fn holes_are_recorded_as_zeros_without_a_read_however_large_they_are() {
+        let executor = os::Executor::new(os::Config::default()).unwrap();
+        let on = executor.spawner();
+        let data = 8 << 30..(8 << 30) + 4096;
+        let opened = Opened {
+            path: "/nowhere/disk".into(),
+            disk: Rc::new(Sparse { data: data.clone() }),
+            file: None,
+            serial: None,
+            clock: on.clock(),
+        };
+        let table = 1 << 20..33 << 30;
+        let mut doomed = Doomed::new(&opened, &[]);
+        doomed.written.push(table.clone());
+        let array = format!("holes-{}", std::process::id());
+        let kept = executor.block_on(keep("create", &array, &[doomed])).unwrap();
+        let folder = kept.folder.clone().expect("one block is worth a copy");
+        let copied: Vec<_> =
+            kept.pieces.iter().map(|p| (p.offset..p.end(), p.file.is_some())).collect();
+        fs::remove_dir_all(folder).unwrap();
+        // The first MiB is joined with what follows.
+        let expected = [(0..data.start, false), (data.clone(), true), (data.end..table.end, false)];
+        assert_eq!(copied, expected);
+    }
 
     #[test]
     fn an_array_of_any_name_has_one_folder() {

@@ -46,6 +46,8 @@ struct Batch {
     tail: u64,
     bytes: u64,
     records: usize,
+    /// Bytes of each record: the wide form, of arrays with more than 64 data slots, has more.
+    record_bytes: usize,
 }
 
 /// How a log has been used.
@@ -101,14 +103,19 @@ impl Place {
         while at < zone_bytes {
             disk.peek(self.start + zone * self.zone_bytes + at, &mut head);
             let bytes = u64::from(word(&head, 48));
-            let is_one = &head[..8] == b"Pintents"
+            let record_bytes = match &head[..8] {
+                b"Pintents" => Some(40),
+                b"Pintent2" => Some(48),
+                _ => None,
+            };
+            if let Some(record_bytes) = record_bytes
                 && long(&head, 8) == self.session
                 && u64::from(word(&head, 56)) == zone
-                && (64..=self.zone_bytes - at).contains(&bytes);
-            if is_one {
+                && (64..=self.zone_bytes - at).contains(&bytes)
+            {
                 let (sequence, tail) = (long(&head, 16), long(&head, 24));
                 let records = word(&head, 52) as usize;
-                found.push(Batch { at, sequence, tail, bytes, records });
+                found.push(Batch { at, sequence, tail, bytes, records, record_bytes });
             }
             at += STEP;
         }
@@ -205,7 +212,7 @@ pub fn rows<'a>(
         let tail = newest.map_or(0, |batch| batch.tail);
         for (batch, bytes) in found.iter().filter(|(batch, _)| batch.sequence >= tail) {
             for index in 0..batch.records {
-                let record = &bytes[64 + 40 * index..];
+                let record = &bytes[64 + batch.record_bytes * index..];
                 let (stripe, stripes) = (long(record, 0), u64::from(word(record, 8)));
                 let start = u64::from(word(record, 12)) * SECTOR;
                 let len = u64::from(word(record, 16)) * SECTOR;

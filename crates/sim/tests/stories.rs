@@ -437,3 +437,33 @@ fn a_member_at_a_hundred_times_the_latency_does_not_stall_readers() {
         });
     }
 }
+
+/// A member's image is put back to the state of before the session, after a kill: it is one event
+/// behind, as a member is that a crash has left so, and holds nothing of the session.
+#[test]
+fn a_member_put_back_to_before_the_session_is_left_out() {
+    let mirror = |seed| ordinary(seed, Layout::Raid1, 2);
+    let all: [fn(u64) -> Options; 3] = [mirror, raid5, raid6];
+    for options in all {
+        let patient = move |seed| {
+            let mut options = options(seed);
+            options.outer.bounds.clean_delay = Duration::from_secs(100);
+            options
+        };
+        play(patient, |play| async move {
+            play.fill().await;
+            let disk = play.disk(1);
+            play.node().stop().await.expect("stops");
+            let mut old = vec![0; disk.limits().bytes as usize];
+            disk.peek(0, &mut old);
+            play.node().assemble(Consent::Degraded).await.expect("assembles");
+            play.fill().await;
+            play.perform(Kind::Flush, 0, SECTOR).await;
+            play.node().kill(false);
+            disk.poke(0, &old);
+            play.node().assemble(Consent::Degraded).await.expect("the others are enough");
+            assert_eq!(play.state(1), SlotState::Missing, "it has missed the session");
+            play.read(0, play.capacity()).await;
+        });
+    }
+}

@@ -5,7 +5,7 @@ use std::ops::Range;
 use layout::md::{ByteMap, Name, Superblock, Uuid, Version};
 use layout::private::bad::{self, BadList};
 use layout::private::journal::{self, DeviceName, JournalHeader, JournalNote, JournalUse};
-use layout::private::log::{self, Batch, BatchHeader, Entry, Record, Syndrome};
+use layout::private::log::{self, Batch, BatchHeader, Entry, Form, Record, Syndrome};
 use layout::private::sums::Sum;
 use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader};
 
@@ -41,7 +41,7 @@ pub const PRIVATE_LOG: Target = Target {
     body: private_log,
     seeds: batches,
     mend: mend::private_log,
-    words: &[b"Pintents"],
+    words: &[b"Pintents", b"Pintent2"],
     most_bytes: 16 << 10,
     ..TARGET
 };
@@ -134,11 +134,12 @@ fn private_headers() -> Vec<Vec<u8>> {
                 slot,
                 bounds: bounds.clone(),
                 parts: Parts::of(bounds.clone(), 32 << 20).expect("64 MiB have room"),
-                log: LogShape { session: 5, zones: 2, zone_bytes: 64 << 10, run: 6, since: 7 },
+                log: LogShape { session: 5, zones: 2, zone_bytes: 64 << 10, run: 6, since: 7, form: Form::Wide },
                 consistency: Consistency::Intent,
                 doubt: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
                 sums_from: slot.map(|_| 1 << 20),
+                sums_torn: slot.is_some(),
                 journal: slot.map(|_| JournalNote {
                     uuid: Uuid([8; 16]),
                     name: DeviceName::new("/dev/fast"),
@@ -165,7 +166,7 @@ fn private_log(bytes: &[u8]) -> Trail {
     assert_eq!(Batch::bytes_of(bytes, !session), None, "another session's");
     trail.size(batch.entries.len() as u64);
     let words = batch.entries.iter().map(|entry| entry.checks.len() + 2 * entry.olds.len()).sum();
-    let mut at = log::head_bytes(batch.entries.len(), words);
+    let mut at = log::head_bytes(batch.form, batch.entries.len(), words);
     for entry in &batch.entries {
         check_entry(entry, &mut at, &mut trail);
     }
@@ -180,7 +181,7 @@ fn check_entry(entry: &Entry, at: &mut usize, trail: &mut Trail) {
     let Record { start, len, first, count, logged, .. } = entry.record;
     let record = &entry.record;
     assert!(start.is_multiple_of(512) && len.is_multiple_of(512) && len > 0 && count > 0);
-    let written = (first..first + count).fold(0_u64, |mask, index| mask | 1 << index);
+    let written = (first..first + count).fold(0_u128, |mask, index| mask | 1 << index);
     assert_eq!(logged & !written, 0, "data of what is not written");
     assert!(record.stripes == 1 || record.stripes > 1 && record.zeros && entry.data.is_empty());
     let syndrome = if record.partial { len as usize } else { 0 };
@@ -215,14 +216,14 @@ fn print(batch: &Batch, payload: &[u8]) -> Vec<u8> {
         entry.checks.iter().copied().chain(olds).collect::<Vec<u32>>()
     };
     let checks: Vec<u32> = batch.entries.iter().flat_map(words).collect();
-    let mut bytes = vec![0; log::head_bytes(records, checks.len())];
+    let mut bytes = vec![0; log::head_bytes(batch.form, records, checks.len())];
     for (index, entry) in batch.entries.iter().enumerate() {
-        log::put_record(&mut bytes, index, &entry.record);
+        log::put_record(batch.form, &mut bytes, index, &entry.record);
     }
     for (index, &check) in checks.iter().enumerate() {
-        log::put_check(&mut bytes, records, index, check);
+        log::put_check(batch.form, &mut bytes, records, index, check);
     }
-    log::seal(&mut bytes, &batch.header, records, [payload].into_iter(), CRC);
+    log::seal(batch.form, &mut bytes, &batch.header, records, [payload].into_iter(), CRC);
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -247,9 +248,10 @@ fn batches() -> Vec<Vec<u8>> {
     let pair = Record { syndrome: Syndrome::Q, paired: true, summed: true, ..record };
     let logged = Record { logged: 0b10, first: 1, count: 1, start: 0, len: 512, ..record };
     let whole = Record { partial: false, first: 0, count: 64, checked: false, ..record };
+    let high = Record { first: 66, count: 62, logged: 1 << 127 | 1 << 66, ..logged };
     let zeros = Record { zeros: true, stripes: 4, partial: false, checked: false, ..record };
     let header = BatchHeader { session: 5, sequence: 9, tail: 7, durable: 8, previous: 6, zone: 2 };
-    let batch = |records: &[Record]| {
+    let batch = |form: Form, records: &[Record]| {
         let entry = |record: &Record| {
             let checks = (0..record.checks() as u32).collect();
             let olds = (record.checks() as u32..record.words() as u32).step_by(2);
@@ -257,10 +259,20 @@ fn batches() -> Vec<Vec<u8>> {
             Entry { record: *record, checks, olds, syndrome: 0..0, data: 0..0 }
         };
         let entries = records.iter().map(entry).collect();
-        let batch = Batch { header, bytes: 0, entries };
+        let batch = Batch { form, header, bytes: 0, entries };
         print(&batch, &vec![0x5a; payload_bytes(&batch)])
     };
-    vec![batch(&[]), batch(&[record]), batch(&[pair, logged]), batch(&[whole]), batch(&[zeros])]
+    let (narrow, wide) = (Form::Narrow, Form::Wide);
+    vec![
+        batch(narrow, &[]),
+        batch(narrow, &[record]),
+        batch(narrow, &[pair, logged]),
+        batch(narrow, &[whole]),
+        batch(narrow, &[zeros]),
+        batch(wide, &[]),
+        batch(wide, &[pair, high]),
+        batch(wide, &[Record { count: 128, ..whole }]),
+    ]
 }
 
 /// Four bytes for the number of ranges, four for the sum: as a header says them. Then the list.

@@ -96,7 +96,7 @@ impl World {
     /// A connection, read in such bites.
     pub(super) fn connect(&self, bite: usize) -> End {
         let (near, far) = pipe::pair(bite);
-        let serving = self.server.admit(Box::new(far), "a fuzzer").expect("the first connection");
+        let serving = self.server.admit(Box::new(far), 0, "a fuzzer").expect("the first connection");
         let ending = Rc::clone(&self.ending);
         self.tasks.spawn(async move {
             let ended = serving.await;

@@ -38,6 +38,7 @@ const ALLOWED: &[Row] = &[
     row("lab", &["sim", "array", "net", "io", "layout", "parity"]),
     row("parapet", &["lab", "sim", "os", "array", "net", "io", "layout", "parity"]),
     row("fuzz", &["array", "net", "io", "layout", "parity"]),
+    row("torture", &[]),
     row("vm", &["layout", "parity"]),
     row("xtask", &[]),
 ];

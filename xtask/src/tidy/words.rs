@@ -24,6 +24,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("strip_suffix", "", "the standard library's"),
     ("Child", "", "std::process::Child; pure crates cannot reach it"),
     ("child", "xtask/", "a process"),
+    ("child", "torture/", "a process"),
     ("child", "crates/parapet/", "a process"),
     ("child", "crates/os/", "a process"),
 ];

@@ -44,6 +44,8 @@ pub(crate) enum Lapse {
     GivenUp,
     /// It is listed, but missed more than one event.
     Behind,
+    /// It is listed and one event behind, and took no part in that event (`rolled.rs`).
+    RolledBack,
     /// Another disk has its number now.
     Replaced,
     /// The others' table does not go as far as its number.

@@ -47,6 +47,8 @@ pub(crate) struct Intents {
     pub(crate) told: Told,
     /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
     pub(crate) sums_from: Option<u64>,
+    /// See [`layout::private::PrivateHeader::sums_torn`].
+    pub(crate) sums_torn: bool,
     /// Before this session there was doubt already that a log cannot remove.
     pub(crate) doubt: bool,
     /// Array ranges that are lost though no member's block is bad.
@@ -100,6 +102,7 @@ pub(super) async fn load(
         unheard: None,
         told: Told::default(),
         sums_from: latest.and_then(|header| header.sums_from),
+        sums_torn: latest.is_some_and(|header| header.sums_torn),
         doubt: false,
         journal: latest.and_then(|header| header.journal),
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
@@ -108,7 +111,7 @@ pub(super) async fn load(
     };
     let configuration = &seated.configuration;
     if !all_valid(&headers, configuration) && !broken(Broken::ForeignSums) {
-        intents.sums_from = intents.sums_from.map(|_| 0);
+        (intents.sums_from, intents.sums_torn) = (intents.sums_from.map(|_| 0), false);
     }
     let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
     if !wanted || superblock.is_clean() {
@@ -130,7 +133,8 @@ pub(super) async fn load(
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
-    intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run };
+    let (count, bytes) = (shape.zones, shape.zone_bytes);
+    intents.zones = Zones { count, bytes, run, form: shape.form };
     let since = logs.iter().map(|(_, slot, header)| (*slot, header.log.since)).collect();
     let holders = Holders { configuration, since };
     let read = match logs_to_read(logs, journals) {

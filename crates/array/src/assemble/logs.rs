@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::ops::Range;
 
 use io::Disk;
+use layout::md::ParseError;
 use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{LogShape, PrivateHeader};
@@ -138,14 +139,28 @@ const CRC: Range<usize> = 60..64;
 /// A batch, and where it begins in its member's zone.
 pub(crate) type Found = (Batch, usize);
 
-/// The batches of a session that can be read in the bytes of a zone, by sequence number.
-pub(crate) fn scan(zone_bytes: &[u8], session: u64, zone: u32) -> BTreeMap<u64, Found> {
+/// The batches of a session that can be read in the bytes of a zone, by sequence number. A batch
+/// whose checksum is wrong does not count: a crash may have interrupted its write.
+///
+/// # Errors
+/// A batch whose checksum is right cannot be parsed. It was written completely, so it may matter:
+/// the log is damaged, or another version of the program wrote it.
+pub(crate) fn scan(
+    zone_bytes: &[u8],
+    session: u64,
+    zone: u32,
+) -> Result<BTreeMap<u64, Found>, ParseError> {
     let mut found = BTreeMap::new();
     let mut at = 0;
     while at < zone_bytes.len() {
         let bytes = &zone_bytes[at..];
         let used = Batch::bytes_of(bytes, session);
-        let batch = used.and_then(|_| Batch::parse(&believed(bytes, used), parity::crc32c).ok());
+        let batch = match used.map(|_| Batch::parse(&believed(bytes, used), parity::crc32c)) {
+            Some(Err(error)) if !error.may_be_torn() && !broken(Broken::UnparsableUnwritten) => {
+                return Err(error);
+            }
+            batch => batch.and_then(Result::ok),
+        };
         let step = match batch.filter(|batch| batch.header.zone == zone) {
             None => BATCH_ALIGNMENT,
             Some(batch) => {
@@ -156,7 +171,7 @@ pub(crate) fn scan(zone_bytes: &[u8], session: u64, zone: u32) -> BTreeMap<u64, 
         };
         at += step as usize;
     }
-    found
+    Ok(found)
 }
 
 /// The batches of a zone from `tail` on, of those that were `found` on one member.
@@ -189,8 +204,11 @@ fn each_batches(
     logs: &[Zone<'_>],
     zone: u32,
 ) -> Result<(u64, Vec<BTreeMap<u64, Found>>), Disbelief> {
-    let scanned = |own: &Zone<'_>| scan(&own.bytes, own.log.session(), zone);
-    let found: Vec<_> = logs.iter().map(scanned).collect();
+    let scanned = |own: &Zone<'_>| {
+        let found = scan(&own.bytes, own.log.session(), zone);
+        found.map_err(|error| own.log.disbelieved(format_args!("is damaged: {error}")))
+    };
+    let found: Vec<_> = logs.iter().map(scanned).collect::<Result<_, _>>()?;
     let tail_of = |found: &BTreeMap<u64, Found>| {
         found.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail)
     };
@@ -387,8 +405,7 @@ fn add_cuts(
                 let bytes = &log.bytes[from + within.start..from + within.end];
                 Some(Partial::Bytes(bytes.to_vec()))
             };
-            let indices = (0..64).filter(|index| record.logged >> index & 1 == 1);
-            let logged = indices.enumerate().map(|(place, index)| {
+            let logged = record.logged_indices().enumerate().map(|(place, index)| {
                 let from = at + entry.data.start + place * record.len as usize;
                 (index, log.bytes[from + within.start..from + within.end].to_vec())
             });

@@ -183,10 +183,11 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
     Ok(())
 }
 
-/// The array ranges whose checksums do not count; `None` if none are kept from now on. After a
-/// crash these are what it left dirty, unless the log, which has settled all else, knows what
-/// blocks may hold: if every member that may have it is here. A member that somebody else has
-/// added may have no room for them: then none are kept any more.
+/// The array ranges whose checksums do not count, and those of them that a crash has torn from
+/// their blocks; `None` if none are kept from now on. After a crash these are what it left dirty,
+/// unless the log, which has settled all else, knows what blocks may hold: if every member that may
+/// have it is here. A member that somebody else has added may have no room for them: then none are
+/// kept any more.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
@@ -196,7 +197,7 @@ pub(super) fn sums(
     geometry: &Geometry,
     (intents, options): (&Intents, &Options),
     crashed: Option<(&RangeSet, bool)>,
-) -> Result<Option<RangeSet>> {
+) -> Result<(Option<RangeSet>, RangeSet)> {
     let kept = intents.sums_from;
     let wanted = match (options.checksums, &seated.read_only_reason) {
         (Some(wanted), Some(why)) if wanted != kept.is_some() => {
@@ -205,7 +206,7 @@ pub(super) fn sums(
         (wanted, _) => wanted.unwrap_or(kept.is_some()),
     };
     if !wanted {
-        return Ok(None);
+        return Ok((None, RangeSet::new()));
     }
     if !sums::possible(geometry) {
         return refuse(
@@ -226,7 +227,7 @@ pub(super) fn sums(
             return refuse(format!("checksums cannot be kept: {why}"));
         }
         seated.notes.push(Note::SumsDropped { why });
-        return Ok(None);
+        return Ok((None, RangeSet::new()));
     }
     let end = geometry.capacity();
     let from = kept.unwrap_or(0).min(end);
@@ -235,8 +236,14 @@ pub(super) fn sums(
     let known = |settled| settled && whole && intents.consistency.has_log();
     let doubt = crashed.filter(|&(_, settled)| !known(settled));
     let doubt = doubt.filter(|_| !broken(Broken::DirtySumsBelieved));
-    doubt.into_iter().flat_map(|(dirty, _)| dirty.iter()).for_each(|range| unsummed.insert(range));
-    Ok(Some(unsummed))
+    let mut torn: RangeSet = doubt.into_iter().flat_map(|(dirty, _)| dirty.iter()).collect();
+    if kept.is_some() && intents.sums_torn {
+        unsummed.iter().for_each(|range| torn.insert(range));
+    } else {
+        unsummed.iter().for_each(|range| torn.remove(range));
+    }
+    torn.iter().for_each(|range| unsummed.insert(range));
+    Ok((Some(unsummed), torn))
 }
 
 fn drop_bitmap(loaded: &mut Loaded) {

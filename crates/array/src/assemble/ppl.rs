@@ -54,9 +54,9 @@ async fn read(
     let log = reach.load(&*found.disk, room.start..end).await;
     let log = log.map_err(|why| format!("cannot be read: {why}"))?;
     let signature = ppl::signature(&found.superblock.set_uuid, parity::crc32c);
-    let Some((header, start)) = ppl::newest(&log, signature, parity::crc32c) else {
-        return Ok(Vec::new());
-    };
+    let newest = ppl::newest(&log, signature, parity::crc32c);
+    let newest = newest.map_err(|error| format!("is damaged: {error}"))?;
+    let Some((header, start)) = newest else { return Ok(Vec::new()) };
     let mut at = start + HEADER_BYTES as usize;
     let mut cuts = Vec::new();
     for entry in &header.entries {

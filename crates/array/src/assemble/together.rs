@@ -34,6 +34,13 @@ impl Members {
             .map(|(index, (sighting, &standing))| (index, sighting, standing))
     }
 
+    /// A member that counts does not any more: it stays in the list as stale, with the reason.
+    pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
+        assert_ne!(index, self.freshest, "the member that is believed is not stale");
+        self.standings[index] = Standing::Stale(lapse);
+        self.notes.push(stale(&self.sightings[index], self.latest(), lapse));
+    }
+
     /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
     /// says of the others would be forgotten.
     pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
@@ -150,6 +157,10 @@ fn stale(found: &Sighting, latest: &Sighting, lapse: Lapse) -> Note {
     let why = match lapse {
         Lapse::GivenUp => "the others went on without it".to_string(),
         Lapse::Behind => "it missed more than one change".to_string(),
+        Lapse::RolledBack => {
+            "it took no part in the last session: it is a copy from before, or was put back"
+                .to_string()
+        }
         Lapse::Replaced => "another disk has its number now".to_string(),
         Lapse::Unknown => "the others do not know its number".to_string(),
         Lapse::Elsewhere(own) => format!("it says it holds slot {own}, the others say otherwise"),

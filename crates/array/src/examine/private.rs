@@ -85,7 +85,8 @@ pub(super) async fn look_at_journal(
         let mut log = None;
         if header.session != 0 {
             let (zones, zone_bytes) = (header.zones, header.zone_bytes);
-            let shape = LogShape { session: header.session, zones, zone_bytes, run: 0, since: 0 };
+            let session = header.session;
+            let shape = LogShape { session, zones, zone_bytes, ..LogShape::default() };
             log = Some(read_log(reach, disk, (header.log.start, shape), false).await?);
         }
         let batches = |log: &Option<FoundLog>| log.map_or(0, |log| log.batches + 1);
@@ -104,6 +105,8 @@ pub struct FoundLog {
     /// Records in the batches that still matter: rows that may be cut. 0 if the superblock says
     /// that nothing was being written.
     pub records: u64,
+    /// Why a zone cannot be read, its batches not counted above; the first one's reason.
+    pub damage: Option<ParseError>,
 }
 
 /// Looks at the private area of a member, which has these `bounds`.
@@ -162,7 +165,13 @@ async fn read_log(
     for zone in 0..shape.zones {
         let start = start + u64::from(zone) * shape.zone_bytes;
         let bytes = reach.read(disk, start..start + shape.zone_bytes).await?;
-        let batches = scan(&bytes, shape.session, zone);
+        let batches = match scan(&bytes, shape.session, zone) {
+            Ok(batches) => batches,
+            Err(error) => {
+                found.damage = found.damage.or(Some(error));
+                continue;
+            }
+        };
         found.batches += batches.len() as u64;
         let tail = batches.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail);
         let live = batches.range(tail..).filter(|_| !clean);

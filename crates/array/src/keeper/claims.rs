@@ -25,6 +25,7 @@ use crate::assemble::told::{Claim, Told};
 use crate::broken::{Broken, broken};
 use crate::ledger::Failures;
 use crate::member::MemberId;
+use crate::ranges::RangeSet;
 use crate::sums::{BLOCK, Sums};
 use crate::view::Configuration;
 
@@ -34,6 +35,27 @@ pub(super) struct Tables {
     pages: RefCell<BTreeMap<(MemberId, u64), Vec<u8>>>,
     /// Members that did not say what they have, though it may be there: they are lost.
     failures: RefCell<Failures>,
+}
+
+impl Keeper {
+    /// How many bytes of the array have no checksums that count yet.
+    pub(crate) fn unsummed_bytes(&self) -> u64 {
+        self.unsummed.borrow().bytes()
+    }
+
+    /// True if a crash is the reason for all checksums that do not count.
+    pub(super) fn are_sums_torn(&self) -> bool {
+        let unsummed = self.unsummed.borrow();
+        !unsummed.is_empty() && unsummed.iter().all(|range| self.torn.covers(&range))
+    }
+
+    /// Array ranges from this offset on whose checksums count.
+    pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
+        let end = self.geometry.capacity();
+        let mut summed = RangeSet::from(offset.min(end)..end);
+        self.unsummed.borrow().iter().for_each(|range| summed.remove(range));
+        summed
+    }
 }
 
 impl Keeper {

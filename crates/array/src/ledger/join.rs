@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use io::Disk;
 use layout::md::superblock::{MAX_DEVICES, Role};
-use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, Uuid};
+use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSmall, Uuid};
 use layout::{Family, Slot, private};
 
 use super::Ledger;
@@ -65,60 +65,14 @@ impl Ledger {
     /// # Errors
     /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
     pub(crate) async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Admitted> {
-        let limits = disk.limits();
         self.check_disk(&disk, name)?;
-        let superblock = self.new_superblock();
-        let needed = match superblock.size {
-            0 => self.geometry.chunk_bytes().max(MOST_BLOCK_BYTES.into()),
-            size => size * SECTOR,
-        };
-        let (template, features) = self.template();
-        // Members of other sizes have other distances: what a new array would give it is as good.
-        let own = || {
-            let chunk_bytes = self.geometry.chunk_bytes();
-            let map = ByteMap::for_new_member(limits.bytes, chunk_bytes, template.version).ok()?;
-            let room =
-                |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
-            (map.data_bytes() >= needed && room(&map) >= room(&template)).then_some(map)
-        };
-        let plain = self.geometry.family() == Family::Plain;
-        let map = match (template.for_joining_member(limits.bytes, needed), own()) {
-            // The template may have been cut to the size of a smaller one whose place it took.
-            (Ok(alike), Some(own)) if plain && own.data_bytes() > alike.data_bytes() => own,
-            (Ok(map), _) | (Err(_), Some(map)) => map,
-            (Err(small), None) => {
-                return Err(Error::refused(format!("{name}: {small}; use a larger disk")));
-            }
-        };
-        let mut superblock = superblock;
-        superblock.features = features;
-        map.describe(&mut superblock);
         self.free_number(name)?;
-        self.prepare_member(&disk, name, &map).await?;
+        let mut record = self.new_record(&disk, name)?;
+        self.prepare_member(&disk, name, &record.map).await?;
         // Others may have joined while this one was written.
         let id = self.free_number(name)?;
-        superblock.dev_number = id.0;
-        let (data_offset, session) = (map.data.start, self.session());
-        let record = Record {
-            name: name.to_string(),
-            disk,
-            map,
-            superblock,
-            bad: BadBlocks::default(),
-            bad_changed: false,
-            behind: Pages::ALL,
-            session,
-            next_session: session,
-            since: None,
-            stale_ppl: true,
-            flush_failed: Rc::default(),
-        };
-        if !self.has_room_for_log(&record) {
-            return Err(Error::refused(format!("{name} has no room for the array's intent log")));
-        }
-        if !self.has_room_for_sums(&record) {
-            return Err(Error::refused(format!("{name} has no room for the array's checksums")));
-        }
+        record.superblock.dev_number = id.0;
+        let data_offset = record.map.data.start;
         let mut state = self.state.borrow_mut();
         if let Some(role) = state.roles.get_mut(id.0 as usize) {
             *role = Role::Spare;
@@ -135,6 +89,90 @@ impl Ledger {
         }
     }
 
+    /// The record of a new member: like one of the others, or like one of a new array.
+    ///
+    /// # Errors
+    /// Refused if the disk has no room for data, log and checksums, whatever is placed where.
+    fn new_record(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<Record> {
+        let member_bytes = disk.limits().bytes;
+        let superblock = self.new_superblock();
+        let needed = match superblock.size {
+            0 => self.geometry.chunk_bytes().max(MOST_BLOCK_BYTES.into()),
+            size => size * SECTOR,
+        };
+        let session = self.session();
+        let draw = |map: ByteMap| {
+            let mut superblock = superblock.clone();
+            map.describe(&mut superblock);
+            Record {
+                name: name.to_string(),
+                disk: Rc::clone(disk),
+                map,
+                superblock,
+                bad: BadBlocks::default(),
+                bad_changed: false,
+                behind: Pages::ALL,
+                session,
+                next_session: session,
+                since: None,
+                stale_ppl: true,
+                flush_failed: Rc::default(),
+            }
+        };
+        let (maps, small) = self.places(member_bytes, needed);
+        let records: Vec<Record> = maps.into_iter().map(draw).collect();
+        if records.is_empty() {
+            let small = small.expect("nothing fits, so one has said why");
+            return Err(Error::refused(format!("{name}: {small}; use a larger disk")));
+        }
+        let no_room = |what: &str| {
+            let bytes = needed >> 10;
+            Err(Error::refused(format!(
+                "{name} has no room for the array's {what} beside {bytes} KiB of data; use a larger \
+                 disk"
+            )))
+        };
+        let logs = || records.iter().filter(|record| self.has_room_for_log(record));
+        match logs().find(|record| self.has_room_for_sums(record)) {
+            Some(record) => Ok(record.clone()),
+            None if logs().next().is_none() => no_room("intent log"),
+            None => no_room("checksums"),
+        }
+    }
+
+    /// Where everything could lie on a new member of this size: as on each of the others, then as on
+    /// a member of a new array. Also why it is too small to be like one of the others.
+    fn places(&self, member_bytes: u64, needed: u64) -> (Vec<ByteMap>, Option<TooSmall>) {
+        let state = self.state.borrow();
+        let plain = self.geometry.family() == Family::Plain;
+        let (mut maps, mut small): (Vec<ByteMap>, Option<TooSmall>) = (Vec::new(), None);
+        for template in state.records.values().map(|record| &record.map) {
+            match template.for_joining_member(member_bytes, needed) {
+                // Without redundancy each member has its own size, and nothing but data.
+                Ok(map) if plain => maps.push(map),
+                Ok(map) => maps.push(map.capped(template.data_bytes().max(needed))),
+                Err(why) => {
+                    let least = |small: &TooSmall| small.least_bytes;
+                    small = small.into_iter().chain([why]).min_by_key(least);
+                }
+            }
+        }
+        let version = state.records.values().next().expect("an array has members").map.version;
+        let room = |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
+        let least_room = state.records.values().map(|record| room(&record.map)).min();
+        // Members of other sizes have other distances: what a new array would give it is as good.
+        let own = ByteMap::for_new_member(member_bytes, self.geometry.chunk_bytes(), version);
+        maps.extend(
+            own.ok()
+                .filter(|map| map.data_bytes() >= needed && room(map) >= least_room.unwrap_or(0)),
+        );
+        if plain {
+            // A template may have been cut to the size of a smaller one whose place it took.
+            maps.sort_by_key(|map| std::cmp::Reverse(map.data_bytes()));
+        }
+        (maps, small)
+    }
+
     /// The parts of any superblock of the array that hold for a new member too, with an identity.
     fn new_superblock(&self) -> Superblock {
         let mut device_uuid = [0; 16];
@@ -143,18 +181,12 @@ impl Ledger {
         let any = state.records.values().next().expect("an array has members");
         Superblock {
             device_uuid: Uuid(device_uuid),
+            features: any.own_features(any.superblock.features).without(Features::BAD_BLOCKS),
             recovery_offset: 0,
             corrected_reads: 0,
             device_flags: 0,
             ..any.superblock.clone()
         }
-    }
-
-    /// The byte map and the features that members of this array have.
-    fn template(&self) -> (ByteMap, Features) {
-        let state = self.state.borrow();
-        let any = state.records.values().next().expect("an array has members");
-        (any.map.clone(), any.own_features(any.superblock.features).without(Features::BAD_BLOCKS))
     }
 
     /// What holds of every disk that joins.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use layout::md::{Superblock, Timestamp, Uuid};
 use layout::private::bad::{self, BadList};
 use layout::private::journal::JournalNote;
-use layout::private::log::BATCH_ALIGNMENT;
+use layout::private::log::{BATCH_ALIGNMENT, Form};
 use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 
 use super::reach::{Reach, all};
@@ -26,6 +26,8 @@ pub(crate) struct Zones {
     pub(crate) bytes: u64,
     /// See [`LogShape::run`].
     pub(crate) run: u64,
+    /// The form of the batches.
+    pub(crate) form: Form,
 }
 
 /// What the headers of all members have in common.
@@ -47,6 +49,8 @@ pub(crate) struct Private {
     pub(crate) doubt: bool,
     /// See [`PrivateHeader::sums_from`].
     pub(crate) sums_from: Option<u64>,
+    /// See [`PrivateHeader::sums_torn`].
+    pub(crate) sums_torn: bool,
     /// The journal device, as the headers say; from the beginning of the session on the
     /// configuration tells whether the log lies there.
     pub(crate) journal: Option<JournalNote>,
@@ -77,7 +81,9 @@ impl Ledger {
         let share = self.log_bytes()? / zones as u64;
         let zone_bytes = share.min(most_bytes) / BATCH_ALIGNMENT * BATCH_ALIGNMENT;
         assert!(zone_bytes >= self.least_zone(), "no room for {zones} zones");
-        private.next_log = Zones { count: zones as u32, bytes: zone_bytes, run: self.session() };
+        let form = Form::of(self.geometry.data_count());
+        let (count, run) = (zones as u32, self.session());
+        private.next_log = Zones { count, bytes: zone_bytes, run, form };
         self.journal.as_ref().inspect(|journal| journal.session.set(self.session()));
         private.kept = true;
         self.private.set(private);
@@ -144,11 +150,12 @@ impl Ledger {
     }
 
     /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
-    /// them. Nothing where none are kept.
-    pub(crate) fn set_sums_from(&self, offset: u64) {
+    /// them. Above it a crash has torn them from their blocks if `torn`, else they mean nothing.
+    /// Nothing where none are kept.
+    pub(crate) fn set_sums_from(&self, offset: u64, torn: bool) {
         let private = self.private.get();
         let sums_from = private.sums_from.map(|_| offset);
-        self.private.set(Private { sums_from, ..private });
+        self.private.set(Private { sums_from, sums_torn: torn, ..private });
     }
 
     /// Where a member's table of checksums begins, if the array keeps them.
@@ -281,6 +288,7 @@ impl Record {
             zone_bytes: private.log.bytes,
             run: private.log.run,
             since: self.since.unwrap_or(u32::MAX),
+            form: private.log.form,
         };
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
         let header = PrivateHeader {
@@ -297,6 +305,7 @@ impl Record {
             doubt: private.doubt,
             bad,
             sums_from: private.sums_from,
+            sums_torn: private.sums_torn,
             journal: private.journal,
         };
         self.writer(reach).write(at, &header.print(parity::crc32c), false).await

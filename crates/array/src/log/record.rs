@@ -139,7 +139,7 @@ impl Shard {
         let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
         let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
         let touched = row.row.first..row.row.first + count;
-        let logged = touched.filter(index_logged).fold(0_u64, |mask, index| mask | 1 << index);
+        let logged = touched.filter(index_logged).fold(0_u128, |mask, index| mask | 1 << index);
         let mut next = log.next.borrow_mut();
         next.checks.clear();
         for slot in loggers.iter() {
@@ -175,7 +175,7 @@ impl Shard {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
-            for index in (0..64).filter(|index| record.logged >> index & 1 == 1) {
+            for index in record.logged_indices() {
                 let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
                 let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
                 lane.payload.extend(parts);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io::{Class, SharedBuf};
 use layout::Slot;
-use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader};
+use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader, Form};
 
 use super::record::lanes_in_use;
 use super::ring::Placed;
@@ -114,7 +114,7 @@ impl Shard {
 
     /// Finds the batch a place, and remembers which rows it stands for.
     fn place(&self, log: &Log, gathered: &Gathering) -> Placed {
-        let bytes = gathered.lanes.iter().map(Lane::bytes).max().unwrap_or(0);
+        let bytes = gathered.lanes.iter().map(|lane| lane.bytes(log.form)).max().unwrap_or(0);
         let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
         let mut space = log.space.borrow_mut();
         let ring = match &mut *space {
@@ -153,9 +153,9 @@ impl Shard {
                     return batch.log(member, slot, at, std::iter::once(head).chain(payload));
                 }
             };
-            let head = self.head(lane, placed, member);
+            let head = self.head(log, lane, placed, member);
             let at = place.offset + self.index as u64 * zone_bytes + placed.start;
-            let used = lane.bytes();
+            let used = lane.bytes(log.form);
             let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
             let padding = log.zeros.slice(0..padding);
             let padding = Some(padding).filter(|padding| !padding.is_empty());
@@ -186,14 +186,15 @@ impl Shard {
     }
 
     /// Header, records and checks of a lane, as this member gets them.
-    fn head(&self, lane: &Lane, placed: Placed, member: &Member) -> SharedBuf {
+    fn head(&self, log: &Log, lane: &Lane, placed: Placed, member: &Member) -> SharedBuf {
         let records = lane.records.len();
-        let mut head = self.pool.take_zeroed(form::head_bytes(records, lane.checks.len()));
+        let mut head =
+            self.pool.take_zeroed(form::head_bytes(log.form, records, lane.checks.len()));
         for (index, record) in lane.records.iter().enumerate() {
-            form::put_record(&mut head, index, record);
+            form::put_record(log.form, &mut head, index, record);
         }
         for (index, &check) in lane.checks.iter().enumerate() {
-            form::put_check(&mut head, records, index, check);
+            form::put_check(log.form, &mut head, records, index, check);
         }
         let header = BatchHeader {
             session: member.log.map_or(0, |place| place.session),
@@ -204,7 +205,7 @@ impl Shard {
             zone: self.index as u32,
         };
         let payload = lane.payload.iter().map(|part| &part[..]);
-        form::seal(&mut head, &header, records, payload, parity::crc32c);
+        form::seal(log.form, &mut head, &header, records, payload, parity::crc32c);
         head.freeze()
     }
 }
@@ -221,8 +222,8 @@ impl Lane {
     }
 
     /// Bytes of a batch with this in it.
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, form: Form) -> u64 {
         let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
-        form::head_bytes(self.records.len(), self.checks.len()) as u64 + payload
+        form::head_bytes(form, self.records.len(), self.checks.len()) as u64 + payload
     }
 }

@@ -237,8 +237,13 @@ impl Shard {
 
     /// True if the sums of this row are still to be made.
     pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
+        self.sums.is_some() && !self.counts_in(row)
+    }
+
+    /// True if the sums of this row count.
+    pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
         let stripe = self.stripe_offset(row.row.stripe);
-        self.sums.is_some() && self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_none()
+        self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
     }
 
     /// A row that cannot be compared, where sums do not count yet: what of it can be read is right
@@ -256,6 +261,7 @@ impl Shard {
         if !self.is_unsummed(&row) {
             return Ok(());
         }
+        self.mend_uncompared(manner, inside, row).await?;
         loop {
             let view = self.view();
             let planned = |read| {

@@ -131,7 +131,8 @@ impl Shard {
     pub(crate) fn check_pieces(&self, view: &View, rows: &mut [RowWork], pieces: &[Piece]) -> bool {
         let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
         for row in rows {
-            let Some(sums) = self.sums_of(self.stripe_offset(row.row.stripe), stripe_bytes) else {
+            let Some(sums) = self.judged(view, self.stripe_offset(row.row.stripe), stripe_bytes)
+            else {
                 continue;
             };
             for piece in &pieces[row.first..row.first + row.count] {
@@ -195,7 +196,7 @@ impl Shard {
         view: &View,
         (offset, len): (u64, u64),
     ) -> bool {
-        if self.sums_of(offset, len).is_none() {
+        if self.judged(view, offset, len).is_none() {
             return true;
         }
         work.wanted.clear();
@@ -242,7 +243,7 @@ impl Shard {
         (offset, len): (u64, u64),
         bufs: &[Buf],
     ) -> bool {
-        let Some(sums) = self.sums_of(offset, len) else { return true };
+        let Some(sums) = self.judged(view, offset, len) else { return true };
         self.setup.clock.charge(io::Cost::Checksum, len);
         let mut rest = Rest { bufs, skip: 0 };
         let mut fits = |slot: Slot, at: u64, len: u64| {

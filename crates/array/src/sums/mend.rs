@@ -30,7 +30,7 @@ use crate::view::{Mode, View};
 
 /// What could not be made right of a row.
 #[derive(Clone, Copy, Default)]
-struct Left {
+pub(super) struct Left {
     /// Slots that must not be read.
     wrong: SlotSet,
     /// Of these, slots that contradict redundancy too.
@@ -70,7 +70,7 @@ impl Shard {
     }
 
     /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
-    async fn mend_grain(
+    pub(super) async fn mend_grain(
         &self,
         work: &mut Scratch,
         manner: Manner,
@@ -99,6 +99,10 @@ impl Shard {
         };
         let row = std::mem::take(&mut work.rows)[0];
         if row.wrong.is_empty() {
+            return Ok(Left::default());
+        }
+        if !self.counts_in(&row) {
+            self.mend_torn(work, manner, inside, (view, row), report).await?;
             return Ok(Left::default());
         }
         let members = row.wrong.iter().filter_map(|slot| view.member(slot));

@@ -483,7 +483,7 @@ impl Shard {
     }
 
     /// P or Q of a row from its data, as it was read or recovered.
-    pub(super) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
+    pub(crate) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
         let recovered = match row.plan.map(|plan| plan.method) {
             Some(Method::Recover(erasure)) => {
                 Some((erasure.lost(), self.recover_row(row, erasure, pieces)))

@@ -15,6 +15,7 @@
 //! copies were never said to agree (not synced yet) nobody is wrong: all reads have gone to the
 //! first readable copy so far, and the others follow it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -30,7 +31,7 @@ use crate::member::Member;
 use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
-use crate::sums::{Wanted, newest_copies};
+use crate::sums::{Read, Wanted, newest_copies};
 use crate::upkeep::{Finding, Report, Task};
 use crate::view::{Mode, View};
 
@@ -50,14 +51,22 @@ impl Shard {
         let _memory = self.scratch.take(needs.max().unwrap_or(0)).await;
         let inside = self.gate.enter().await;
         for (at, part, places) in self.stretches(offset, len) {
+            let stretch = (at, part);
+            if task != Task::Resync && self.is_torn(at, part) {
+                // Which of several copies counts is known only until their sums are made anew.
+                let (resync, mut found) = (Task::Resync, Report::default());
+                let found = &mut found;
+                while !self
+                    .compare_copies(work, manner, &inside, stretch, &places, resync, found)
+                    .await?
+                {}
+            }
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    let stretch = (at, part);
                     self.restore_copies(work, manner, &inside, stretch, &places, task, report)
                         .await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
-                    let stretch = (at, part);
                     // Without a member that was lost on the way it is done again.
                     while !self
                         .compare_copies(work, manner, &inside, stretch, &places, task, report)
@@ -134,7 +143,8 @@ impl Shard {
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        let bytes = self.read_stretch(work, manner, (at, part), places, inside).await?.0.freeze();
+        let bytes =
+            self.read_stretch(work, manner, (at, part), places, None, inside).await?.0.freeze();
         report.bytes += 2 * part;
         let view = self.view();
         work.outgoing.clear();
@@ -201,7 +211,10 @@ impl Shard {
             };
             newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
         };
-        let mut mends = judge(&copies, (at, part), block, (settled, task), newest, report);
+        let fitting = self.fitting_copies(&copies, (at, part));
+        let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
+        let judged = (settled, task);
+        let mut mends = judge(&copies, (at, part), block, judged, (newest, fitting), report);
         let disputed = disputed(&mends);
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
@@ -267,6 +280,33 @@ impl Shard {
             let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
             Wanted { member, slot, range: start..start + part }
         }));
+    }
+
+    /// Where a crash may have separated blocks from their entries, and copies differ: which copy
+    /// of each block counts, by numbers of blocks and copies. Nothing of blocks where none fits.
+    fn fitting_copies(&self, copies: &[Copy], (at, part): (u64, u64)) -> BTreeMap<u64, usize> {
+        let Some(sums) = self.sums.as_ref().filter(|_| self.is_torn(at, part)) else {
+            return BTreeMap::new();
+        };
+        let each = (0..part).step_by(GRAIN as usize).filter_map(|start| {
+            let range = start..(start + GRAIN).min(part);
+            let bytes = |copy: &'_ Copy| copy.bytes.slice(range.start as usize..range.end as usize);
+            let whole = |copy: &Copy| !copy.holes.overlaps(range.clone());
+            let first = bytes(&copies[0]);
+            if copies.iter().all(|copy| whole(copy) && bytes(copy)[..] == first[..]) {
+                return None;
+            }
+            let read: Vec<Read<'_>> = copies
+                .iter()
+                .map(|copy| {
+                    let crc = whole(copy).then(|| parity::crc32c(0, &bytes(copy)));
+                    let block = (copy.place.member_offset + start) / GRAIN;
+                    (&*copy.member, (copy.place.slot, block), crc)
+                })
+                .collect();
+            sums.fitting(&read).map(|copy| (start / GRAIN, copy))
+        });
+        each.collect()
     }
 
     /// Blocks that do not match their checksums count as unreadable. Gives the copy and the range
@@ -455,13 +495,16 @@ struct Verdict {
 
 /// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
 /// written. In what is not `settled` nobody is wrong. `newest` says which of some copies have lost
-/// no writes to the block that begins there.
+/// no writes to the block that begins there; `fitting`, which copy counts there in any case.
 fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
     block: u64,
     (settled, task): (bool, Task),
-    newest: impl Fn(&[usize], u64) -> Option<Vec<usize>>,
+    (newest, fitting): (
+        impl Fn(&[usize], u64) -> Option<Vec<usize>>,
+        impl Fn(u64) -> Option<usize>,
+    ),
     report: &mut Report,
 ) -> Vec<Mend> {
     let mut mends: Vec<Mend> = Vec::new();
@@ -478,7 +521,9 @@ fn judge(
         let readable = |&copy: &usize| !copies[copy].holes.overlaps(range.clone());
         let there: Vec<usize> = (0..copies.len()).filter(readable).collect();
         let newest = |there: &[usize]| newest(there, start).filter(|_| settled);
-        let Some(verdict) = verdict(&there, bytes, settled, newest) else {
+        let fitting = fitting(start).map(|source| Verdict { source, named: true });
+        let verdict = fitting.or_else(|| verdict(&there, bytes, settled, newest));
+        let Some(verdict) = verdict else {
             report.lose(at + start, len);
             continue;
         };

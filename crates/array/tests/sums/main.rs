@@ -16,6 +16,7 @@ mod disputed;
 mod generations;
 mod life;
 mod rot;
+mod torn;
 mod unread;
 #[path = "../world/mod.rs"]
 mod world;

@@ -20,7 +20,7 @@ use io::{
     Clock, Completion, Completions, Cost, Disk, Done, Error, ErrorKind, Limits, MemDisk, Op, Pool,
     Ticket, Time, Timers, Work,
 };
-use layout::md::{ByteMap, Superblock};
+use layout::md::{ByteMap, Superblock, Version};
 
 /// Time that stands still until everyone waits, then jumps.
 pub struct JumpClock {
@@ -543,7 +543,13 @@ pub fn pattern(offset: u64, len: usize, salt: u8) -> Vec<u8> {
 
 /// What lies where on a member.
 pub fn map_of(disk: &FaultyDisk) -> ByteMap {
-    let (mut bytes, at) = (vec![0; 4096], 4096);
+    map_at(disk, Version::V1_2)
+}
+
+/// The same of a member whose superblock is of this version.
+pub fn map_at(disk: &FaultyDisk, version: Version) -> ByteMap {
+    let at = layout::md::position(version, disk.limits().bytes).expect("a large disk");
+    let mut bytes = vec![0; 4096];
     disk.disk.peek(at, &mut bytes);
     let superblock = Superblock::parse(&bytes, at / 512).expect("a member");
     ByteMap::of(&superblock, disk.limits().bytes).expect("ours")

@@ -176,6 +176,22 @@ impl ByteMap {
         fits.then_some(map).ok_or(too_small)
     }
 
+    /// The same map with at most `data_bytes` of data. Bytes that are data no more stay unused behind
+    /// it, or go to the private area where that lies behind it (1.0). So a large disk has the same
+    /// room for log and checksums as a member of the array's own size: the table of checksums grows
+    /// with the data.
+    #[must_use]
+    pub fn capped(mut self, data_bytes: u64) -> ByteMap {
+        let end = self.data.start.saturating_add(data_bytes).next_multiple_of(BLOCK);
+        if end < self.data.end {
+            self.data.end = end;
+            if let (Version::V1_0, Some(private)) = (self.version, &mut self.private) {
+                private.start = end;
+            }
+        }
+        self
+    }
+
     /// 1.0: the same map with its superblock, and all that lies behind the data, at `start`.
     fn shifted(&self, start: u64, member_bytes: u64) -> Option<ByteMap> {
         let from = self.superblock.start;

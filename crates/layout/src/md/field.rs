@@ -128,6 +128,15 @@ pub struct ParseError {
     pub fault: Fault,
 }
 
+impl ParseError {
+    /// True if a write that a crash interrupted explains it: other bytes, too few, or a wrong
+    /// checksum. Otherwise the checksum is right: the structure was written like this, and is
+    /// damaged or of a version that this program cannot read.
+    pub const fn may_be_torn(&self) -> bool {
+        matches!(self.fault, Fault::Truncated { .. } | Fault::Magic | Fault::Checksum { .. })
+    }
+}
+
 /// What can be wrong with a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {

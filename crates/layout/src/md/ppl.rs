@@ -127,14 +127,26 @@ pub const fn unit_pp_bytes(usable: u64) -> u64 {
 /// as they are valid, of this array, and none is older than the one before. `None` if there is none
 /// at the start: it was torn, or this is no log.
 ///
+/// # Errors
+/// A header of this array whose checksum is right and that is none: the log is damaged.
+///
 /// Linux 6.1 goes on to the last 4096 bytes. If it gets there without an end to the units, it takes
 /// the partial parities of the newest for what lies behind it, and recovers nothing: so none should
 /// end there. Here they are found all the same.
-pub fn newest(log: &[u8], signature: u32, crc32c: Crc32c) -> Option<(PplHeader, usize)> {
+pub fn newest(
+    log: &[u8],
+    signature: u32,
+    crc32c: Crc32c,
+) -> Result<Option<(PplHeader, usize)>, ParseError> {
     let (mut found, mut at) = (None::<(PplHeader, usize)>, 0);
     while let Some(bytes) = log.get(at..) {
-        let header = PplHeader::parse(bytes, crc32c).ok();
-        let Some(header) = header.filter(|header| header.signature == signature) else { break };
+        let header = match PplHeader::parse(bytes, crc32c) {
+            Ok(header) if header.signature == signature => header,
+            Err(error) if !error.may_be_torn() && at::SIGNATURE.get_u32(bytes) == signature => {
+                return Err(error);
+            }
+            _ => break,
+        };
         if found.as_ref().is_some_and(|(before, _)| before.generation > header.generation) {
             break;
         }
@@ -142,7 +154,7 @@ pub fn newest(log: &[u8], signature: u32, crc32c: Crc32c) -> Option<(PplHeader, 
         found = Some((header, at));
         at += unit as usize;
     }
-    found
+    Ok(found)
 }
 
 /// What marks the logs of an array: the CRC-32C of its UUID.
@@ -161,14 +173,14 @@ impl PplHeader {
             let have = bytes.len() as u64;
             return Err(at::REST.wrong(STRUCTURE, HEADER_BYTES, Fault::Truncated { have }));
         };
+        let (stored, computed) = (at::CHECKSUM.get(bytes), u64::from(checksum(bytes, crc32c)));
+        if stored != computed {
+            return Err(at::CHECKSUM.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
+        }
         let count = at::COUNT.get_u32(bytes) as usize;
         if count > MOST_ENTRIES {
             let fault = Fault::Above { most: MOST_ENTRIES as u64 };
             return Err(at::COUNT.wrong(STRUCTURE, count as u64, fault));
-        }
-        let (stored, computed) = (at::CHECKSUM.get(bytes), u64::from(checksum(bytes, crc32c)));
-        if stored != computed {
-            return Err(at::CHECKSUM.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
         }
         let entries = at::ENTRIES.bytes(bytes).chunks_exact(ENTRY_BYTES).take(count);
         Ok(PplHeader {
@@ -321,6 +333,8 @@ mod tests {
         }
         let mut many = bytes.clone();
         many[528..532].copy_from_slice(&149_u32.to_le_bytes());
+        let crc = checksum(&many, crc32c);
+        at::CHECKSUM.put(&mut many, crc.into());
         let error = PplHeader::parse(&many, crc32c).unwrap_err();
         assert_eq!((error.field, error.value), ("entries_count", 149));
     }
@@ -358,6 +372,19 @@ mod tests {
         assert_eq!(entry(64, 64 << 10, 64 << 10), None, "the end of a chunk and half the next");
     }
 
+    #[test]
+    fn a_header_with_a_right_checksum_and_too_many_entries_is_damage() {
+        let header = sample(MOST_ENTRIES);
+        let mut log = header.print(crc32c);
+        log.resize(96 << 10, 0);
+        at::COUNT.put(&mut log, MOST_ENTRIES as u64 + 1);
+        assert_eq!(newest(&log, header.signature, crc32c), Ok(None), "torn");
+        let crc = checksum(&log[..4096], crc32c);
+        at::CHECKSUM.put(&mut log, crc.into());
+        assert!(newest(&log, header.signature, crc32c).is_err_and(|e| !e.may_be_torn()));
+        assert_eq!(newest(&log, !header.signature, crc32c), Ok(None), "another array's");
+    }
+
     /// A log of 96 KiB with units at these places: generation and bytes of partial parity.
     fn log(units: &[(usize, u64, u32)]) -> Vec<u8> {
         let mut log = vec![0; 96 << 10];
@@ -372,8 +399,10 @@ mod tests {
     #[test]
     fn the_newest_unit_is_the_last_of_those_that_follow_each_other() {
         let signature = sample(0).signature;
-        let newest =
-            |log: &[u8]| newest(log, signature, crc32c).map(|(header, at)| (header.generation, at));
+        let newest = |log: &[u8]| {
+            let found = newest(log, signature, crc32c).expect("not damaged");
+            found.map(|(header, at)| (header.generation, at))
+        };
         let units = [(0, 5, 4096), (8192, 6, 0), (12288, 7, 8192)];
         assert_eq!(newest(&log(&units)), Some((7, 12288)));
         assert_eq!(newest(&log(&units[..2])), Some((6, 8192)));
@@ -384,7 +413,7 @@ mod tests {
         assert_eq!(newest(&torn), Some((6, 8192)));
         torn[600] ^= 1;
         assert_eq!(newest(&torn), None);
-        assert_eq!(super::newest(&log(&units), signature ^ 1, crc32c), None);
+        assert_eq!(super::newest(&log(&units), signature ^ 1, crc32c), Ok(None));
         // A header that would go on past the end, and one that ends there.
         assert_eq!(newest(&log(&[(0, 5, u32::MAX)])), Some((5, 0)));
         assert_eq!(newest(&log(&[(0, 5, 88 << 10), (92 << 10, 6, 0)])), Some((6, 92 << 10)));

@@ -31,8 +31,12 @@
 //!   zone   | batch 7 | batch 8 | … free … | batch 5 | batch 6 |      a ring, one for each shard
 //!
 //!   batch  | header | records | checks | syndromes, data … |         from a multiple of 4096 on
-//!            64 B     40 B each  4 or 12 B  as the records say
+//!            64 B     40 or      4 or 12 B  as the records say
+//!                     48 B each
 //! ```
+//!
+//! Records name data indices in a mask. Its width is the batch's [`Form`]: arrays with at most 64
+//! data slots write the narrow form, larger ones the wide form. Both forms are read.
 //!
 //! A batch is one write on each member that has a part in it. It names the batch before it on the
 //! same member, the oldest one that still matters (*tail*), and the newest one that was durable
@@ -61,7 +65,7 @@ fields! { 64;
 
 pub(crate) mod record {
     use crate::md::field::fields;
-    fields! { 40;
+    fields! { 48;
         STRIPE  "stripe"  0  8
         STRIPES "stripes" 8  4
         START   "start"   12 4
@@ -71,6 +75,7 @@ pub(crate) mod record {
         FLAGS   "flags"   24 4
         EPOCH   "epoch"   28 4
         LOGGED  "logged"  32 8
+        HIGH    "logged_high" 40 8
     }
     pub(crate) use at::*;
 }
@@ -81,11 +86,63 @@ pub const BATCH_ALIGNMENT: u64 = 4096;
 pub const CHECK_BYTES: u64 = 4096;
 
 const STRUCTURE: &str = "intent log";
-const MAGIC: u64 = u64::from_le_bytes(*b"Pintents");
 const HEADER_BYTES: usize = 64;
-const RECORD_BYTES: usize = 40;
 const CHECK_SIZE: usize = 4;
 const SECTOR: u64 = 512;
+
+/// The format version of a batch: how many data indices the mask of its records has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// Version 1, magic `Pintents`: records of 40 bytes, data indices 0 to 63.
+    #[default]
+    Narrow,
+    /// Version 2, magic `Pintent2`: records of 48 bytes, data indices 0 to 127.
+    Wide,
+}
+
+impl Form {
+    /// Both.
+    pub const ALL: [Form; 2] = [Form::Narrow, Form::Wide];
+
+    /// The form that an array with this many data slots writes.
+    ///
+    /// # Panics
+    /// If no form has so many indices.
+    pub const fn of(data_count: usize) -> Form {
+        assert!(data_count <= Form::Wide.indices() as usize, "more data slots than a log can name");
+        if data_count <= Form::Narrow.indices() as usize { Form::Narrow } else { Form::Wide }
+    }
+
+    /// How many data indices a record can name.
+    pub const fn indices(self) -> u32 {
+        match self {
+            Form::Narrow => u64::BITS,
+            Form::Wide => u128::BITS,
+        }
+    }
+
+    const fn magic(self) -> u64 {
+        match self {
+            Form::Narrow => u64::from_le_bytes(*b"Pintents"),
+            Form::Wide => u64::from_le_bytes(*b"Pintent2"),
+        }
+    }
+
+    /// The form of a batch that begins with these bytes, if one does.
+    fn read(header: &[u8]) -> Option<Form> {
+        let magic = at::MAGIC.get(header);
+        Form::ALL.into_iter().find(|form| form.magic() == magic)
+    }
+
+    const fn record_bytes(self) -> usize {
+        match self {
+            Form::Narrow => record::HIGH.offset,
+            Form::Wide => record::HIGH.offset + record::HIGH.size,
+        }
+    }
+}
+
+const _: () = assert!(crate::MAX_SLOTS <= Form::Wide.indices() as usize);
 
 /// What a batch says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +197,7 @@ pub struct Record {
     /// the block so far ([`super::sums::Sum`]).
     pub summed: bool,
     /// Data indices, one bit each, whose new data follows.
-    pub logged: u64,
+    pub logged: u128,
     /// The new data is zeros.
     pub zeros: bool,
     /// Changes of membership since the array was started. A member whose log began after so many
@@ -219,7 +276,18 @@ impl Record {
             | flag(self.summed, FLAG_SUMMED)
     }
 
-    fn put(&self, bytes: &mut [u8]) {
+    /// The data indices that are written.
+    pub fn written(&self) -> Range<usize> {
+        usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
+    }
+
+    /// The data indices whose new data follows, in their order.
+    pub fn logged_indices(&self) -> impl Iterator<Item = usize> + use<> {
+        let logged = self.logged;
+        (0..u128::BITS as usize).filter(move |index| logged >> index & 1 == 1)
+    }
+
+    fn put(&self, form: Form, bytes: &mut [u8]) {
         record::STRIPE.put(bytes, self.stripe);
         record::STRIPES.put(bytes, self.stripes.into());
         record::START.put(bytes, self.start / SECTOR);
@@ -228,12 +296,18 @@ impl Record {
         record::COUNT.put(bytes, self.count.into());
         record::FLAGS.put(bytes, self.flags().into());
         record::EPOCH.put(bytes, self.epoch.into());
-        record::LOGGED.put(bytes, self.logged);
+        record::LOGGED.put(bytes, self.logged as u64);
+        let high = (self.logged >> u64::BITS) as u64;
+        match form {
+            Form::Narrow => assert!(high == 0, "a narrow record cannot name data index 64"),
+            Form::Wide => record::HIGH.put(bytes, high),
+        }
     }
 
-    fn get(bytes: &[u8]) -> Result<Record, ParseError> {
+    fn get(form: Form, bytes: &[u8]) -> Result<Record, ParseError> {
         let flags = record::FLAGS.get_u32(bytes);
         let has = |flag| flags & flag != 0;
+        let high = if form == Form::Wide { record::HIGH.get(bytes) } else { 0 };
         let found = Record {
             stripe: record::STRIPE.get(bytes),
             stripes: record::STRIPES.get_u32(bytes),
@@ -246,7 +320,7 @@ impl Record {
             partial: has(FLAG_PARTIAL),
             checked: has(FLAG_CHECKED),
             summed: has(FLAG_SUMMED),
-            logged: record::LOGGED.get(bytes),
+            logged: u128::from(high) << u64::BITS | u128::from(record::LOGGED.get(bytes)),
             zeros: has(FLAG_ZEROS),
             epoch: record::EPOCH.get_u32(bytes),
         };
@@ -261,10 +335,16 @@ impl Record {
                 return wrong(field, 0, "must not be 0");
             }
         }
-        let past = u32::from(found.first) + u32::from(found.count);
-        let written = || u64::MAX >> (u64::BITS - u32::from(found.count)) << found.first;
-        if past > u64::BITS || found.logged & !written() != 0 {
-            return wrong(record::LOGGED, found.logged, "not of what is written");
+        if found.written().end > form.indices() as usize {
+            return wrong(
+                record::COUNT,
+                found.count.into(),
+                "names more indices than the form has",
+            );
+        }
+        let mut logged = found.logged_indices();
+        if !logged.all(|index| found.written().contains(&index)) {
+            return wrong(record::LOGGED, found.logged as u64, "not of what is written");
         }
         if found.summed && !found.checked {
             return wrong(record::FLAGS, flags.into(), "has sums and no checks");
@@ -278,26 +358,37 @@ impl Record {
 }
 
 /// Bytes of header, records and checks of a batch, padded to a sector: what follows begins there.
-pub const fn head_bytes(records: usize, checks: usize) -> usize {
-    (HEADER_BYTES + records * RECORD_BYTES + checks * CHECK_SIZE).next_multiple_of(SECTOR as usize)
+pub const fn head_bytes(form: Form, records: usize, checks: usize) -> usize {
+    (words_at(form, records) + checks * CHECK_SIZE).next_multiple_of(SECTOR as usize)
+}
+
+/// Where the checks of a batch begin.
+const fn words_at(form: Form, records: usize) -> usize {
+    HEADER_BYTES + records * form.record_bytes()
 }
 
 /// Puts record `index` into the head of a batch.
-pub fn put_record(head: &mut [u8], index: usize, record: &Record) {
-    let at = HEADER_BYTES + index * RECORD_BYTES;
-    record.put(&mut head[at..at + RECORD_BYTES]);
+///
+/// # Panics
+/// If a reader would refuse the record: the batch would count as damaged after a crash.
+pub fn put_record(form: Form, head: &mut [u8], index: usize, record: &Record) {
+    let at = words_at(form, index);
+    let bytes = &mut head[at..at + form.record_bytes()];
+    record.put(form, bytes);
+    assert!(Record::get(form, bytes).as_ref() == Ok(record), "not a record: {record:?}");
 }
 
 /// Puts check `index`, or another word (counted over all records of the batch), into the head of a
 /// batch of so many records.
-pub fn put_check(head: &mut [u8], records: usize, index: usize, check: u32) {
-    let at = HEADER_BYTES + records * RECORD_BYTES + index * CHECK_SIZE;
+pub fn put_check(form: Form, head: &mut [u8], records: usize, index: usize, check: u32) {
+    let at = words_at(form, records) + index * CHECK_SIZE;
     head[at..at + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
 
 /// Puts the header into the head of a batch, when everything else of it is there. `payload` is what
 /// follows the head.
 pub fn seal<'a>(
+    form: Form,
     head: &mut [u8],
     header: &BatchHeader,
     records: usize,
@@ -305,7 +396,7 @@ pub fn seal<'a>(
     crc32c: Crc32c,
 ) {
     let bytes = head.len() + payload.clone().map(<[u8]>::len).sum::<usize>();
-    at::MAGIC.put(head, MAGIC);
+    at::MAGIC.put(head, form.magic());
     at::SESSION.put(head, header.session);
     at::SEQUENCE.put(head, header.sequence);
     at::TAIL.put(head, header.tail);
@@ -322,6 +413,8 @@ pub fn seal<'a>(
 /// A batch as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
+    /// Its format version.
+    pub form: Form,
     /// What it says of itself.
     pub header: BatchHeader,
     /// Its bytes, without what pads it to [`BATCH_ALIGNMENT`].
@@ -350,7 +443,7 @@ impl Batch {
     /// session. What follows may be damaged: [`Batch::parse`] says.
     pub fn bytes_of(start: &[u8], session: u64) -> Option<u64> {
         let is_one = start.len() >= HEADER_BYTES
-            && at::MAGIC.get(start) == MAGIC
+            && Form::read(start).is_some()
             && at::SESSION.get(start) == session;
         is_one.then(|| at::BYTES.get(start))
     }
@@ -367,10 +460,9 @@ impl Batch {
         if bytes.len() < HEADER_BYTES {
             return truncated(HEADER_BYTES as u64);
         }
-        let magic = at::MAGIC.get(bytes);
-        if magic != MAGIC {
-            return Err(at::MAGIC.wrong(STRUCTURE, magic, Fault::Magic));
-        }
+        let Some(form) = Form::read(bytes) else {
+            return Err(at::MAGIC.wrong(STRUCTURE, at::MAGIC.get(bytes), Fault::Magic));
+        };
         let (used, count) = (at::BYTES.get(bytes), at::RECORDS.get(bytes));
         if used > bytes.len() as u64 || used < HEADER_BYTES as u64 {
             return truncated(used);
@@ -382,7 +474,7 @@ impl Batch {
         if stored != computed {
             return Err(at::CRC.wrong(STRUCTURE, stored, Fault::Checksum { computed }));
         }
-        if HEADER_BYTES as u64 + count * RECORD_BYTES as u64 > used {
+        if HEADER_BYTES as u64 + count * form.record_bytes() as u64 > used {
             return Err(at::RECORDS.wrong(STRUCTURE, count, Fault::Above { most: used }));
         }
         let header = BatchHeader {
@@ -393,27 +485,32 @@ impl Batch {
             previous: at::PREVIOUS.get(whole),
             zone: at::ZONE.get_u32(whole),
         };
-        let entries = entries(whole, count as usize)?;
-        Ok(Batch { header, bytes: used, entries })
+        let BatchHeader { sequence, tail, durable, previous, .. } = header;
+        if tail > sequence || durable >= sequence || previous >= sequence {
+            let fault = Fault::Refused("does not follow the batches that the header names");
+            return Err(at::SEQUENCE.wrong(STRUCTURE, sequence, fault));
+        }
+        let entries = entries(form, whole, count as usize)?;
+        Ok(Batch { form, header, bytes: used, entries })
     }
 }
 
 /// The records of a batch, each with its checks and the places of its payload.
-fn entries(whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseError> {
-    let rows = whole[HEADER_BYTES..HEADER_BYTES + count * RECORD_BYTES].chunks(RECORD_BYTES);
-    let records = rows.map(Record::get).collect::<Result<Vec<Record>, _>>()?;
+fn entries(form: Form, whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseError> {
+    let (rows, table) = whole[HEADER_BYTES..].split_at(count * form.record_bytes());
+    let rows = rows.chunks(form.record_bytes());
+    let records = rows.map(|row| Record::get(form, row)).collect::<Result<Vec<Record>, _>>()?;
     let words = records.iter().map(Record::words).try_fold(0_usize, |sum, n| sum.checked_add(n));
     let payload = records.iter().map(Record::payload_bytes).try_fold(0_u64, u64::checked_add);
     let used = whole.len() as u64;
     let conflict = Fault::Conflict("not what the records say");
     let wrong = || at::BYTES.wrong(STRUCTURE, used, conflict);
     let words = words.filter(|&words| words <= whole.len()).ok_or_else(wrong)?;
-    let mut at = head_bytes(count, words);
+    let mut at = head_bytes(form, count, words);
     if payload.and_then(|payload| payload.checked_add(at as u64)) != Some(used) {
         return Err(wrong());
     }
-    let table = HEADER_BYTES + count * RECORD_BYTES;
-    let mut table = whole[table..].chunks_exact(CHECK_SIZE);
+    let mut table = table.chunks_exact(CHECK_SIZE);
     let entry = |record: Record| {
         let words = table.by_ref().take(record.words());
         let words = words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));

@@ -10,6 +10,18 @@ pub const MAX_DRAIN: u64 = 64 << 20;
 pub const MAX_REQUESTS: usize = 256;
 /// Bytes that the requests of one connection keep in memory.
 pub const MAX_REQUEST_BYTES: u64 = 64 << 20;
+/// Memory that the requests of all connections keep in use, unless the host says otherwise.
+pub const DEFAULT_MEMORY: u64 = 128 << 20;
+/// Bytes of requests that each connection may keep in memory beside that: enough for clients of
+/// small requests to go on when others hold all the rest.
+pub const OWN_BYTES: u64 = 256 << 10;
+/// Memory for the payload of a WRITE is taken in pieces of this size, as the payload arrives.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// A client that has sent a part of a request sends the rest, or [`STALL_BYTES`], in this time. The
+/// same holds for taking answers, while they keep others from the memory that they wait for.
+pub const STALL_TIME: Duration = Duration::from_secs(120);
+/// See [`STALL_TIME`].
+pub const STALL_BYTES: u64 = 1 << 20;
 /// TRIM and WRITE_ZEROES are done in steps of this many bytes, so that they can be left off when
 /// the client is gone.
 pub const STEP_BYTES: u64 = 64 << 20;
@@ -30,5 +42,7 @@ pub const MAX_OPTION_BYTES: u32 = 64 << 10;
 pub const MAX_OPTION_DRAIN: u32 = 1 << 20;
 /// Queries in one metadata option.
 pub const MAX_QUERIES: usize = 32;
-/// Connections of one server.
+/// Connections in transmission that came through one listener, on each thread.
 pub const MAX_CONNECTIONS: usize = 100;
+/// Handshakes under way of one listener, on each thread; one more drops the oldest.
+pub const MAX_HANDSHAKES: usize = 256;

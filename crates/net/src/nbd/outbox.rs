@@ -49,6 +49,8 @@ pub(super) struct Outbox<P> {
     heads: Vec<u8>,
     /// Bytes of `heads` that are sent.
     sent: usize,
+    /// Bytes sent since the beginning, payloads included.
+    total: u64,
     entries: VecDeque<Entry<P>>,
 }
 
@@ -62,13 +64,18 @@ struct Entry<P> {
 
 impl<P> Default for Outbox<P> {
     fn default() -> Outbox<P> {
-        Outbox { heads: Vec::new(), sent: 0, entries: VecDeque::new() }
+        Outbox { heads: Vec::new(), sent: 0, total: 0, entries: VecDeque::new() }
     }
 }
 
 impl<P: Deref<Target = [u8]>> Outbox<P> {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Bytes sent since the beginning.
+    pub(super) fn total(&self) -> u64 {
+        self.total
     }
 
     /// True if at least so many bytes of payload wait to be sent.
@@ -139,6 +146,7 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         if sent == 0 {
             return Poll::Ready(Err(ErrorKind::WriteZero.into()));
         }
+        self.total += sent as u64;
         Poll::Ready(Ok(self.advance(sent)))
     }
 

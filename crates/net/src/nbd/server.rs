@@ -4,7 +4,8 @@
 //! and drives the future of each connection it hands in; one connection's end never touches
 //! another.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -13,8 +14,10 @@ use std::task::Poll;
 use io::{Clock, Pool, Signal, Stream};
 
 use super::export::{Client, Exports};
+use super::gate::{Gate, Knock};
 use super::handshake::{self, Host};
-use super::limits::{HANDSHAKE_TIME, MAX_CONNECTIONS};
+use super::limits::{DEFAULT_MEMORY, HANDSHAKE_TIME, MAX_CONNECTIONS, MAX_HANDSHAKES};
+use super::memory::Memory;
 use super::session::Session;
 use crate::transfer::before;
 
@@ -42,6 +45,11 @@ pub enum Ending {
     Denied,
     /// The handshake took too long.
     TooSlow,
+    /// The client stopped in the middle of a request, or did not take answers whose memory others
+    /// waited for.
+    Stalled,
+    /// The handshake was dropped for a newer one, or all places were taken when it was done.
+    Crowded,
     /// TLS could not be agreed on.
     TlsFailed(std::io::Error),
     /// The server was shut down.
@@ -63,7 +71,10 @@ struct Shared {
     tls: Option<Rc<dyn Tls>>,
     clock: Rc<dyn Clock>,
     pool: Pool,
+    memory: Memory,
     max_connections: usize,
+    max_handshakes: usize,
+    gates: RefCell<BTreeMap<usize, Rc<Gate>>>,
     connections: Cell<usize>,
     ended: Signal,
     stopping: Cell<bool>,
@@ -78,7 +89,10 @@ impl Server {
             tls: None,
             clock,
             pool,
+            memory: Memory::new(DEFAULT_MEMORY),
             max_connections: MAX_CONNECTIONS,
+            max_handshakes: MAX_HANDSHAKES,
+            gates: RefCell::default(),
             connections: Cell::new(0),
             ended: Signal::new(),
             stopping: Cell::new(false),
@@ -92,6 +106,12 @@ impl Server {
         self.rebuilt(|shared| Shared { tls: Some(tls), ..shared })
     }
 
+    /// The same server, whose requests share this memory. To be called before the first connection.
+    #[must_use]
+    pub fn with_memory(self, memory: Memory) -> Server {
+        self.rebuilt(|shared| Shared { memory, ..shared })
+    }
+
     /// The same server with another limit than [`MAX_CONNECTIONS`]. To be called before the first
     /// connection.
     #[must_use]
@@ -99,33 +119,44 @@ impl Server {
         self.rebuilt(|shared| Shared { max_connections, ..shared })
     }
 
+    /// The same server with another limit than [`MAX_HANDSHAKES`]. To be called before the first
+    /// connection.
+    #[must_use]
+    pub fn with_max_handshakes(self, max_handshakes: usize) -> Server {
+        self.rebuilt(|shared| Shared { max_handshakes, ..shared })
+    }
+
     fn rebuilt(self, change: impl FnOnce(Shared) -> Shared) -> Server {
         let shared = Rc::try_unwrap(self.0).map_err(|_| "a server in use");
         Server(Rc::new(change(shared.expect("configured before it is cloned or used"))))
     }
 
-    /// Connections now.
+    /// Connections now, handshakes included.
     pub fn connections(&self) -> usize {
         self.0.connections.get()
     }
 
     /// Takes a new connection in: a future that serves it to its end, to be driven by the host and
-    /// not to be dropped before. Nothing (and the stream is closed) if there are too many, or the
-    /// server is shutting down. `origin` says where the connection comes from.
+    /// not to be dropped before. Nothing (and the stream is closed) if its listener has too many,
+    /// or the server is shutting down. `listener` is any number that the listener has for itself;
+    /// `origin` says where the connection comes from.
     #[must_use = "the connection is served by driving this future"]
     pub fn admit(
         &self,
         stream: Box<dyn Stream>,
+        listener: usize,
         origin: impl Into<String>,
     ) -> Option<impl Future<Output = Ending> + 'static> {
         let shared = Rc::clone(&self.0);
-        if shared.stopping.get() || shared.connections.get() >= shared.max_connections {
+        let gate = Rc::clone(shared.gates.borrow_mut().entry(listener).or_default());
+        if shared.stopping.get() || !gate.has_room(shared.max_connections) {
             return None;
         }
         let admission = Admission::new(&shared);
+        let knock = gate.knock(shared.max_handshakes);
         let client = Client { origin: origin.into(), ..Client::default() };
         Some(async move {
-            let ending = shared.serve(stream, client).await;
+            let ending = shared.serve(stream, client, knock).await;
             drop(admission);
             ending
         })
@@ -146,7 +177,7 @@ impl Server {
     }
 }
 
-/// A place among the connections, given back when dropped.
+/// A connection is counted until this is dropped.
 struct Admission(Rc<Shared>);
 
 impl Admission {
@@ -164,19 +195,23 @@ impl Drop for Admission {
 }
 
 impl Shared {
-    async fn serve(&self, stream: Box<dyn Stream>, client: Client) -> Ending {
+    async fn serve(&self, stream: Box<dyn Stream>, client: Client, knock: Knock) -> Ending {
         let host = Host { exports: &*self.exports, tls: self.tls.as_deref() };
         let deadline = self.clock.now() + HANDSHAKE_TIME;
         let handshake = self.unless_stopped(handshake::run(stream, client, &host));
+        let handshake = knock.unless_dropped(handshake);
         let chosen = match before(&*self.clock, deadline, handshake).await {
             None => return Ending::TooSlow,
-            Some(None) => return Ending::Shutdown,
-            Some(Some(Err(ending))) => return ending,
-            Some(Some(Ok(chosen))) => chosen,
+            Some(None) => return Ending::Crowded,
+            Some(Some(None)) => return Ending::Shutdown,
+            Some(Some(Some(Err(ending)))) => return ending,
+            Some(Some(Some(Ok(chosen)))) => chosen,
         };
+        let Some(_place) = knock.enter(self.max_connections) else { return Ending::Crowded };
         let export = Rc::clone(&chosen.export);
         let _user = export.enter();
-        let mut session = Session::new(chosen, self.pool.clone(), Rc::clone(&self.clock));
+        let account = self.memory.account();
+        let mut session = Session::new(chosen, self.pool.clone(), account, Rc::clone(&self.clock));
         let mut stops = [self.stop.wait(), export.retirement()];
         let mut known = None;
         poll_fn(|cx| {

@@ -12,21 +12,25 @@
 //!
 //! Owns the stream from GO to the end. Invariants: a request that was started is waited for, also
 //! when the client is gone (its ranges are held until then); answers may overtake each other;
-//! memory in use is bounded by `MAX_REQUESTS` and `MAX_REQUEST_BYTES`.
+//! memory in use is bounded by `MAX_REQUESTS`, `MAX_REQUEST_BYTES`, and with all connections by
+//! `Memory`.
 
 mod inbox;
 mod request;
+mod watch;
 
 use std::io::ErrorKind;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use io::{Buf, Clock, Cost, Limits, Pool, SharedBuf, Stream, Work};
 
-use self::inbox::{Inbox, Item};
+use self::inbox::{Inbox, Item, Payload};
 use self::request::{Running, Step, fault_of};
+use self::watch::Watch;
 use super::export::Export;
 use super::handshake::{Chosen, Terms};
+use super::memory::Account;
 use super::outbox::{Load, Outbox};
 use super::server::Ending;
 use super::wire::{Fault, Request, command, reply};
@@ -52,7 +56,9 @@ pub(super) struct Session {
     inbox: Inbox,
     running: Vec<Running>,
     outbox: Outbox<Buf>,
-    load: Load,
+    /// What its requests keep in use.
+    account: Account,
+    watch: Watch,
     /// Bytes of reads started in this turn.
     bitten: u64,
     /// All that was under way was answered by the next turn: starting more than the client takes
@@ -61,6 +67,17 @@ pub(super) struct Session {
     phase: Phase,
     stopping: bool,
     spare: Spare,
+}
+
+/// What one attempt to read has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Received {
+    /// Bytes, or the end of the stream.
+    Something,
+    /// Nothing yet: the stream wakes the session when bytes arrive.
+    Armed,
+    /// There was no attempt: no request is taken now, or the inbox has no room.
+    NotTried,
 }
 
 enum Phase {
@@ -88,9 +105,11 @@ impl Spare {
         Work::Read(bufs)
     }
 
-    fn write(&mut self, buf: SharedBuf) -> Work {
+    fn write(&mut self, payload: Option<Payload>) -> Work {
         let mut bufs = self.writes.pop().unwrap_or_default();
-        bufs.push(buf);
+        if let Some(payload) = payload {
+            bufs.extend(payload.first.into_iter().chain(payload.rest).map(Buf::freeze));
+        }
         Work::Write(bufs)
     }
 
@@ -114,7 +133,12 @@ impl Spare {
 }
 
 impl Session {
-    pub(super) fn new(chosen: Chosen, pool: Pool, clock: Rc<dyn Clock>) -> Session {
+    pub(super) fn new(
+        chosen: Chosen,
+        pool: Pool,
+        account: Account,
+        clock: Rc<dyn Clock>,
+    ) -> Session {
         let Chosen { stream, export, terms } = chosen;
         let limits = export.limits();
         let unit = if terms.sized { export.block_sizes().minimum } else { 1 };
@@ -122,14 +146,15 @@ impl Session {
             stream,
             limits,
             unit: u64::from(unit),
-            inbox: Inbox::new(terms.style),
+            inbox: Inbox::new(terms.style, pool.clone()),
             export,
             terms,
             pool,
             clock,
             running: Vec::new(),
             outbox: Outbox::default(),
-            load: Load::default(),
+            account,
+            watch: Watch::default(),
             bitten: 0,
             prompt: false,
             phase: Phase::Open,
@@ -148,13 +173,16 @@ impl Session {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending> {
         self.bitten = 0;
         if !self.running.is_empty() {
-            self.collect_answers(cx);
+            self.collect_answers(cx, 0);
             self.prompt = self.running.is_empty();
         }
         for _ in 0..TURNS {
-            let mut progress = self.receive(cx);
-            self.take_requests();
-            progress |= self.collect_answers(cx);
+            let received = self.receive(cx);
+            // Older requests wake the session when the disk answers them.
+            let older = self.running.len();
+            self.take_requests(cx.waker());
+            let mut progress = received == Received::Something;
+            progress |= self.collect_answers(cx, older);
             // At once is prompt, too.
             self.prompt |= self.bitten > 0 && self.running.is_empty();
             progress |= self.send(cx);
@@ -164,7 +192,17 @@ impl Session {
             if self.bitten >= BITE_BYTES {
                 break;
             }
-            if !progress {
+            // Taking a part of a payload out of a full inbox makes room for bytes that nothing
+            // else would wait for: never sleep without a read armed while bytes are wanted.
+            let unarmed = received == Received::NotTried && self.wants_bytes();
+            if !progress && !unarmed {
+                if self.is_stalled(cx) {
+                    self.go(Ending::Stalled);
+                    continue;
+                }
+                if !self.is_open() || self.has_its_fill() {
+                    self.account.step_aside();
+                }
                 return Poll::Pending;
             }
         }
@@ -177,29 +215,31 @@ impl Session {
         matches!(self.phase, Phase::Open) && !self.stopping
     }
 
-    /// Reads once; true if something came.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.is_open() || !self.inbox.wants_bytes() {
-            return false;
+    /// Is there anything to read for?
+    fn wants_bytes(&self) -> bool {
+        self.is_open() && self.inbox.wants_bytes()
+    }
+
+    /// Reads once, if bytes are wanted.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+        if !self.wants_bytes() {
+            return Received::NotTried;
         }
         match self.inbox.poll_read(cx, &*self.stream) {
-            Poll::Pending => false,
+            Poll::Pending => return Received::Armed,
             Poll::Ready(Ok(0)) => {
                 self.phase = Phase::Leaving(Ending::Vanished(ErrorKind::UnexpectedEof.into()));
-                true
             }
-            Poll::Ready(Ok(_)) => true,
-            Poll::Ready(Err(error)) => {
-                self.vanish(error);
-                true
-            }
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => self.vanish(error),
         }
+        Received::Something
     }
 
     /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
-    fn take_requests(&mut self) {
+    fn take_requests(&mut self, waker: &Waker) {
         while self.is_open() && !self.has_its_fill() {
-            match self.inbox.take(&mut self.load, &self.pool, &*self.clock) {
+            match self.inbox.take(&mut self.account, waker, &*self.clock) {
                 Item::Nothing => return,
                 Item::Request(request, payload) => self.start(request, payload),
                 Item::Refused(request, fault, message) => {
@@ -217,10 +257,10 @@ impl Session {
     }
 
     /// Starts a request, already counted in the load; answers it at once if it is wrong or empty.
-    fn start(&mut self, request: Request, payload: Option<Buf>) {
+    fn start(&mut self, request: Request, payload: Option<Payload>) {
         self.clock.charge(Cost::Request, 0);
         if request.command == command::DISCONNECT {
-            self.load.requests -= 1;
+            self.account.release(Load { requests: 1, bytes: 0 });
             self.phase = Phase::Leaving(Ending::Finished);
             return;
         }
@@ -241,7 +281,7 @@ impl Session {
                 Running::once(disk, request, bytes, work)
             }
             command::WRITE => {
-                let work = self.spare.write(payload.unwrap_or_else(|| self.pool.take(0)).freeze());
+                let work = self.spare.write(payload);
                 Running::once(disk, request, bytes, work)
             }
             command::FLUSH => Running::once(disk, request, bytes, Work::Flush),
@@ -252,10 +292,11 @@ impl Session {
         self.running.push(running);
     }
 
-    /// Collects every answer that is there; true if there was one.
-    fn collect_answers(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Collects every answer that is there to the requests from this index on; true if there was
+    /// one.
+    fn collect_answers(&mut self, cx: &mut Context<'_>, from: usize) -> bool {
         let mut progress = false;
-        let mut index = 0;
+        let mut index = from;
         let gone = matches!(self.phase, Phase::Gone(_));
         while let Some(running) = self.running.get_mut(index) {
             match running.poll(cx, self.export.disk(), gone) {
@@ -295,7 +336,7 @@ impl Session {
                 let (fault, message, at) = fault_of(&error, &request);
                 self.fail(&request, bytes, fault, message, at);
             }
-            Step::LeftOff => self.load -= Load { requests: 1, bytes },
+            Step::LeftOff => self.account.release(Load { requests: 1, bytes }),
         }
     }
 
@@ -335,7 +376,7 @@ impl Session {
     /// Writes once; true if something went.
     fn send(&mut self, cx: &mut Context<'_>) -> bool {
         if matches!(self.phase, Phase::Gone(_)) {
-            self.load -= self.outbox.abandon();
+            self.account.release(self.outbox.abandon());
         }
         if self.outbox.is_empty() {
             return false;
@@ -343,7 +384,7 @@ impl Session {
         match self.outbox.poll_send(cx, &*self.stream) {
             Poll::Pending => false,
             Poll::Ready(Ok(freed)) => {
-                self.load -= freed;
+                self.account.release(freed);
                 true
             }
             Poll::Ready(Err(error)) => {
@@ -354,12 +395,29 @@ impl Session {
     }
 
     fn vanish(&mut self, error: std::io::Error) {
+        self.go(Ending::Vanished(error));
+    }
+
+    /// The client is waited for no longer.
+    fn go(&mut self, ending: Ending) {
         let earlier = std::mem::replace(&mut self.phase, Phase::Over);
         self.phase = Phase::Gone(match earlier {
             // The client broke the rules, or said goodbye, before it went.
-            Phase::Leaving(ending) => ending,
-            _ => Ending::Vanished(error),
+            Phase::Leaving(earlier) => earlier,
+            _ => ending,
         });
+    }
+
+    /// True if the client neither finishes a request nor takes answers that others need the memory
+    /// of.
+    fn is_stalled(&mut self, cx: &mut Context<'_>) -> bool {
+        if matches!(self.phase, Phase::Gone(_) | Phase::Over) {
+            return false;
+        }
+        let half_sent = self.inbox.half_sent().filter(|_| self.is_open());
+        let unsent = (!self.outbox.is_empty()).then(|| self.outbox.total());
+        let (watch, account) = (&mut self.watch, &self.account);
+        watch.poll(cx, &*self.clock, half_sent, unsent, || account.is_in_the_way())
     }
 
     /// Ends the connection when nothing is left to do.
@@ -383,3 +441,6 @@ impl Session {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

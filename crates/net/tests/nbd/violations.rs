@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use io::{MemDisk, Stream};
 use net::nbd::server::{Accepting, Tls};
-use net::nbd::{Catalogue, Client, Denial, Export, Exports, wire};
+use net::nbd::{Catalogue, Client, Denial, Ending, Export, Exports, Server, wire};
 
 use crate::mix::Dice;
 use crate::world::{World, hex, pool, small_world};
@@ -241,15 +241,50 @@ fn plain_text_behind_starttls_is_not_obeyed() {
 
 #[test]
 fn there_are_only_so_many_places() {
-    let exports = Rc::new(Catalogue::default());
+    let disk = Rc::new(MemDisk::new(1 << 20));
+    let export = Export::new("disk", disk, pool());
+    let exports = Rc::new(Catalogue::new([Rc::new(export)]));
     let world = World::with(exports, |server| server.with_max_connections(2));
-    let first = world.connect();
-    let _second = world.connect();
-    assert!(world.connect_over(100, 100).is_none());
-    drop(first);
+    let clients: Vec<_> = (0..2).map(|_| world.connect()).collect();
+    let late = world.connect();
+    clients.iter().for_each(|client| world.transmit(client, &[], &[]));
+    assert!(world.connect_over(100, 100).is_none(), "two are in transmission");
+    // A handshake that began when there was room ends when there is none left.
+    late.push(&hex("00000003"));
+    late.push(&whole(7, &named(4, b"disk")));
+    world.settle();
+    assert_eq!(world.ending(), "Crowded");
+    // Another listener has places of its own.
+    let other = world.connect_through(1, 1 << 30, usize::MAX).expect("there is a place");
+    world.transmit(&other, &[], &[]);
+    drop(clients);
     world.settle();
     assert_eq!(world.server.connections(), 1);
     assert!(world.connect_over(100, 100).is_some());
+}
+
+/// Silent peers in any number: each drops one of their own, and a client comes in at once.
+#[test]
+fn handshakes_do_not_take_the_places_of_clients() {
+    let disk = Rc::new(MemDisk::new(1 << 20));
+    let export = Export::new("disk", disk, pool());
+    let exports = Rc::new(Catalogue::new([Rc::new(export)]));
+    let configure = |server: Server| server.with_max_connections(5).with_max_handshakes(3);
+    let world = World::with(exports, configure);
+    let (mut silent, mut clients) = (Vec::new(), Vec::new());
+    for round in 0..5 {
+        silent.extend((0..20).map(|_| world.connect()));
+        world.settle();
+        assert_eq!(world.server.connections(), 3 + round, "the newest three, and the clients");
+        let client = world.connect();
+        // Two more come while it shakes hands; it is not the oldest.
+        silent.extend((0..2).map(|_| world.connect()));
+        world.transmit(&client, &[], &[]);
+        clients.push(client);
+    }
+    let dropped = world.endings.borrow().len();
+    assert_eq!(dropped, 5 * 22 - 2, "all silent ones but the newest two");
+    assert!(world.endings.borrow().iter().all(|ending| matches!(ending, Ending::Crowded)));
 }
 
 /// Noise in both phases, after headers that are right: the server lives, and serves the next one.

@@ -79,8 +79,13 @@ impl World {
 
     /// A new connection over a stream with so much room, read in bites.
     pub fn connect_over(&self, room: usize, bite: usize) -> Option<End> {
+        self.connect_through(0, room, bite)
+    }
+
+    /// The same, through the listener of this number.
+    pub fn connect_through(&self, listener: usize, room: usize, bite: usize) -> Option<End> {
         let (near, far) = pipe::pair(room, bite);
-        let serving = self.server.admit(Box::new(far), "test")?;
+        let serving = self.server.admit(Box::new(far), listener, "test")?;
         let endings = Rc::clone(&self.endings);
         self.tasks.spawn(async move {
             let ending = serving.await;

@@ -14,6 +14,10 @@ pub enum OpenErrorKind {
     Exists,
     /// This user may not open it.
     Denied,
+    /// Its file system is mounted read-only.
+    ReadOnly,
+    /// The file is immutable or append-only.
+    Immutable,
     /// Somebody else has it; who, as far as can be told.
     Busy(Vec<Holder>),
     /// Neither a file nor a block device.
@@ -45,7 +49,10 @@ impl OpenError {
         let kind = match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::NXIO | Errno::NODEV => OpenErrorKind::Missing,
             Errno::EXIST => OpenErrorKind::Exists,
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => OpenErrorKind::Denied,
+            Errno::ROFS => OpenErrorKind::ReadOnly,
+            // Of a device the kernel says so where a control group keeps the process from it.
+            Errno::PERM if path.is_file() => OpenErrorKind::Immutable,
+            Errno::ACCESS | Errno::PERM => OpenErrorKind::Denied,
             Errno::ISDIR => OpenErrorKind::NotADisk,
             Errno::BUSY | Errno::TXTBSY => OpenErrorKind::Busy(Vec::new()),
             _ => OpenErrorKind::Failed,
@@ -71,6 +78,12 @@ impl fmt::Display for OpenError {
             OpenErrorKind::Missing => write!(f, "{path}: there is no such file or device")?,
             OpenErrorKind::Exists => write!(f, "{path}: exists already; nothing was changed")?,
             OpenErrorKind::Denied => write!(f, "{path}: not permitted")?,
+            OpenErrorKind::ReadOnly => {
+                write!(f, "{path}: cannot be opened for writing: the file system is read-only")?;
+            }
+            OpenErrorKind::Immutable => {
+                write!(f, "{path}: cannot be opened for writing: the file is immutable (lsattr)")?;
+            }
             OpenErrorKind::NotADisk => write!(f, "{path}: neither a file nor a block device")?,
             OpenErrorKind::NotDirect => {
                 write!(f, "{path}: this file system cannot go around the page cache (O_DIRECT)")?;

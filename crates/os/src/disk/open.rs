@@ -153,8 +153,11 @@ fn access(
         match fcntl_setfl(fd, OFlags::DIRECT) {
             Ok(()) => {
                 // Dirty pages left by whoever wrote the file would slow down every direct write.
-                let _ = fdatasync(fd);
-                let _ = fadvise(fd, 0, None, Advice::DontNeed);
+                // A process that only reads leaves them alone: the file may be in use.
+                if !options.read_only {
+                    let _ = fdatasync(fd);
+                    let _ = fadvise(fd, 0, None, Advice::DontNeed);
+                }
                 return Ok(Access::Direct);
             }
             Err(Errno::INVAL) => {}

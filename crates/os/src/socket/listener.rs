@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, fchmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, accept_with, bind, connect, getsockname,
@@ -39,10 +40,11 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at this address; a TCP port of 0 lets the kernel choose.
+    /// Listens at this address. The file of a unix socket has mode 0600; a TCP port of 0 lets the kernel choose.
     ///
     /// # Errors
-    /// As `bind(2)`; `AddrInUse` if somebody answers there, or if the path is not a socket.
+    /// As `bind(2)`; `AddrInUse` if another process listens there, `AlreadyExists` if the path is
+    /// a file that is not a socket.
     pub fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
         let (fd, made) = match address {
             Address::Unix(path) => {
@@ -114,13 +116,19 @@ fn is_of_client(errno: Errno) -> bool {
 fn bind_unix(path: &Path) -> Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let fd = new_fd(AddressFamily::UNIX)?;
+    // The file gets the mode of the socket, so that there is no moment with a wider one.
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
     match bind(&fd, &address) {
-        Err(Errno::ADDRINUSE) if is_stale(path, &address)? => {
+        Err(Errno::ADDRINUSE) if !fs::symlink_metadata(path)?.file_type().is_socket() => {
+            let message = "a file that is not a socket is in the way";
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        Err(Errno::ADDRINUSE) if is_stale(&address)? => {
             fs::remove_file(path)?;
             bind(&fd, &address)?;
         }
         Err(Errno::ADDRINUSE) => {
-            let message = format!("{}: somebody answers there, or it is no socket", path.display());
+            let message = "another process listens there";
             return Err(Error::new(ErrorKind::AddrInUse, message));
         }
         bound => bound?,
@@ -128,14 +136,11 @@ fn bind_unix(path: &Path) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// True if this is a socket, and nobody answers.
+/// True if nobody answers at this socket.
 ///
 /// The socket of a process that was killed takes connections, too, until the kernel has let go of
 /// it, and then ends them. Whoever lives greets, or waits to be spoken to.
-fn is_stale(path: &Path, address: &SocketAddrUnix) -> Result<bool> {
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Ok(false);
-    }
+fn is_stale(address: &SocketAddrUnix) -> Result<bool> {
     let end = Instant::now() + LETTING_GO;
     loop {
         let probe = new_fd(AddressFamily::UNIX)?;

@@ -122,6 +122,9 @@ pub(crate) struct LogView {
     /// Records in batches that still matter: rows that a crash may have cut. 0 if the array was
     /// stopped in order.
     pub(crate) records: u64,
+    /// Why a zone of the log cannot be read, if one is damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) damage: Option<String>,
 }
 
 impl Report for Examined {
@@ -217,7 +220,9 @@ impl LogView {
             1 => format!("a zone of {bytes}"),
             _ => format!("{zones} zones of {bytes}"),
         };
-        format!("{zones}, {} batches, {} records matter", self.batches, self.records)
+        let damage = self.damage.as_ref().map(|why| format!("; damaged: {why}"));
+        let damage = damage.unwrap_or_default();
+        format!("{zones}, {} batches, {} records matter{damage}", self.batches, self.records)
     }
 }
 

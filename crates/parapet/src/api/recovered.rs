@@ -11,6 +11,21 @@ use crate::page::{Mood, Page};
 pub(crate) struct Recovered {
     /// The likeliest first.
     pub(crate) guesses: Vec<GuessView>,
+    /// What to try, where none of them fits well.
+    #[serde(default)]
+    pub(crate) hint: Option<String>,
+}
+
+/// How far the evidence supports a guess.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum GuessVerdict {
+    /// It fits, and nothing else fits as well.
+    Fits,
+    /// Another guess, or another order of the disks, fits as well.
+    Ambiguous,
+    /// Most of the signs, tables or rows contradict it.
+    Contradicted,
 }
 
 /// An array that they may have been.
@@ -44,7 +59,11 @@ pub(crate) struct GuessView {
     pub(crate) steps_tried: u64,
     /// So many other orders of the disks explain as much; null if there were too many to try all.
     pub(crate) alike: Option<u64>,
-    /// What writes the superblocks of this guess: makes it an array again, for good.
+    /// How far the evidence supports it.
+    pub(crate) verdict: GuessVerdict,
+    /// The command that writes the superblocks of this guess; null unless it fits.
+    pub(crate) write: Option<String>,
+    /// The same with mdadm; empty unless it fits.
     pub(crate) mdadm: String,
 }
 
@@ -52,6 +71,9 @@ impl Report for Recovered {
     const SCHEMA: &'static str = "parapet/recover/1";
 
     fn text(&self, page: &mut Page) {
+        if let Some(hint) = &self.hint {
+            page.painted(Mood::Warning, format!("nothing fits well: {hint}"));
+        }
         for (number, guess) in (1..).zip(&self.guesses) {
             let level = match guess.layout.as_str() {
                 "none" => guess.level.clone(),
@@ -78,12 +100,22 @@ impl Report for Recovered {
             if guess.steps_tried > 0 {
                 page.field("tables", format!("{} of {} lead on", guess.steps, guess.steps_tried));
             }
-            if number == 1 {
-                page.field("for good", &guess.mdadm);
+            match (guess.verdict, &guess.write) {
+                (GuessVerdict::Fits, Some(write)) if number == 1 => page.field("for good", write),
+                (GuessVerdict::Contradicted, _) => {
+                    page.field_in(Mood::Warning, "verdict", "the evidence contradicts this guess");
+                }
+                _ => {}
             }
             match guess.alike {
                 Some(0) => {}
-                Some(count) => page.field("alike", format!("{count} other orders explain as much")),
+                Some(count) => page.field(
+                    "alike",
+                    match count {
+                        1 => "one other order of the disks fits as well".into(),
+                        count => format!("{count} other orders of the disks fit as well"),
+                    },
+                ),
                 None => page.field("alike", "other orders were not tried: there are too many"),
             }
         }

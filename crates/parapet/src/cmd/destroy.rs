@@ -76,10 +76,9 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     }
     let name = Some(args.name.as_str());
     let sources = Sources { name, members: &files, scan: args.scan.as_deref() };
-    let disks = sources.open(false, &on)?;
     let daemon = Daemon::new(&on, None, 1)?;
     let outcome = executor.block_on(async {
-        let outcome = take_apart(&args, &sources, &disks, &daemon, terminal).await;
+        let outcome = take_apart(&args, &sources, &daemon, terminal).await;
         let closed = daemon.close().await;
         outcome.and(closed)
     });
@@ -93,11 +92,11 @@ fn is_array(path: &Path) -> bool {
 async fn take_apart(
     args: &Args,
     sources: &Sources<'_>,
-    disks: &[Opened],
     daemon: &Rc<Daemon>,
     terminal: &Terminal,
 ) -> Result<()> {
-    let (files, arrays) = sources.members_of_wanted(disks, daemon).await?;
+    let taken = sources.take(false, daemon).await?;
+    let (files, arrays) = sources.members_of_wanted(&taken, daemon).await?;
     let chosen: Vec<&Opened> = files.into_iter().chain(&arrays).collect();
     for named in args.members.iter().filter(|path| is_array(path)) {
         if chosen.iter().all(|opened| opened.path != *named) {
@@ -268,12 +267,13 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
 
 /// What a disk is in its array, slots first, the journal device last.
 fn role(superblock: Option<&Superblock>) -> (u32, String) {
-    match superblock.map_or(Role::Journal, Superblock::own_role) {
-        Role::Slot(slot) => (slot.into(), format!("slot {slot}")),
-        Role::Spare => (u32::MAX - 1, "spare".into()),
-        Role::Faulty => (u32::MAX - 1, "faulty".into()),
-        Role::Journal => (u32::MAX, "journal".into()),
-    }
+    let role = superblock.map_or(Role::Journal, Superblock::own_role);
+    let place = match role {
+        Role::Slot(slot) => slot.into(),
+        Role::Spare | Role::Faulty => u32::MAX - 1,
+        Role::Journal => u32::MAX,
+    };
+    (place, engine::role_word(role))
 }
 
 /// Overwrites the superblocks, durably.

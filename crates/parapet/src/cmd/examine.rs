@@ -95,6 +95,7 @@ fn view_journal(found: &FoundJournal) -> JournalView {
             zone_bytes: header.zone_bytes,
             batches: log.batches,
             records: log.records,
+            damage: log.damage.map(|error| error.to_string()),
         }),
     }
 }
@@ -116,12 +117,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         layout: layout.map_or_else(Clone::clone, ToString::to_string),
         chunk_bytes: u64::from(superblock.chunk_sectors) * SECTOR,
         slots: superblock.raid_disks,
-        role: match superblock.own_role() {
-            Role::Slot(slot) => format!("slot {slot}"),
-            Role::Spare => "spare".into(),
-            Role::Faulty => "faulty".into(),
-            Role::Journal => "journal".into(),
-        },
+        role: engine::role_word(superblock.own_role()),
         events: superblock.events,
         created: time(superblock.ctime.seconds()),
         updated: time(superblock.utime.seconds()),
@@ -152,6 +148,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
             zone_bytes: header.log.zone_bytes,
             batches: found.batches,
             records: found.records,
+            damage: found.damage.map(|error| error.to_string()),
         }),
     }
 }

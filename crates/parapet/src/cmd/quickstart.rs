@@ -43,9 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = tcp_address,
         num_args = 0..=1, default_missing_value = "10809")]
     tcp: Option<SocketAddr>,
-    /// The size of each member file
-    #[arg(long, value_name = "SIZE", default_value = "320M")]
-    member_size: Size,
+    /// The size of each member file, when they are made [default: 320M]
+    #[arg(long, value_name = "SIZE")]
+    member_size: Option<Size>,
     /// Write, fail two members meanwhile, rebuild, read back, verify, and end
     #[arg(long)]
     demo: bool,
@@ -66,6 +66,8 @@ const NAME: &str = "quickstart";
 const MEMBERS: usize = 6;
 const SPARES: usize = 1;
 const CHUNK_BYTES: u64 = 64 << 10;
+/// Room for the demonstration, and some more.
+const MEMBER_BYTES: u64 = 320 << 20;
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let executor = engine::executor()?;
@@ -75,11 +77,15 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         check_length(&args.dir.join(socket))?;
     }
     let made = prepare(&args.dir)?;
+    // Until it runs, another one in this folder waits: then it finds the members in use.
+    let mut starting = Some(turn(&args.dir)?);
     let shown = Cell::new(false);
     let outcome = executor.block_on(async {
         let daemon = Daemon::new(&on, None, 1)?;
         let before = trace(&args.dir, &on).await;
-        let (served, fresh) = array(&args, &daemon).await?;
+        let found = array(&args, &daemon).await;
+        starting.take();
+        let (served, fresh) = found?;
         let served = daemon.take_in(served);
         daemon.export(&served, None, args.assembly.read_only, true)?;
         args.run.limit(&served.array);
@@ -152,6 +158,13 @@ fn prepare(folder: &Path) -> Result<bool> {
     }
 }
 
+/// The right to make or start the array of this folder, until it is dropped. Blocks.
+fn turn(folder: &Path) -> Result<fs::File> {
+    let opened = fs::File::open(folder);
+    let locked = opened.and_then(|folder| folder.lock().map(|()| folder));
+    locked.map_err(|error| of_path(folder, &error))
+}
+
 fn paths(folder: &Path) -> Vec<PathBuf> {
     let members = (0..MEMBERS).map(|index| format!("member-{index}.img"));
     let spares = (0..SPARES).map(|index| format!("spare-{index}.img"));
@@ -165,10 +178,18 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let there: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
     let fresh = there.is_empty();
     let disks = match fresh {
-        true => make(&paths, args.member_size.0, on).await?,
+        true => make(&paths, args, on).await?,
         false => disks::open(&there, args.assembly.read_only, on)
             .map_err(|failure| running(failure, &args.dir))?,
     };
+    if let (Some(size), false, Some(first)) = (args.member_size, fresh, disks.first())
+        && size.0 != first.bytes()
+    {
+        let (folder, bytes) = (args.dir.display(), Size(first.bytes()));
+        tracing::warn!(
+            "--member-size {size} has no effect: {folder} holds an array of members of {bytes}"
+        );
+    }
     let all: Vec<&Opened> = disks.iter().collect();
     let mut options = args.assembly.options(Some(NAME), &args.run);
     options.degraded = true;
@@ -191,7 +212,8 @@ fn control_word(folder: &Path) -> String {
 }
 
 /// Makes the members and an array of them, or nothing at all.
-async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>> {
+async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
+    let bytes = args.member_size.map_or(MEMBER_BYTES, |size| size.0);
     let layout = layout::Layout::default_for(layout::Level::Raid6, MEMBERS);
     let mut new = NewArray::new(NAME, layout, CHUNK_BYTES);
     new.spares = SPARES;
@@ -199,9 +221,14 @@ async fn make(paths: &[PathBuf], bytes: u64, on: &Spawner) -> Result<Vec<Opened>
     let bytes = bytes - bytes % 4096;
     let named = |path: &PathBuf| (path.display().to_string(), Limits::plain(bytes));
     let named: Vec<(String, Limits)> = paths.iter().map(named).collect();
-    array::create::plan(&new, &named).map_err(|error| {
+    let planned = array::create::plan(&new, &named).map_err(|error| {
         Failure::new(Id::Shape, error.to_string(), "choose another --member-size, such as 320M")
     })?;
+    if args.demo && planned.capacity < demo::BYTES {
+        let (size, bytes) = (Size(planned.capacity), Size(demo::BYTES));
+        let message = format!("the array would have {size}, the demonstration needs {bytes}");
+        return Err(Failure::new(Id::Shape, message, "say --member-size 320M, or leave it out"));
+    }
     let mut disks: Vec<Opened> = Vec::new();
     let mut outcome = Ok(());
     for path in paths {
@@ -289,16 +316,18 @@ impl Session<'_> {
     fn permit_demo(&self, marker: &Path, served: &Served, fresh: bool) -> Result<()> {
         let capacity = served.array.geometry().capacity();
         if capacity < demo::BYTES {
+            let folder = self.args.dir.display().to_string();
             let message = format!(
-                "the array has {}, the demonstration needs {}",
+                "{folder}: the array that is there already has {}, the demonstration needs {}",
                 Size(capacity),
                 Size(demo::BYTES)
             );
-            return Err(Failure::new(
-                Id::Shape,
-                message,
-                "choose another --dir, or --member-size 320M",
-            ));
+            let word = places::quoted(&folder);
+            let action = format!(
+                "choose another --dir; or, if its data is not needed: rm -r {word}, then run it \
+                 again with --member-size 320M or more"
+            );
+            return Err(Failure::new(Id::Shape, message, action));
         }
         let left = fs::read_to_string(marker).ok();
         if fresh || self.args.yes || left.is_some() && left == self.before {

@@ -7,7 +7,7 @@ use array::recover::{Guess, Wish, search};
 use layout::{Layout, Level};
 use os::Spawner;
 
-use crate::api::{GuessView, Recovered};
+use crate::api::{GuessVerdict, GuessView, Recovered};
 use crate::cmd::create::{closing, level};
 use crate::cmd::serve::Outlets;
 use crate::daemon::Daemon;
@@ -15,9 +15,9 @@ use crate::disks::Opened;
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Consent;
-use crate::images;
 use crate::size::Size;
 use crate::terminal::Terminal;
+use crate::{images, places};
 
 mod members;
 mod write;
@@ -77,7 +77,7 @@ const NAME: &str = "recovered";
 const MISSING: &str = "missing";
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
-    let wish = args.wish()?;
+    let mut wish = args.wish()?;
     if !args.write && (args.consent.yes || args.consent.dry_run) {
         let message = "without --write nothing is written, and nothing asked";
         return Err(Failure::new(Id::Usage, message, "say --write, or leave out --yes and -n"));
@@ -87,9 +87,9 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let daemon = Daemon::new(&executor.spawner(), None, 1)?;
         let work = async {
             let disks = open(&args, daemon.spawner())?;
-            let guesses = find(&disks, &wish).await?;
+            let guesses = find(&disks, &mut wish).await?;
             if !args.consent.yes {
-                terminal.preview(&view(&guesses, &disks));
+                terminal.preview(&args.view(&guesses, &disks, &wish));
             }
             let guess = args.chosen(&guesses)?;
             args.refuse_chance(&guesses, guess)?;
@@ -101,15 +101,23 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     if args.outlets.is_none() {
         let executor = engine::executor()?;
         let disks = open(&args, &executor.spawner())?;
-        let guesses = executor.block_on(find(&disks, &wish))?;
-        terminal.report(&view(&guesses, &disks));
+        let guesses = executor.block_on(find(&disks, &mut wish))?;
+        terminal.report(&args.view(&guesses, &disks, &wish));
         return Ok(Exit::Done);
     }
     args.outlets.serve(1, terminal, async |daemon| {
         let disks = open(&args, daemon.spawner())?;
-        let guesses = find(&disks, &wish).await?;
-        terminal.preview(&view(&guesses, &disks));
-        let members = members::lay(args.chosen(&guesses)?, disks, daemon.spawner()).await?;
+        let guesses = find(&disks, &mut wish).await?;
+        terminal.preview(&args.view(&guesses, &disks, &wish));
+        let guess = args.chosen(&guesses)?;
+        match args.verdict(&guesses, guess) {
+            GuessVerdict::Fits => {}
+            GuessVerdict::Ambiguous => tracing::warn!("only a guess: another one fits as well"),
+            GuessVerdict::Contradicted => {
+                tracing::warn!("only a guess: the evidence contradicts it")
+            }
+        }
+        let members = members::lay(guess, disks, daemon.spawner()).await?;
         let served = members::start(&members, daemon).await?;
         daemon.export(&served, None, true, true)
     })
@@ -161,15 +169,20 @@ impl Args {
         let refusal = |message: String, action: &str| {
             Err(Failure::new(Id::WrongState, message, action.to_owned()))
         };
+        if !chosen.fits() && !self.in_order {
+            let message = "the evidence contradicts this guess".into();
+            return refusal(message, "was there another disk? say how many: --members COUNT");
+        }
         if self.choose.is_none() && guesses.get(1).is_some_and(|next| next.ties_with(chosen)) {
             let action = "look at what each holds: --nbd unix:PATH --choose NUMBER; then write \
                           that one: --write --choose NUMBER";
-            return refusal("the second one explains as much as the first".into(), action);
+            return refusal("the second one fits as well as the first".into(), action);
         }
         let message = match chosen.alike {
             _ if chosen.layout.level() == Level::Raid1 => return Ok(()),
             Some(0) => return Ok(()),
-            Some(count) => format!("{count} other orders of the disks explain as much"),
+            Some(1) => "one other order of the disks fits as well".into(),
+            Some(count) => format!("{count} other orders of the disks fit as well"),
             None => "there are too many orders of the disks to try all".into(),
         };
         let action = "name the disks in an order, `missing` for one that is not there, say \
@@ -188,39 +201,98 @@ fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
     Ok(disks.collect())
 }
 
-async fn find(disks: &[Opened], wish: &Wish) -> Result<Vec<Guess>> {
+/// Searches; where nothing fits, also with one disk more than there are.
+async fn find(disks: &[Opened], wish: &mut Wish) -> Result<Vec<Guess>> {
     let clock = Rc::clone(&disks[0].clock);
-    search(&engine::candidates(disks), wish, &clock).await.map_err(|error| {
+    let found = search(&engine::candidates(disks), wish, &clock).await;
+    let fits = |found: &[Guess]| found.first().is_some_and(Guess::fits);
+    if wish.members == 0 && wish.order.is_none() && !found.as_ref().is_ok_and(|f| fits(f)) {
+        let wider = Wish { members: disks.len() + 1, ..wish.clone() };
+        let more = search(&engine::candidates(disks), &wider, &clock).await.unwrap_or_default();
+        if fits(&more) {
+            let (there, slots) = (disks.len(), wider.members);
+            tracing::warn!(
+                "an array of {slots} slots fits; of {there} it does not: one is missing"
+            );
+            *wish = wider;
+            return Ok(more);
+        }
+    }
+    found.map_err(|error| {
         let action = "name what is known: --level, --chunk, --data-offset, --members; say --whole \
                       if partitions came later; and leave out disks that were none of it";
         Failure::new(Id::NoArray, error.to_string(), action)
     })
 }
 
-fn view(guesses: &[Guess], disks: &[Opened]) -> Recovered {
-    let path = |disk: usize| disks[disk].path.display().to_string();
-    let content = |(what, at): &(&str, u64)| format!("{what} at byte {at}");
-    let view = |guess: &Guess| {
-        let names: Vec<Option<String>> = guess.order.iter().map(|disk| disk.map(path)).collect();
-        GuessView {
-            level: guess.layout.level().to_string(),
-            layout: guess.layout.to_string(),
-            chunk_bytes: guess.chunk_bytes,
-            data_offset: guess.data_offset,
-            capacity_bytes: guess.capacity,
-            mdadm: mdadm(guess, &names),
-            disks: names,
-            content: guess.content.iter().map(content).collect(),
-            signs: guess.signs as u64,
-            signs_tried: guess.signs_tried as u64,
-            rows: guess.rows as u64,
-            rows_tried: guess.rows_tried as u64,
-            steps: guess.steps as u64,
-            steps_tried: guess.steps_tried as u64,
-            alike: guess.alike.map(|count| count as u64),
+impl Args {
+    /// How far the evidence supports a guess, among all that were found.
+    fn verdict(&self, guesses: &[Guess], guess: &Guess) -> GuessVerdict {
+        let is_mirror = guess.layout.level() == Level::Raid1;
+        let ties = guesses.iter().filter(|other| other.ties_with(guess)).count();
+        match guess.fits() {
+            false => GuessVerdict::Contradicted,
+            true if ties > 1 || guess.alike != Some(0) && !is_mirror => GuessVerdict::Ambiguous,
+            true => GuessVerdict::Fits,
         }
-    };
-    Recovered { guesses: guesses.iter().map(view).collect() }
+    }
+
+    /// The command that writes a guess that was found like this.
+    fn command(&self, wish: &Wish) -> String {
+        let mut words = vec!["parapet recover".to_owned()];
+        words.extend(self.disks.iter().map(|disk| places::quoted(&disk.display().to_string())));
+        let flag =
+            |name: &str, value: Option<String>| value.map(|value| format!("--{name} {value}"));
+        let members = (wish.members > 0).then(|| wish.members.to_string());
+        let layout = self.layout.as_deref().map(places::quoted);
+        let chunk = self.chunk.map(|size| size.0.to_string());
+        let offset = self.data_offset.map(|size| size.0.to_string());
+        words.extend(flag("members", members));
+        words.extend(flag("level", self.level.map(|l| l.name().replace("raid", ""))));
+        words.extend(flag("layout", layout));
+        words.extend(flag("chunk", chunk));
+        words.extend(flag("data-offset", offset));
+        words.extend(self.in_order.then(|| "--in-order".into()));
+        words.extend(self.whole.then(|| "--whole".into()));
+        words.push("--write".into());
+        words.join(" ")
+    }
+
+    fn view(&self, guesses: &[Guess], disks: &[Opened], wish: &Wish) -> Recovered {
+        let path = |disk: usize| disks[disk].path.display().to_string();
+        let content = |(what, at): &(&str, u64)| format!("{what} at byte {at}");
+        let view = |guess: &Guess| {
+            let names: Vec<Option<String>> =
+                guess.order.iter().map(|disk| disk.map(path)).collect();
+            let verdict = self.verdict(guesses, guess);
+            let fits = verdict == GuessVerdict::Fits;
+            let is_first = guesses.first().is_some_and(|first| std::ptr::eq(first, guess));
+            GuessView {
+                level: guess.layout.level().to_string(),
+                layout: guess.layout.to_string(),
+                chunk_bytes: guess.chunk_bytes,
+                data_offset: guess.data_offset,
+                capacity_bytes: guess.capacity,
+                verdict,
+                write: (fits && is_first).then(|| self.command(wish)),
+                mdadm: if fits { mdadm(guess, &names) } else { String::new() },
+                disks: names,
+                content: guess.content.iter().map(content).collect(),
+                signs: guess.signs as u64,
+                signs_tried: guess.signs_tried as u64,
+                rows: guess.rows as u64,
+                rows_tried: guess.rows_tried as u64,
+                steps: guess.steps as u64,
+                steps_tried: guess.steps_tried as u64,
+                alike: guess.alike.map(|count| count as u64),
+            }
+        };
+        let fits = guesses.first().is_some_and(Guess::fits);
+        let slots = wish.members.max(disks.len());
+        let hint = (!fits)
+            .then(|| format!("were there more disks? say how many: --members {}", slots + 1));
+        Recovered { guesses: guesses.iter().map(view).collect(), hint }
+    }
 }
 
 /// How mdadm is told to write the superblocks of this guess.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::ValueEnum;
+use net::nbd::limits::MAX_PAYLOAD;
 use os::{Address, Signals, Spawner, Stdio};
 
 use crate::api::Serving;
@@ -11,6 +12,7 @@ use crate::daemon::Daemon;
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Control, address};
+use crate::size::Size;
 use crate::terminal::Terminal;
 use crate::{notify, places, tls};
 
@@ -53,9 +55,12 @@ pub(crate) struct Args {
 /// Where a server is to be reached.
 #[derive(clap::Args)]
 pub(crate) struct Outlets {
-    /// Serve NBD here: unix:PATH, tcp:ADDRESS:PORT or tcp:PORT; may be repeated
+    /// Serve NBD here: unix:PATH (mode 0600), tcp:ADDRESS:PORT or tcp:PORT; may be repeated
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     nbd: Vec<Address>,
+    /// Memory for the requests of all NBD clients, at least 32M; requests wait beyond it
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = nbd_memory)]
+    nbd_memory: Size,
     /// Serve NBD to one client over standard input and output, and end with it
     #[arg(long)]
     stdio: bool,
@@ -63,6 +68,16 @@ pub(crate) struct Outlets {
     control: Control,
     #[command(flatten)]
     tls: TlsFlags,
+}
+
+/// A size with room for the largest request.
+fn nbd_memory(text: &str) -> std::result::Result<Size, String> {
+    let size: Size = text.parse()?;
+    let least = u64::from(MAX_PAYLOAD);
+    if size.0 < least {
+        return Err(format!("at least {} MiB: one request may be that large", least >> 20));
+    }
+    Ok(size)
 }
 
 /// TLS for NBD clients.
@@ -131,13 +146,14 @@ impl Outlets {
         terminal: &Terminal,
         take_in: impl AsyncFnOnce(&Rc<Daemon>) -> Result<()>,
     ) -> Result<Exit> {
+        self.check()?;
         os::threads::raise_open_files();
         let executor = engine::executor()?;
         let on = executor.spawner();
         let signals = catch(&on)?;
         // Configuration errors come before anything is opened.
         let tls = self.tls.identity()?;
-        let daemon = Daemon::new(&on, tls, threads)?;
+        let daemon = Daemon::with_memory(&on, tls, threads, self.nbd_memory.0)?;
         executor.block_on(async {
             let opened = match take_in(&daemon).await {
                 Ok(()) => self.open(&daemon, &on).await,
@@ -148,6 +164,7 @@ impl Outlets {
                 let _ = daemon.close().await;
                 return Err(failure);
             }
+            self.warn(&daemon);
             let serving = serving(&daemon);
             if self.stdio {
                 let stdio = Stdio::take(&on).map_err(|error| {
@@ -163,6 +180,43 @@ impl Outlets {
             daemon.run(&signals).await
         })?;
         Ok(Exit::Done)
+    }
+
+    /// Whether each address is named once.
+    fn check(&self) -> Result<()> {
+        let resolved = |address: &Address| match address {
+            Address::Unix(path) => Address::Unix(places::absolute(path)),
+            Address::Tcp(address) => Address::Tcp(*address),
+        };
+        let control = self.control.path().map(|path| Address::Unix(path.to_owned()));
+        let mut seen = Vec::new();
+        for address in self.nbd.iter().chain(&control).map(resolved) {
+            // The kernel chooses another port each time for port 0.
+            let is_any = matches!(address, Address::Tcp(tcp) if tcp.port() == 0);
+            if !is_any && seen.contains(&address) {
+                let message = format!("{address}: this address is given twice");
+                return Err(Failure::new(Id::Usage, message, "give each address once"));
+            }
+            seen.push(address);
+        }
+        Ok(())
+    }
+
+    /// Warns of addresses that let in too many, or nobody.
+    fn warn(&self, daemon: &Daemon) {
+        let addresses = daemon.nbd_addresses();
+        for address in &addresses {
+            let is_open = matches!(address, Address::Tcp(tcp) if !tcp.ip().is_loopback());
+            if is_open && !daemon.is_secure() {
+                tracing::warn!(
+                    "{address}: NBD without TLS: anyone who reaches this address can read and \
+                     write; see --tls-cert and --tls-ca"
+                );
+            }
+        }
+        if addresses.is_empty() && !self.stdio {
+            tracing::warn!("no NBD address: no client can connect; add --nbd unix:PATH");
+        }
     }
 
     /// Opens the sockets.

@@ -21,6 +21,7 @@ use std::thread::JoinHandle;
 use ::io::{Completions, Mailbox, Ticket};
 use array::{Blueprint, Introduction, Message};
 use net::bytewise::Writers;
+use net::nbd::Memory;
 use os::mailbox::{ThreadMailbox, connected};
 use os::{FileDisk, SharedFile, Spawner};
 
@@ -44,8 +45,8 @@ pub(super) enum Errand {
     Show { uuid: String, card: Card },
     /// Show it no more, and end the connections of those who use it.
     Retire { uuid: String, ticket: u64 },
-    /// Serve this NBD client.
-    Serve(OwnedFd),
+    /// Serve this NBD client, which came through the listener of this number.
+    Serve(OwnedFd, usize),
     /// Finish what clients have asked for, and serve no more.
     Close { ticket: u64 },
     /// To the first thread: done.
@@ -101,13 +102,18 @@ impl Crew {
     ///
     /// # Errors
     /// If the machine has no room for them.
-    pub(super) fn hire(threads: usize, tls: Option<&Identity>, on: &Spawner) -> Result<Crew> {
+    pub(super) fn hire(
+        threads: usize,
+        tls: Option<&Identity>,
+        memory: &Memory,
+        on: &Spawner,
+    ) -> Result<Crew> {
         let mut mailboxes = connected(threads).into_iter();
         let mailbox = Rc::new(mailboxes.next().expect("there is one thread at least"));
         let answers = Rc::new(Completions::new());
         let crew = Crew { mailbox, hands: RefCell::default(), answers };
         for mailbox in mailboxes {
-            let hired = hire(mailbox, tls.cloned())?;
+            let hired = hire(mailbox, tls.cloned(), memory.clone())?;
             crew.hands.borrow_mut().push(hired);
         }
         let (mailbox, answers) = (Rc::clone(&crew.mailbox), Rc::clone(&crew.answers));
@@ -147,7 +153,7 @@ impl Crew {
     }
 
     /// Gives a client to the thread with the fewest; back if that is this one, which has `own`.
-    pub(super) fn place(&self, client: OwnedFd, own: usize) -> Option<OwnedFd> {
+    pub(super) fn place(&self, client: OwnedFd, listener: usize, own: usize) -> Option<OwnedFd> {
         let hands = self.hands.borrow();
         let load = |hand: &Hired| hand.connections.load(Ordering::Relaxed);
         let idlest = hands.iter().enumerate().min_by_key(|(_, hand)| load(hand));
@@ -156,7 +162,7 @@ impl Crew {
         };
         // Counted here, so that the next client sees it; the thread takes it away in the end.
         hand.connections.fetch_add(1, Ordering::Relaxed);
-        self.mailbox.send(index + 1, &mut vec![Errand::Serve(client)]);
+        self.mailbox.send(index + 1, &mut vec![Errand::Serve(client, listener)]);
         None
     }
 
@@ -170,7 +176,7 @@ impl Crew {
     }
 }
 
-fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>) -> Result<Hired> {
+fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>, memory: Memory) -> Result<Hired> {
     let failed = |error: std::io::Error| {
         let message = format!("one more thread: {error}");
         Failure::new(Id::Failed, message, "see the limits of threads, files and locked memory")
@@ -181,7 +187,7 @@ fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>) -> Result<Hired> 
     let name = format!("parapet-{}", mailbox.address());
     let builder = std::thread::Builder::new().name(name);
     let thread =
-        builder.spawn(move || hand::work(mailbox, tls, counted, &ready)).map_err(failed)?;
+        builder.spawn(move || hand::work(mailbox, tls, memory, counted, &ready)).map_err(failed)?;
     let outcome = started.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
     outcome.map_err(failed)?;
     Ok(Hired { thread, connections })

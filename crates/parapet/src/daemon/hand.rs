@@ -13,7 +13,7 @@ use std::sync::mpsc::Sender;
 
 use ::io::{Disk, Mailbox, Pool};
 use array::{Blueprint, Front, Message};
-use net::nbd::Server;
+use net::nbd::{Memory, Server};
 use os::mailbox::ThreadMailbox;
 use os::{Executor, FileDisk, Socket, Spawner};
 
@@ -26,6 +26,7 @@ use crate::tls::Identity;
 pub(super) fn work(
     mailbox: ThreadMailbox<Errand>,
     tls: Option<Identity>,
+    memory: Memory,
     connections: Arc<AtomicUsize>,
     ready: &Sender<std::io::Result<()>>,
 ) {
@@ -38,7 +39,7 @@ pub(super) fn work(
             return;
         }
     };
-    let hand = Hand::new(mailbox, tls, connections, executor.spawner());
+    let hand = Hand::new(mailbox, tls, memory, connections, executor.spawner());
     let _ = ready.send(Ok(()));
     executor.block_on(hand.do_errands());
     drop(executor);
@@ -71,12 +72,13 @@ impl Hand {
     fn new(
         mailbox: ThreadMailbox<Errand>,
         tls: Option<Identity>,
+        memory: Memory,
         connections: Arc<AtomicUsize>,
         on: Spawner,
     ) -> Rc<Hand> {
         let pool = Pool::new(POOL_BYTES);
         let exports = Rc::new(Shown::default());
-        let server = nbd_server(&exports, tls, &pool, &on);
+        let server = nbd_server(&exports, tls, memory, &pool, &on);
         let fronts = RefCell::default();
         let turned_away = TurnedAway::default();
         Rc::new(Hand { mailbox, on, pool, exports, server, fronts, connections, turned_away })
@@ -101,7 +103,7 @@ impl Hand {
                     Errand::Retire { uuid, ticket } => {
                         self.after(self.exports.retire(&uuid), ticket);
                     }
-                    Errand::Serve(client) => self.serve(client),
+                    Errand::Serve(client, listener) => self.serve(client, listener),
                     Errand::Close { ticket } => self.after(self.server.shutdown(), ticket),
                     Errand::Done { .. } => {}
                     Errand::Leave => return,
@@ -161,7 +163,7 @@ impl Hand {
         }
     }
 
-    fn serve(self: &Rc<Self>, client: OwnedFd) {
+    fn serve(self: &Rc<Self>, client: OwnedFd, listener: usize) {
         let hand = Rc::clone(self);
         let gone = move || hand.connections.fetch_sub(1, Ordering::Relaxed);
         let socket = match Socket::from_fd(client, &self.on) {
@@ -173,7 +175,7 @@ impl Hand {
             }
         };
         let origin = origin(socket.peer());
-        let Some(serving) = self.server.admit(Box::new(socket), origin.as_str()) else {
+        let Some(serving) = self.server.admit(Box::new(socket), listener, origin.as_str()) else {
             self.turned_away.tell(&*self.on.clock(), &origin);
             gone();
             return;

@@ -236,7 +236,7 @@ fn what_was_destroyed_comes_back_while_nobody_has_used_its_disks() {
     world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
     world.ok(&destroy);
     assert_eq!(world.json(&["undestroy", "tank", "--dry-run"])["done"], false);
-    world.refused(&["serve", "tank", "m0", "m1", "m2"], 3, "PPT-3005");
+    world.refused(&["serve", "tank", "m0", "m1", "m2"], 5, "PPT-5001");
     assert_eq!(world.json(&["undestroy", "tank", "--yes"])["done"], true);
     let server = world.serve_members(&members);
     world.qemu_io(&["read -P 0x5a 0 4M"]);

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod checksums;
+mod clients;
 mod control;
 mod crash;
 mod golden;
@@ -18,10 +19,12 @@ mod ladder;
 mod levels;
 mod luck;
 mod mdadm;
+mod mixed;
 mod nested;
 mod policy;
 mod quickstart;
 mod recover;
+mod scan;
 mod schema;
 mod serving;
 mod threads;

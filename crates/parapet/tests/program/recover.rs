@@ -194,6 +194,36 @@ fn a_kernels_array_is_found_again_whatever_befell_it() {
 }
 
 #[test]
+fn a_guess_that_the_evidence_contradicts_is_never_a_command_to_copy() {
+    let world = World::new();
+    let before = filled(&world, "6", 6, &["--chunk", "64K"]);
+    zero_superblocks(&world, 6);
+    // One disk is missing, and nobody says so: it is tried, and fits.
+    let five = ["m4", "m0", "m5", "m3", "m1"];
+    let guess = recover(&world, &five, &[]);
+    assert_eq!(guess["disks"], serde_json::json!(["m0", "m1", null, "m3", "m4", "m5"]), "{guess}");
+    assert_eq!(guess["verdict"], "fits", "{guess}");
+    let write = guess["write"].as_str().unwrap();
+    assert_eq!(write, "parapet recover m4 m0 m5 m3 m1 --members 6 --write");
+    // Said to be five, it is found out to be none of what five disks can be.
+    let wrong = [&["recover"], &five[..], &["--members", "5"]].concat();
+    let told = world.json(&wrong);
+    assert_eq!(told["guesses"][0]["verdict"], "contradicted", "{told}");
+    assert_eq!(told["guesses"][0]["mdadm"], "", "{told}");
+    assert!(told["hint"].as_str().unwrap().contains("--members 6"), "{told}");
+    let text = world.ok(&wrong);
+    assert!(text.contains("nothing fits well") && !text.contains("for good"), "{text}");
+    assert!(!text.contains("mdadm"), "{text}");
+    world.refused(&[&wrong[..], &["--write", "--yes"]].concat(), 3, "PPT-3006");
+    // The command that was printed does what it says.
+    let words: Vec<&str> = write.split(' ').skip(1).collect();
+    world.ok(&[&words[..], &["--yes"]].concat());
+    let server = world.serve(&[&["recovered"], &five[..]].concat());
+    assert!(content(&world) == before);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn a_disk_is_missing_too() {
     for (level, chunk) in [("5", "32K"), ("6", "64K")] {
         let world = World::new();

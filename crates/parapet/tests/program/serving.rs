@@ -237,7 +237,7 @@ fn members_missing_stale_or_foreign_are_named() {
     assert_eq!(server.terminate(), 0);
     // Members of another array, named by mistake.
     let ran = world.run(&serve(&["p0", "p1"]));
-    assert_eq!(ran.code, 3, "{ran:?}");
+    assert_eq!(ran.code, 5, "{ran:?}");
     world.refused(&serve(&["m0", "m1", "./m1"]), 3, "PPT-3004");
 }
 

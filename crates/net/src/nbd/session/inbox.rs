@@ -2,19 +2,19 @@
 //!
 //! Requests are parsed out of one receive buffer, many to a read. A payload begins in the receive
 //! buffer and is copied from there; what is still missing is read straight into its own buffer if
-//! it is long.
+//! it is long. That buffer grows with the payload: nothing is allocated for bytes that a client
+//! only announces.
 //!
 //! Owns the framing: after every request, also a refused one, the next header is found where it
 //! belongs.
 
 use std::io::Result;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use io::{Buf, Clock, Cost, Pool, Stream};
 
-use crate::nbd::limits::{
-    MAX_DRAIN, MAX_EXTENTS, MAX_PAYLOAD, MAX_QUERIES, MAX_REQUEST_BYTES, MAX_REQUESTS,
-};
+use crate::nbd::limits::{MAX_DRAIN, MAX_EXTENTS, MAX_PAYLOAD, MAX_QUERIES, PIECE_BYTES};
+use crate::nbd::memory::Account;
 use crate::nbd::outbox::Load;
 use crate::nbd::wire::{Fault, Request, Style, command, command_flag};
 
@@ -34,8 +34,67 @@ pub(super) struct Inbox {
     start: usize,
     end: usize,
     expect: Expect,
-    /// A whole header is there, and waits for room within the limits.
+    /// A whole header has arrived and waits for room within the limits.
     held_up: bool,
+    /// Headers taken since the beginning.
+    begun: u64,
+    pool: Pool,
+}
+
+/// The payload of a request: usually one buffer, several if it is long.
+pub(super) struct Payload {
+    pub(super) first: Option<Buf>,
+    pub(super) rest: Vec<Buf>,
+    length: usize,
+    /// Bytes of all buffers together, and how many of them have come.
+    taken: usize,
+    filled: usize,
+}
+
+impl Payload {
+    fn new(length: u64) -> Payload {
+        Payload { first: None, rest: Vec::new(), length: length as usize, taken: 0, filled: 0 }
+    }
+
+    /// The payload as one run of bytes, if it is short.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.first.as_deref().unwrap_or_default()
+    }
+
+    fn missing(&self) -> usize {
+        self.length - self.filled
+    }
+
+    /// Room for the next bytes; takes a new piece if the last one is full.
+    fn room(&mut self, pool: &Pool) -> &mut [u8] {
+        if self.filled == self.taken && self.missing() > 0 {
+            let piece = pool.take(self.missing().min(PIECE_BYTES));
+            self.taken += piece.len();
+            match self.first {
+                None => self.first = Some(piece),
+                Some(_) => self.rest.push(piece),
+            }
+        }
+        let last = self.rest.last_mut().or(self.first.as_mut());
+        let free = self.taken - self.filled;
+        last.map_or(&mut [], |last| {
+            let used = last.len() - free;
+            &mut last[used..]
+        })
+    }
+
+    /// Copies as much as there is of it in `from`; tells how much.
+    fn fill(&mut self, mut from: &[u8], pool: &Pool) -> usize {
+        let before = self.filled;
+        while !from.is_empty() && self.missing() > 0 {
+            let room = self.room(pool);
+            let (part, rest) = from.split_at(from.len().min(room.len()));
+            room[..part.len()].copy_from_slice(part);
+            self.filled += part.len();
+            from = rest;
+        }
+        self.filled - before
+    }
 }
 
 /// What the next bytes are.
@@ -43,8 +102,7 @@ enum Expect {
     Header,
     Payload {
         request: Request,
-        buf: Buf,
-        filled: usize,
+        payload: Payload,
     },
     /// Bytes of a refused payload, then its refusal.
     Skip {
@@ -60,7 +118,7 @@ pub(super) enum Item {
     /// No whole request; or no room for it.
     Nothing,
     /// A whole request.
-    Request(Request, Option<Buf>),
+    Request(Request, Option<Payload>),
     /// A request whose payload was dropped; it keeps no bytes in use.
     Refused(Request, Fault, &'static str),
     /// Bytes that make no sense: the framing is lost.
@@ -68,9 +126,21 @@ pub(super) enum Item {
 }
 
 impl Inbox {
-    pub(super) fn new(style: Style) -> Inbox {
+    /// An inbox for requests of this style; payloads come from `pool`.
+    pub(super) fn new(style: Style, pool: Pool) -> Inbox {
         let bytes = vec![0; INBOX_BYTES].into_boxed_slice();
-        Inbox { style, bytes, start: 0, end: 0, expect: Expect::Header, held_up: false }
+        let expect = Expect::Header;
+        Inbox { style, bytes, start: 0, end: 0, expect, held_up: false, begun: 0, pool }
+    }
+
+    /// How much has come of a request whose payload is not complete, and the number of that
+    /// request.
+    pub(super) fn half_sent(&self) -> Option<(u64, u64)> {
+        match &self.expect {
+            Expect::Header => None,
+            Expect::Payload { payload, .. } => Some((self.begun, payload.filled as u64)),
+            Expect::Skip { left, request, .. } => Some((self.begun, request.length - left)),
+        }
     }
 
     /// False while a request waits for room: then reading on would only fill memory; and while
@@ -85,12 +155,14 @@ impl Inbox {
         cx: &mut Context<'_>,
         stream: &dyn Stream,
     ) -> Poll<Result<usize>> {
-        if let Expect::Payload { buf, filled, .. } = &mut self.expect
+        if let Expect::Payload { payload, .. } = &mut self.expect
             && self.start == self.end
-            && buf.len() - *filled >= DIRECT_BYTES
+            // Not before the first byte of it has come.
+            && payload.filled > 0
+            && payload.missing() >= DIRECT_BYTES
         {
-            let read = std::task::ready!(stream.poll_read(cx, &mut buf[*filled..]))?;
-            *filled += read;
+            let read = std::task::ready!(stream.poll_read(cx, payload.room(&self.pool)))?;
+            payload.filled += read;
             return Poll::Ready(Ok(read));
         }
         if self.start == self.end {
@@ -104,29 +176,26 @@ impl Inbox {
         Poll::Ready(Ok(read))
     }
 
-    /// Takes the next thing out. A request is begun only if the limits have room for it beside
-    /// `load`, and is counted there from then on.
-    pub(super) fn take(&mut self, load: &mut Load, pool: &Pool, clock: &dyn Clock) -> Item {
+    /// Takes the next thing out. A request is begun only if `account` admits it, which wakes
+    /// `waker` if that waits for others.
+    pub(super) fn take(&mut self, account: &mut Account, waker: &Waker, clock: &dyn Clock) -> Item {
         if matches!(self.expect, Expect::Header)
-            && let Some(item) = self.take_header(load, pool)
+            && let Some(item) = self.take_header(account, waker)
         {
             return item;
         }
         match &mut self.expect {
             Expect::Header => Item::Nothing,
-            Expect::Payload { request, buf, filled } => {
-                let part = (buf.len() - *filled).min(self.end - self.start);
-                let from = &self.bytes[self.start..self.start + part];
-                buf[*filled..*filled + part].copy_from_slice(from);
+            Expect::Payload { request, payload } => {
+                let part = payload.fill(&self.bytes[self.start..self.end], &self.pool);
                 clock.charge(Cost::Copy, part as u64);
-                *filled += part;
                 self.start += part;
-                if *filled < buf.len() {
+                if payload.missing() > 0 {
                     return Item::Nothing;
                 }
                 let request = *request;
                 match std::mem::replace(&mut self.expect, Expect::Header) {
-                    Expect::Payload { buf, .. } => Item::Request(request, Some(buf)),
+                    Expect::Payload { payload, .. } => Item::Request(request, Some(payload)),
                     _ => Item::Nothing,
                 }
             }
@@ -145,7 +214,7 @@ impl Inbox {
     }
 
     /// Takes a header; gives what there is to say about it already, if anything.
-    fn take_header(&mut self, load: &mut Load, pool: &Pool) -> Option<Item> {
+    fn take_header(&mut self, account: &mut Account, waker: &Waker) -> Option<Item> {
         let bytes = &self.bytes[self.start..self.end];
         let header = Request::header_bytes(self.style);
         if bytes.len() < header {
@@ -155,16 +224,13 @@ impl Inbox {
             return Some(Item::Garbage("a request without its magic number"));
         };
         let wanted = self.bytes_of(&request);
-        // Alone, a request may be of any size: its own limit is far lower.
-        let bytes_fit = load.bytes == 0 || load.bytes + wanted <= MAX_REQUEST_BYTES;
-        self.held_up = load.requests >= MAX_REQUESTS || !bytes_fit;
+        self.held_up = !account.admit(wanted, waker);
         if self.held_up {
             return Some(Item::Nothing);
         }
         self.start += header;
-        load.requests += 1;
+        self.begun += 1;
         if !self.has_payload(&request) {
-            load.bytes += wanted;
             return Some(Item::Request(request, None));
         }
         let (most, message) = match request.command {
@@ -176,10 +242,10 @@ impl Inbox {
             return Some(Item::Garbage("a payload of more bytes than are read"));
         }
         self.expect = if request.length > most {
+            account.release(Load { requests: 0, bytes: wanted });
             Expect::Skip { left: request.length, request, fault: Fault::Invalid, message }
         } else {
-            load.bytes += wanted;
-            Expect::Payload { request, buf: pool.take(request.length as usize), filled: 0 }
+            Expect::Payload { request, payload: Payload::new(request.length) }
         };
         None
     }
@@ -199,5 +265,22 @@ impl Inbox {
             command::BLOCK_STATUS => STATUS_BYTES,
             _ => 0,
         }
+    }
+}
+
+#[cfg(test)]
+impl Inbox {
+    /// True if nothing is left that `take` could take: no whole header that the limits admit, and
+    /// no byte of a payload.
+    pub(super) fn is_taken_apart(&self) -> bool {
+        let left = self.end - self.start;
+        match self.expect {
+            Expect::Header => self.held_up || left < Request::header_bytes(self.style),
+            Expect::Payload { .. } | Expect::Skip { .. } => left == 0,
+        }
+    }
+
+    pub(super) fn is_between_requests(&self) -> bool {
+        matches!(self.expect, Expect::Header)
     }
 }

@@ -7,8 +7,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use io::{Buf, Error, ErrorKind, Extent, ExtentKind, Limits, Op, Work};
+use io::{Error, ErrorKind, Extent, ExtentKind, Limits, Op, Work};
 
+use super::inbox::Payload;
 use crate::bytewise::{Answer, Bytewise};
 use crate::nbd::context::MetaContext;
 use crate::nbd::handshake::Terms;
@@ -44,7 +45,7 @@ type Refusal = (Fault, &'static str);
 /// protocol.
 pub(super) fn check(
     request: &Request,
-    payload: &Option<Buf>,
+    payload: &Option<Payload>,
     terms: &Terms,
     limits: &Limits,
     unit: u64,
@@ -61,7 +62,7 @@ pub(super) fn check(
         }
         command::BLOCK_STATUS => {
             if let Some(payload) = payload {
-                (range.len, range.contexts) = chosen_contexts(payload, &terms.contexts)?;
+                (range.len, range.contexts) = chosen_contexts(payload.bytes(), &terms.contexts)?;
             }
             if range.len == 0 {
                 return Err((Fault::Invalid, "no bytes have no status"));

@@ -2,16 +2,20 @@
 //!
 //! Opens disks, and sorts what a scan finds by array. Never decides whether an array can start.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use array::assemble::survey;
 use layout::md::Uuid;
-use os::{Options, Spawner};
+use os::Options;
 
 mod dig;
+mod take;
 
 use dig::Digger;
+use take::LOOK;
+pub(crate) use take::{LeftOut, Taken};
 
 use crate::daemon::{Daemon, Served};
 use crate::disks::{self, Opened};
@@ -33,8 +37,12 @@ pub(crate) struct Sources<'a> {
 struct Group<'a> {
     uuid: String,
     name: String,
+    /// With the host in front, where the superblock has one.
+    full_name: String,
     slots: usize,
     disks: Vec<&'a Opened>,
+    /// What each disk is in the array: `slot 3`, `spare`.
+    roles: Vec<String>,
 }
 
 impl Group<'_> {
@@ -46,27 +54,6 @@ impl Group<'_> {
 }
 
 impl Sources<'_> {
-    /// Opens the disks.
-    ///
-    /// # Errors
-    /// If one of those named cannot be opened. That one is missing is only said: whether the array
-    /// can do without it is seen later.
-    pub(crate) fn open(&self, read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
-        let Some(folder) = self.scan else {
-            let opened = disks::open(&self.present()?, read_only, on);
-            return opened.map_err(|failure| self.named(failure));
-        };
-        let options = Options { read_only, ..Options::default() };
-        let mut disks = Vec::new();
-        for path in disks::scan(folder)? {
-            match disks::open_one(&path, &options, on) {
-                Ok(opened) => disks.push(opened),
-                Err(failure) => tracing::info!("{failure}"),
-            }
-        }
-        Ok(disks)
-    }
-
     /// A hint with the array's name, where it is known.
     fn named(&self, mut failure: Failure) -> Failure {
         if let Some(name) = self.name {
@@ -75,7 +62,8 @@ impl Sources<'_> {
         failure
     }
 
-    fn present(&self) -> Result<Vec<PathBuf>> {
+    /// The paths that lead somewhere, and why the others do not.
+    fn present(&self) -> Result<(Vec<PathBuf>, Vec<Failure>)> {
         if self.members.is_empty() {
             let action = "name its members, or --scan a folder for them";
             return Err(Failure::new(Id::Usage, "no member is named", action));
@@ -88,7 +76,9 @@ impl Sources<'_> {
         for path in &missing {
             tracing::warn!(path = %path.display(), "there is no such file or device");
         }
-        Ok(there)
+        let why = |path: &PathBuf| of_path(path, &std::io::ErrorKind::NotFound.into());
+        let why = missing.iter().map(why).collect();
+        Ok((there, why))
     }
 
     /// Starts the arrays that are wanted, and first those inside them; gives the ones wanted. All
@@ -110,7 +100,7 @@ impl Sources<'_> {
                 "a consistency policy, checksums, or a journal are for one array; none is named";
             return Err(Failure::new(Id::Usage, message, "say which: NAME before --scan"));
         }
-        let mut disks = self.open(assembly.read_only, daemon.spawner())?;
+        let Taken { mut disks, left_out, seen } = self.take(assembly.read_only, daemon).await?;
         if let Some(path) = &assembly.journal
             && disks.iter().all(|opened| opened.path != *path)
         {
@@ -125,18 +115,35 @@ impl Sources<'_> {
         if self.scan.is_none() && (own.is_some() || groups.len() < 2)
             || own.is_some_and(|own| own.is_full())
         {
-            let mut arrays = Vec::new();
             // By its identity: one of version 0.90 is called what it does not know itself.
-            let uuid = own.map(|own| own.uuid.as_str());
-            for (name, mut disks) in self.group(&disks, daemon.spawner()).await? {
-                let name = uuid.or(name.as_deref());
-                disks
-                    .extend(journal.filter(|journal| disks.iter().all(|d| d.path != journal.path)));
-                arrays.push(start(name, &disks, assembly, run, daemon).await?);
-            }
-            return Ok(arrays);
+            let name = own.map(|own| own.uuid.as_str()).or(self.name);
+            let mut chosen = match (own, self.scan) {
+                (Some(own), Some(_)) => own.disks.clone(),
+                _ => all,
+            };
+            chosen.extend(journal.filter(|journal| chosen.iter().all(|d| d.path != journal.path)));
+            let started = start(name, &chosen, (assembly, run), &left_out, daemon).await;
+            return started.map(|served| vec![served]).map_err(|why| self.stranger(why, &groups));
         }
-        self.gather_from(&all, assembly, run, daemon).await
+        let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
+        digger.dig(&all, false).await?;
+        digger.outcome(&seen).await
+    }
+
+    /// Of disks that were named, none is a member of the array that was named: what they are.
+    fn stranger(&self, mut why: Failure, groups: &[Group<'_>]) -> Failure {
+        let is_known = groups.iter().any(|group| self.name.is_none() || self.is_wanted(group));
+        if is_known || why.id != Id::Foreign {
+            return why;
+        }
+        why.id = Id::NoArray;
+        for group in groups {
+            let paths: Vec<String> =
+                group.disks.iter().map(|disk| disk.path.display().to_string()).collect();
+            let verb = if paths.len() == 1 { "is a member" } else { "are members" };
+            why.message += &format!("; {} {verb} of {}", paths.join(", "), group.full_name);
+        }
+        why
     }
 
     /// Starts the arrays that are wanted among these disks, as [`Sources::gather`] does after a
@@ -151,13 +158,13 @@ impl Sources<'_> {
         run: &RunFlags,
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
-        let mut digger = Digger::new(self, assembly, run, daemon);
+        let mut digger = Digger::new(self, assembly, run, daemon, &[]);
         digger.dig(disks, false).await?;
-        digger.outcome().await
+        digger.outcome(&BTreeSet::new()).await
     }
 
     /// Starts all arrays that are found, those inside others too. Read-only, their disks are not
-    /// held: somebody who only looks must not be in the way of himself afterwards.
+    /// held: a process that only looks must not be in its own way afterwards.
     ///
     /// # Errors
     /// If there is none.
@@ -168,19 +175,18 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let on = daemon.spawner();
-        let mut disks = self.open(assembly.read_only, on)?;
+        let Taken { mut disks, left_out, seen } = self.take(assembly.read_only, daemon).await?;
         if assembly.read_only {
-            // What others hold was left out; ours are let go of.
+            // Disks that others hold were left out; ours are let go of.
             let paths: Vec<PathBuf> = disks.drain(..).map(|opened| opened.path).collect();
-            let look = Options { read_only: true, lock: false, ..Options::default() };
-            let opened = paths.iter().map(|path| disks::open_one(path, &look, on));
+            let opened = paths.iter().map(|path| disks::open_one(path, &LOOK, on));
             disks = opened.collect::<Result<_>>()?;
         }
         let all: Vec<&Opened> = disks.iter().collect();
-        let mut digger = Digger::new(self, assembly, run, daemon);
+        let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
         digger.dig(&all, false).await?;
         match daemon.arrays() {
-            none if none.is_empty() => digger.outcome().await,
+            none if none.is_empty() => digger.outcome(&seen).await,
             arrays => Ok(arrays),
         }
     }
@@ -192,30 +198,26 @@ impl Sources<'_> {
     /// If it is not found.
     pub(crate) async fn members_of_wanted<'a>(
         &self,
-        disks: &'a [Opened],
+        taken: &'a Taken,
         daemon: &Rc<Daemon>,
     ) -> Result<(Vec<&'a Opened>, Vec<Opened>)> {
-        let all: Vec<&Opened> = disks.iter().collect();
+        let all: Vec<&Opened> = taken.disks.iter().collect();
+        if self.scan.is_none() {
+            // Disks that were named one by one are all meant.
+            return Ok((all, Vec::new()));
+        }
         let groups = sorted(&all).await;
         let own = groups.iter().find(|group| self.is_wanted(group));
-        // Disks that were named one by one are all meant.
-        let named = self.scan.is_none() && own.is_some();
-        if named || own.is_some_and(Group::is_full) || groups.len() < 2 {
-            let mut chosen = match self.group(disks, daemon.spawner()).await {
-                Err(failure) if failure.id == Id::NoArray => {
-                    return Err(self.nothing_inside(disks, daemon).await);
-                }
-                chosen => chosen?,
-            };
-            return Ok((chosen.pop().map(|(_, disks)| disks).unwrap_or_default(), Vec::new()));
+        if let Some(own) = own.filter(|own| own.is_full() || groups.len() < 2) {
+            return Ok((own.disks.clone(), Vec::new()));
         }
         let (assembly, run) =
             (AssemblyFlags { degraded: true, ..Default::default() }, RunFlags::default());
-        let mut digger = Digger::new(self, &assembly, &run, daemon);
+        let mut digger = Digger::new(self, &assembly, &run, daemon, &taken.left_out);
         let paths = digger.dig(&all, true).await?;
         let Some(paths) = paths else {
             digger.release(&[]).await;
-            return Err(self.nothing_inside(disks, daemon).await);
+            return Err(self.nothing(&taken.seen));
         };
         let files = all.into_iter().filter(|disk| paths.contains(&disk.path)).collect();
         let arrays =
@@ -247,115 +249,45 @@ impl Sources<'_> {
     }
 
     fn is_wanted(&self, group: &Group<'_>) -> bool {
-        self.is_called(&group.name, &group.uuid)
+        self.is_called([&group.name, &group.full_name], &group.uuid)
     }
 
-    fn is_called(&self, name: &str, uuid: &str) -> bool {
+    /// True if one of these names, or this UUID, was asked for.
+    fn is_called(&self, names: [&str; 2], uuid: &str) -> bool {
         self.name.is_some_and(|wanted| {
-            name == wanted || Uuid::parse(wanted).is_some_and(|found| found.to_string() == uuid)
+            names.contains(&wanted) || Uuid::parse(wanted).is_some_and(|u| u.to_string() == uuid)
         })
     }
 
-    /// That nothing was found: because somebody has it, if so.
-    async fn nothing(&self, on: &Spawner) -> Failure {
-        if let Some(busy) = self.busy(on).await {
-            return busy;
-        }
-        match self.name {
-            Some(name) => {
-                let message = format!("no member of an array called {name} was found");
-                Failure::new(Id::NoArray, message, "parapet examine shows what each disk says")
-            }
-            None => {
-                let message = "no member of an array was found";
-                Failure::new(Id::NoArray, message, "parapet create makes one")
-            }
-        }
+    /// Refuses if several arrays have the name.
+    fn refuse_several(&self, own: &[&Group<'_>]) -> Result<()> {
+        let (Some(name), [_, _, ..]) = (self.name, own) else { return Ok(()) };
+        let told: Vec<String> = own
+            .iter()
+            .map(|group| {
+                let paths = group.disks.iter().map(|disk| disk.path.display().to_string());
+                format!("{} ({})", group.uuid, paths.collect::<Vec<_>>().join(" "))
+            })
+            .collect();
+        let message = format!("{} arrays are called {name}: {}", own.len(), told.join(", "));
+        Err(Failure::new(Id::Foreign, message, "say the UUID in place of the name"))
     }
 
-    /// Who has the array that is wanted, or some array where none is named: found by looking at
-    /// disks that cannot be had.
-    async fn busy(&self, on: &Spawner) -> Option<Failure> {
-        let paths = disks::scan(self.scan?).ok()?;
-        for path in paths {
-            let refused =
-                disks::open_one(&path, &Options { read_only: true, ..Options::default() }, on);
-            let Some(failure) = refused.err().filter(|failure| failure.id == Id::Busy) else {
-                continue;
-            };
-            let look = Options { read_only: true, lock: false, ..Options::default() };
-            let Ok(opened) = disks::open_one(&path, &look, on) else { continue };
-            let groups = sorted(&[&opened]).await;
-            let Some(group) = groups.first() else { continue };
-            if self.name.is_none() || self.is_wanted(group) {
-                let message = format!("{} is in use; {}", group.name, failure.message);
-                let action = failure.action.replace("NAME", &group.name);
-                return Some(Failure::new(Id::Busy, message, action));
-            }
-        }
-        None
-    }
-
-    /// That nothing was found; or that the array that is wanted is in use, if it is made of arrays:
-    /// that is found by looking into these, without writing anything. `ours` are open already.
-    async fn nothing_inside(&self, ours: &[Opened], daemon: &Rc<Daemon>) -> Failure {
-        let on = daemon.spawner();
-        let nothing = self.nothing(on).await;
-        if nothing.id == Id::Busy {
-            return nothing;
-        }
-        self.held_inside(ours, daemon).await.unwrap_or(nothing)
-    }
-
-    async fn held_inside(&self, ours: &[Opened], daemon: &Rc<Daemon>) -> Option<Failure> {
-        let (name, on) = (self.name?, daemon.spawner());
-        let paths = disks::scan(self.scan?).ok()?;
-        let look = Options { read_only: true, lock: false, ..Options::default() };
-        let seen = |path: &PathBuf| disks::open_one(path, &look, on).ok();
-        let disks: Vec<Opened> = paths.iter().filter_map(seen).collect();
-        let all: Vec<&Opened> = disks.iter().collect();
-        let assembly =
-            AssemblyFlags { degraded: true, read_only: true, ..AssemblyFlags::default() };
-        let run = RunFlags::default();
-        let mut digger = Digger::new(self, &assembly, &run, daemon);
-        let found = digger.dig(&all, true).await;
-        digger.release(&[]).await;
-        found.ok()??;
-        // Somebody else has what was not to be had.
-        let locked = Options { lock: true, ..look };
-        let groups = sorted(&all).await;
-        let members = groups.iter().flat_map(|group| &group.disks);
-        let others = members.filter(|disk| ours.iter().all(|our| our.path != disk.path));
-        let refusals = others.filter_map(|disk| disks::open_one(&disk.path, &locked, on).err());
-        let busy = refusals.into_iter().find(|failure| failure.id == Id::Busy)?;
-        let message = format!("{name} is in use; {}", busy.message);
-        Some(Failure::new(Id::Busy, message, busy.action.replace("NAME", name)))
-    }
-
-    /// Sorts the disks by array: one group if they were named, else one for each array that is
-    /// wanted.
-    ///
-    /// # Errors
-    /// If a scan found none, or several where one was meant.
-    pub(crate) async fn group<'a>(
-        &self,
-        disks: &'a [Opened],
-        on: &Spawner,
-    ) -> Result<Vec<(Option<String>, Vec<&'a Opened>)>> {
-        if self.scan.is_none() {
-            return Ok(vec![(self.name.map(str::to_owned), disks.iter().collect())]);
-        }
-        let all: Vec<&Opened> = disks.iter().collect();
-        let mut groups = sorted(&all).await;
-        groups.retain(|group| self.name.is_none() || self.is_wanted(group));
-        match (groups.len(), self.name) {
-            (0, _) => Err(self.nothing(on).await),
-            (2.., Some(name)) => {
-                let message = format!("there are {} arrays called {name}", groups.len());
-                Err(Failure::new(Id::Foreign, message, "name the UUID; parapet examine shows it"))
-            }
-            _ => Ok(groups.into_iter().map(|group| (Some(group.uuid), group.disks)).collect()),
-        }
+    /// That nothing was found, in a folder where there were members of these arrays.
+    fn nothing(&self, seen: &BTreeSet<String>) -> Failure {
+        let place = match self.scan {
+            Some(folder) => format!(" in {} (folders below are not searched)", folder.display()),
+            None => String::new(),
+        };
+        let others = match seen.iter().map(String::as_str).collect::<Vec<_>>() {
+            names if names.is_empty() => String::new(),
+            names => format!("; arrays there: {}", names.join(", ")),
+        };
+        let message = match self.name {
+            Some(name) => format!("no member of an array called {name} was found{place}{others}"),
+            None => format!("no member of an array was found{place}{others}"),
+        };
+        Failure::new(Id::NoArray, message, "parapet examine DISK shows what is on a disk")
     }
 }
 
@@ -367,40 +299,61 @@ pub(crate) async fn members_among(disks: &[&Opened]) -> Vec<PathBuf> {
 
 /// The members of each array among these disks.
 async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
-    let Some(any) = disks.first() else { return Vec::new() };
+    survey_of(disks).await.0
+}
+
+/// The members of each array among these disks; and disks with a damaged superblock, with what is
+/// wrong.
+async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, String)>) {
+    let Some(any) = disks.first() else { return Default::default() };
     let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
-    for (disk, why) in &survey.damaged {
-        tracing::warn!(disk = disk.name, "left out: {why}");
-    }
-    let members = |candidates: &[array::assemble::Candidate]| {
-        let named = |opened: &&&'a Opened| {
-            let path = opened.path.display().to_string();
-            candidates.iter().any(|candidate| candidate.name == path)
-        };
-        disks.iter().filter(named).copied().collect()
+    let damaged = survey.damaged.into_iter().map(|(disk, why)| (disk.name, why)).collect();
+    let disk_of = |candidate: &array::assemble::Candidate| {
+        let is_it = |opened: &&&'a Opened| opened.path.display().to_string() == candidate.name;
+        disks.iter().find(is_it).copied()
     };
-    let groups = survey.arrays.into_iter();
-    groups
-        .map(|(uuid, found)| {
-            let (uuid, disks) = (uuid.to_string(), members(&found.candidates));
-            let name = places::array_name(&found.name, &uuid);
-            Group { uuid, name, slots: found.slots as usize, disks }
-        })
-        .collect()
+    let groups = survey.arrays.into_iter().map(|(uuid, found)| {
+        let uuid = uuid.to_string();
+        let name = places::array_name(&found.name, &uuid);
+        let full_name = places::array_name(&found.full_name, &uuid);
+        let known = found.candidates.iter().zip(&found.roles);
+        let known = known.filter_map(|(candidate, &role)| Some((disk_of(candidate)?, role)));
+        let mut known: Vec<(&Opened, String)> =
+            known.map(|(disk, role)| (disk, engine::role_word(role))).collect();
+        known.sort_by(|(a, _), (b, _)| a.path.cmp(&b.path));
+        let (disks, roles) = known.into_iter().unzip();
+        Group { uuid, name, full_name, slots: found.slots as usize, disks, roles }
+    });
+    (groups.collect(), damaged)
 }
 
 /// Assembles and starts one array.
 async fn start(
     name: Option<&str>,
     disks: &[&Opened],
-    assembly: &AssemblyFlags,
-    run: &RunFlags,
+    (assembly, run): (&AssemblyFlags, &RunFlags),
+    left_out: &[LeftOut],
     daemon: &Rc<Daemon>,
 ) -> Result<Rc<Served>> {
     let on = daemon.spawner();
-    let found = engine::assemble(disks, &assembly.options(name, run), on).await?;
+    let uuid = name.unwrap_or_default();
+    let found = engine::assemble(disks, &assembly.options(name, run), on).await;
+    let found = found.map_err(|why| take::explain(why, uuid, left_out))?;
+    take::warn(&found.facts().name, uuid, left_out);
     engine::tell_notes(&found);
     let served = engine::start(found, disks, run.host(on), daemon).await?;
     run.limit(&served.array);
     Ok(daemon.take_in(served))
+}
+
+/// As [`start`], without a word: for a look at what is inside.
+async fn start_quietly(
+    name: Option<&str>,
+    disks: &[&Opened],
+    (assembly, run): (&AssemblyFlags, &RunFlags),
+    daemon: &Rc<Daemon>,
+) -> Result<Rc<Served>> {
+    let on = daemon.spawner();
+    let found = engine::assemble(disks, &assembly.options(name, run), on).await?;
+    Ok(daemon.take_in(engine::start(found, disks, run.host(on), daemon).await?))
 }

@@ -8,11 +8,11 @@
 //! Owns what it has started until it gives it away. Invariant: an array that says it is a member of
 //! another one is never given to anybody who did not name it, whether the other one starts or not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::{Group, Sources, sorted, start};
+use super::{Group, LeftOut, Sources, sorted, start, start_quietly};
 use crate::daemon::{Daemon, Served};
 use crate::disks::Opened;
 use crate::engine::{AssemblyFlags, RunFlags};
@@ -29,11 +29,17 @@ pub(super) struct Digger<'a> {
     failed: BTreeMap<String, Failed>,
     /// Arrays that are members of one that was found, started or not.
     inner: Vec<PathBuf>,
+    /// UUIDs of arrays that have the name that is wanted.
+    meant: BTreeSet<String>,
+    /// By the path of each array that was started, those of its members.
+    pub(super) made_of: BTreeMap<PathBuf, Vec<PathBuf>>,
+    left_out: &'a [LeftOut],
+    /// True if nobody is to hear of the arrays that are started.
+    quiet: bool,
 }
 
 /// An array that could not be started.
 struct Failed {
-    name: String,
     /// How many members were there, and why that did not do.
     there: usize,
     why: Failure,
@@ -45,9 +51,26 @@ impl<'a> Digger<'a> {
         assembly: &'a AssemblyFlags,
         run: &'a RunFlags,
         daemon: &'a Rc<Daemon>,
+        left_out: &'a [LeftOut],
     ) -> Digger<'a> {
-        let (started, failed, inner) = Default::default();
-        Digger { sources, assembly, run, daemon, started, failed, inner }
+        Digger {
+            sources,
+            assembly,
+            run,
+            daemon,
+            started: Vec::new(),
+            failed: BTreeMap::new(),
+            inner: Vec::new(),
+            meant: BTreeSet::new(),
+            made_of: BTreeMap::new(),
+            left_out,
+            quiet: false,
+        }
+    }
+
+    /// Without notes on the arrays that are started: for a look.
+    pub(super) fn quietly(self) -> Digger<'a> {
+        Digger { quiet: true, ..self }
     }
 
     /// Starts what can be, until the array that is wanted is there. With `spare_it` that one is not
@@ -62,6 +85,8 @@ impl<'a> Digger<'a> {
             let all: Vec<&Opened> = disks.iter().copied().chain(&arrays).collect();
             let mut groups = sorted(&all).await;
             self.note_inner(&groups, &arrays);
+            let meant = groups.iter().filter(|group| self.sources.is_wanted(group));
+            self.meant.extend(meant.map(|group| group.uuid.clone()));
             groups.retain(|group| self.started.iter().all(|known| known.uuid() != group.uuid));
             // What has all its members goes first, what is wanted last, so that nothing is started
             // without a member that is still to come up.
@@ -98,8 +123,16 @@ impl<'a> Digger<'a> {
         let consistency = self.assembly.consistency.filter(|_| wanted);
         let checksums = self.assembly.checksums.filter(|_| wanted);
         let assembly = AssemblyFlags { consistency, checksums, journal: None, ..*self.assembly };
-        match start(uuid, &group.disks, &assembly, self.run, self.daemon).await {
+        let flags = (&assembly, self.run);
+        let started = match self.quiet {
+            true => start_quietly(uuid, &group.disks, flags, self.daemon).await,
+            false => start(uuid, &group.disks, flags, self.left_out, self.daemon).await,
+        };
+        match started {
             Ok(served) => {
+                let own = Opened::array(&served.array, self.daemon.spawner()).path;
+                let paths = group.disks.iter().map(|disk| disk.path.clone()).collect();
+                self.made_of.insert(own, paths);
                 for inner in &self.started {
                     let path = Opened::array(&inner.array, self.daemon.spawner()).path;
                     if group.disks.iter().any(|member| member.path == path) {
@@ -114,7 +147,7 @@ impl<'a> Digger<'a> {
                 if !why.message.contains(&group.name) {
                     why.message = format!("{}: {}", group.name, why.message);
                 }
-                let failed = Failed { name: group.name.clone(), there: group.disks.len(), why };
+                let failed = Failed { there: group.disks.len(), why };
                 self.failed.insert(group.uuid.clone(), failed);
                 false
             }
@@ -138,10 +171,11 @@ impl<'a> Digger<'a> {
     }
 
     /// What there is to give: the array that is wanted, or all that are not inside others.
-    pub(super) async fn outcome(mut self) -> Result<Vec<Rc<Served>>> {
+    /// In the folder there were members of these arrays.
+    pub(super) async fn outcome(mut self, seen: &BTreeSet<String>) -> Result<Vec<Rc<Served>>> {
         let sources = self.sources;
         let keep = |served: &Rc<Served>| match sources.name {
-            Some(_) => sources.is_called(served.name(), served.uuid()),
+            Some(_) => self.meant.contains(served.uuid()),
             None => {
                 let path = Opened::array(&served.array, self.daemon.spawner()).path;
                 !self.inner.contains(&path)
@@ -149,13 +183,13 @@ impl<'a> Digger<'a> {
         };
         let found: Vec<Rc<Served>> = self.tops().into_iter().filter(keep).collect();
         if found.is_empty() {
-            let is_meant = |(uuid, failed): &(&String, &Failed)| {
-                sources.name.is_none() || sources.is_called(&failed.name, uuid)
+            let is_meant = |(uuid, _): &(&String, &Failed)| {
+                sources.name.is_none() || self.meant.contains(*uuid)
             };
             let failure = self.failed.iter().find(is_meant).map(|(_, failed)| failed.why.clone());
             return Err(match failure {
                 Some(failure) => failure,
-                None => sources.nothing(self.daemon.spawner()).await,
+                None => sources.nothing(seen),
             });
         }
         if sources.name.is_none() {

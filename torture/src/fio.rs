@@ -1,0 +1,66 @@
+//! fio beside our own clients: what it has flushed it finds again, by checksums of its own, after
+//! every life, and while the program is killed it is writing.
+//!
+//! ```text
+//!   │ … our clients' windows … │ written once, and flushed │ written whenever a life ends │
+//!                                FIO_BYTES / 2               FIO_BYTES / 2
+//! ```
+
+use crate::round::{Outcome, Round};
+use std::process::{Child, Command, Stdio};
+
+/// At the end of the array, where fio writes.
+pub(crate) const FIO_BYTES: u64 = 2 << 20;
+
+/// fio, which ends when this does.
+pub(crate) struct Writing(Child);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Round<'_> {
+    /// Writes its first half, and flushes it.
+    pub(crate) fn fio_writes(&mut self) -> Outcome {
+        self.fio(&["--rw=randwrite", "--do_verify=0", "--end_fsync=1"])
+    }
+
+    /// What was flushed is there.
+    pub(crate) fn fio_verifies(&mut self) -> Outcome {
+        self.fio(&["--rw=randread", "--verify_only"])
+    }
+
+    /// Writes its second half until it is told to end, or its server does.
+    pub(crate) fn fio_goes_on(&mut self) -> Outcome<Writing> {
+        let mut fio = self.program.command("fio");
+        // One process: nothing of it is left when that is killed.
+        self.aim(fio.arg("--thread"), FIO_BYTES / 2);
+        fio.args(["--rw=randwrite", "--do_verify=0", "--fsync=16", "--time_based"]);
+        let fio = fio.arg("--runtime=30").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        fio.map(Writing).map_err(|error| format!("fio: {error}"))
+    }
+
+    fn fio(&mut self, more: &[&str]) -> Outcome {
+        let mut fio = self.program.command("timeout");
+        self.aim(fio.args(["60", "fio"]), 0);
+        let output = fio.args(more).output();
+        let output = output.map_err(|error| format!("fio: {error}"))?;
+        if output.status.success() {
+            self.tell(format!("fio {}", more.join(" ")));
+            return Ok(());
+        }
+        Err(format!("fio {}: {}", more.join(" "), String::from_utf8_lossy(&output.stderr)))
+    }
+
+    /// What all have in common; `at` counts from where fio's part begins.
+    fn aim(&self, fio: &mut Command, at: u64) {
+        fio.args(["--name=t", "--ioengine=nbd", "--bs=4k", "--iodepth=16"]);
+        fio.args(["--verify=crc32c", "--verify_fatal=1", "--randseed=5"]);
+        fio.arg(format!("--uri=nbd+unix:///tank?socket={}", self.program.socket().display()));
+        fio.arg(format!("--offset={}", self.bytes - FIO_BYTES + at));
+        fio.arg(format!("--size={}", FIO_BYTES / 2));
+    }
+}
