@@ -33,7 +33,7 @@ use crate::gate::Inside;
 use crate::member::Member;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::{Scratch, Shard};
-use crate::upkeep::{Report, grains};
+use crate::upkeep::{Finding, Report, grains};
 use crate::view::{Mode, View};
 
 /// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
@@ -177,7 +177,9 @@ impl Shard {
             Some((slot, bytes))
         }) {
             open.remove(slot);
-            report.find(self.finding(&view, &row, 0..bytes.len(), Some(slot)));
+            let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+            report.find(Finding { mended: true, ..found });
+            report.repaired_bytes += bytes.len() as u64;
             let piece = work.pieces.iter_mut().find(|piece| piece.slot == slot);
             piece.expect("what does not fit was read").buf = Some(self.pool.copy_of(&bytes));
             work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });

@@ -220,10 +220,7 @@ impl Shard {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
         }
-        for (copy, range) in wrong {
-            let (slot, mended) = (copies[copy].place.slot, is_mended(&mends, copy, &range));
-            report.find(Finding { mended, ..copies[copy].finding(at, &range, Some(slot)) });
-        }
+        report_wrong(wrong, &copies, at, &mends, report);
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
@@ -557,6 +554,20 @@ fn judge(
 fn is_mended(mends: &[Mend], copy: usize, range: &Range<u64>) -> bool {
     let covers = |mend: &&Mend| mend.range.start <= range.start && range.end <= mend.range.end;
     mends.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
+}
+
+/// Reports the blocks of copies that do not match their checksums.
+fn report_wrong(
+    wrong: Vec<(usize, Range<u64>)>,
+    copies: &[Copy],
+    at: u64,
+    mends: &[Mend],
+    report: &mut Report,
+) {
+    for (copy, range) in wrong {
+        let (slot, mended) = (copies[copy].place.slot, is_mended(mends, copy, &range));
+        report.find(Finding { mended, ..copies[copy].finding(at, &range, Some(slot)) });
+    }
 }
 
 /// Where copies that can be read contradict each other.
