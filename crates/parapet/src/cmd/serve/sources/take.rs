@@ -7,8 +7,8 @@
 //!    verify the superblocks again, under the locks              a disk that changed is left out
 //! ```
 //!
-//! Invariant: a process that scans never holds a disk of an array that it was not asked for, so that
-//! any number of servers can start at once. Two that want the same array take its members in the
+//! Invariant: a process that scans never holds a disk of an array that it was not asked for. So any
+//! number of servers can start at once. Two that want the same array take its members in the
 //! same order: the first one gets them all, the other one takes none.
 
 use std::collections::{BTreeMap, BTreeSet};
