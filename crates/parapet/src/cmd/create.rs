@@ -250,11 +250,7 @@ impl<'a> Draft<'a> {
 
     /// Makes it, after copies of what is there were made.
     async fn carry_out(mut self, on: &Spawner) -> Result<Plan> {
-        // Of disks that hold zeros by the user's word the checksum table is not copied: on a large
-        // disk that has no holes to skip, the copy would read GiBs.
-        let assumed = self.args.assume_zeroed;
-        let copied = NewArray { zeroed: self.new.zeroed && !assumed, ..self.new.clone() };
-        let kept = keep(&copied, &self.planned, &self.prospects).await?;
+        let kept = keep(&self.new, &self.planned, &self.prospects).await?;
         self.plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
         let journaled = self.args.journal.is_some();
         let made = carry_out(&self.new, self.prospects, journaled, &kept, on).await?;

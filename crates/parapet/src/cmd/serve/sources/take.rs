@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariant: a process that scans never holds a disk of an array that it was not asked for. So any
-//! number of servers can start at once. Two that want the same array take its members in the
-//! same order: the first one gets them all, the other one takes none.
+//! number of servers can start at once. Two that want the same array take its members in the same
+//! order: the first one gets them all, the other one takes none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
