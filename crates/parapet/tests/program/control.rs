@@ -139,7 +139,8 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
     for name in ["p0", "p1", "p2"] {
         world.pattern(name, 16 << 20);
     }
-    world.ok(&["create", "new", "--level", "5", "p0", "p1", "p2", "--yes"]);
+    let over = "--overwrite-signature=data@0x0";
+    world.ok(&["create", "new", "--level", "5", "p0", "p1", "p2", "--yes", over]);
     let server = world.serve(&["new", "p0", "p1", "p2"]);
     assert_eq!(server.terminate(), 0);
     let log = &world.log()[before..];
