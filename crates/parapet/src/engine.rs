@@ -28,26 +28,26 @@ use crate::size::Size;
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Assembly")]
 pub(crate) struct AssemblyFlags {
-    /// Start with fewer members than the array had when it was last used
+    /// Start although a member is missing
     #[arg(long)]
     pub(crate) degraded: bool,
-    /// Start with a member missing although writes were under way: what it held may come out wrong
+    /// Start dirty and degraded: blocks of the missing member may be wrong where writes were
+    /// interrupted
     #[arg(long)]
     pub(crate) force_dirty_degraded: bool,
-    /// How it shall stand against the write hole from now on; as before if left out
+    /// Change the crash-consistency policy [default: unchanged]
     #[arg(long, value_name = "POLICY", conflicts_with = "read_only")]
     pub(crate) consistency: Option<Consistency>,
-    /// Keep checksums of all blocks from now on, or do not; as before if left out
+    /// Switch checksums on or off [default: unchanged]
     #[arg(long, value_name = "ON|OFF", value_parser = on_or_off, conflicts_with = "read_only")]
     pub(crate) checksums: Option<bool>,
-    /// This device is the array's journal from now on: a new one, or another one than before; needs
-    /// policy journal. A journal device that it has is found among its members
+    /// Add or change the journal device (policy journal); an existing one is named as a member
     #[arg(long, value_name = "DEVICE", conflicts_with = "read_only")]
     pub(crate) journal: Option<PathBuf>,
-    /// Write nothing to the members, and refuse all writes
+    /// Write nothing to the members; refuse client writes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// The layout of a RAID 0 whose superblock does not say: original or alternate
+    /// Layout of a RAID 0 whose superblock has none: original or alternate
     #[arg(long, value_name = "LAYOUT", value_parser = raid0_layout)]
     pub(crate) raid0_layout: Option<layout::Raid0Layout>,
 }
@@ -85,20 +85,20 @@ impl AssemblyFlags {
 #[derive(clap::Args, Default)]
 #[command(next_help_heading = "Running")]
 pub(crate) struct RunFlags {
-    /// Compute parity with this kernel instead of the fastest: scalar, avx2 …; or `off`, only to
-    /// measure what parity costs: what is written then is not protected
+    /// Parity kernel: scalar, avx2 … [default: the fastest]; `off` writes no parity and protects
+    /// nothing, for measurements only
     #[arg(long, value_name = "KERNEL", value_parser = kernel)]
     pub(crate) parity: Option<Parity>,
-    /// Compare data with its parity at every read
+    /// Compare data with its redundancy at every read
     #[arg(long)]
     pub(crate) check_reads: bool,
-    /// When writes are acknowledged; FLUSH and FUA are honoured in any case
+    /// Cache mode: when writes are acknowledged; FLUSH and FUA are always honoured
     #[arg(long, value_name = "MODE", default_value = "none")]
     pub(crate) cache: Cache,
-    /// How far to read ahead of a sequential reader, at most; 0: not at all
+    /// Maximum read-ahead of sequential readers; 0 for none
     #[arg(long, value_name = "SIZE")]
     pub(crate) read_ahead: Option<Size>,
-    /// A member that does not answer for so long is lost
+    /// Fail a member that does not answer within this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) deadline: Option<u64>,
     #[command(flatten)]
@@ -108,13 +108,13 @@ pub(crate) struct RunFlags {
 /// When writes are acknowledged.
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 pub(crate) enum Cache {
-    /// When the members have them; a power cut may take back what was not flushed
+    /// On completion by the members; a power cut may lose unflushed writes
     #[default]
     None,
-    /// When they are durable on the members; flushes are shared
+    /// When durable on the members; flushes are shared
     Sync,
-    /// When they are in Parapet's memory, from where they go to the members in whole stripes; a
-    /// power cut, or a killed process, takes back what was not flushed, as with any disk's cache
+    /// In memory; written to the members in full stripes. A power cut or a killed process loses
+    /// unflushed writes, as with any disk cache
     Writeback,
 }
 

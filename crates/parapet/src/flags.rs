@@ -18,12 +18,12 @@ use crate::written;
 
 /// A redundant block device in user space.
 ///
-/// Parapet turns disks and files into one redundant block device and serves it to any machine over
-/// NBD. Its arrays are Linux md's, so that no data is ever locked in.
+/// Combines disks and files into one redundant block device and serves it over NBD. The on-disk
+/// format is Linux md's.
 #[derive(Parser)]
 #[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
-    4 server unreachable or not permitted, 5 no such array or disk, 6 waited long enough.\n\
+    4 server unreachable or permission denied, 5 no such array or disk, 6 timed out.\n\
     Try `parapet quickstart`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Cli {
 #[derive(Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Global {
-    /// Answer, and report errors, in JSON on standard output
+    /// Print results and errors as JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Show sizes in bytes
@@ -45,16 +45,16 @@ pub(crate) struct Global {
     /// Show sizes in powers of 1000: kB, MB, GB
     #[arg(long, global = true, conflicts_with = "bytes")]
     pub(crate) si: bool,
-    /// Use colours
+    /// Colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Colour,
-    /// No hints and no progress
+    /// Omit hints and progress
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Tell more, and log more to standard error; twice for everything
+    /// Verbose output; repeat for debug logging
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Log what this filter says, such as `info` or `parapet=debug,rustls=warn`
+    /// Log filter, such as `info` or `parapet=debug,rustls=warn`
     #[arg(long, global = true, value_name = "FILTER", env = "PARAPET_LOG")]
     pub(crate) log: Option<String>,
 }
@@ -73,7 +73,7 @@ pub(crate) enum Colour {
 /// How to reach the server of an array.
 #[derive(Args)]
 pub(crate) struct Control {
-    /// The server's control socket, if it is not the usual one of the array
+    /// Control socket of the server [default: by the array's name]
     #[arg(long, value_name = "unix:PATH", env = "PARAPET_CONTROL", value_parser = unix_path)]
     pub(crate) control: Option<PathBuf>,
 }
@@ -88,7 +88,7 @@ impl Control {
 /// How long servers may take to answer.
 #[derive(Args)]
 pub(crate) struct AnswerTimeout {
-    /// Give up after so many seconds if a server does not answer
+    /// Give up if a server does not answer within this time
     #[arg(long, value_name = "SECONDS", default_value_t = QUESTION_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -103,10 +103,10 @@ impl AnswerTimeout {
 /// How a plan is confirmed.
 #[derive(Args)]
 pub(crate) struct Consent {
-    /// Do it without asking
+    /// Do not ask for confirmation
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Print the plan and stop there
+    /// Print the plan and exit
     #[arg(short = 'n', long)]
     pub(crate) dry_run: bool,
 }
@@ -114,7 +114,7 @@ pub(crate) struct Consent {
 /// What may be overwritten.
 #[derive(Args)]
 pub(crate) struct Overwrite {
-    /// Overwrite this, found at this offset, on this disk or on any; once for each signature
+    /// Allow overwriting this signature, on this disk or on any; repeat for each signature
     #[arg(long, value_name = "[DISK:]NAME@OFFSET")]
     pub(crate) overwrite_signature: Vec<Allowed>,
 }
@@ -130,10 +130,10 @@ impl Overwrite {
 /// Speed limits of background work.
 #[derive(Args, Default)]
 pub(crate) struct SpeedLimits {
-    /// Background work goes at least so fast on each member, whatever clients do (per second)
+    /// Minimum rate of background work per member and second, even under client load
     #[arg(long, value_name = "SIZE")]
     pub(crate) speed_min: Option<Size>,
-    /// Background work never goes faster on a member (per second); `off` for no limit
+    /// Maximum rate of background work per member and second; `off` for no limit
     #[arg(long, value_name = "SIZE", value_parser = size_or_off)]
     pub(crate) speed_max: Option<Size>,
 }

@@ -12,16 +12,15 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Consistency {
-    /// Everything is synced after a crash
+    /// Resync the whole array after a crash
     Resync,
-    /// The write-intent bitmap says which regions are synced after a crash
+    /// Resync only regions marked in the write-intent bitmap
     Bitmap,
-    /// As bitmap, and an intent log closes the write hole, members missing or not (levels 4, 5, 6
-    /// and 3.5)
+    /// As bitmap; an intent log closes the write hole, also when degraded (RAID 4/5/6/3.5)
     Intent,
-    /// md's partial parity log, which Linux replays too (level 5)
+    /// md's partial parity log, which Linux replays too (RAID 5)
     Ppl,
-    /// As intent, and the new data is logged too: nothing that was being written becomes an error
+    /// As intent; new data is logged too, so interrupted blocks never become unreadable
     Journal,
 }
 

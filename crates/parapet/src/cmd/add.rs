@@ -7,13 +7,13 @@ use crate::failure::{Exit, Result};
 use crate::flags::{Control, Overwrite};
 use crate::terminal::Terminal;
 
-/// Give an array a new disk: an empty slot takes it, else it waits as a spare
+/// Add a disk; it fills a missing slot, otherwise becomes a spare
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// The disk: a block device or a file
+    /// Block device or file
     #[arg(value_name = "DISK")]
     disk: String,
     #[command(flatten)]

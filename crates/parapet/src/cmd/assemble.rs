@@ -14,22 +14,22 @@ use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::Terminal;
 
-/// Put an array together, settle what a crash has left open, and stop it clean
+/// Assemble an array, replay its log after a crash, and stop it clean
 ///
-/// Afterwards Linux's own md can take it over, too. With --dry-run nothing is written: it only
-/// shows what would be put together. To use the array, `parapet serve` it.
+/// Afterwards Linux md can start the array. With --dry-run nothing is written. To use the array,
+/// run `parapet serve`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; with --scan, all that are found if left out
+    /// Name or UUID of the array [default with --scan: all arrays found]
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Its members
+    /// Members of the array
     #[arg(value_name = "MEMBER", conflicts_with = "scan")]
     members: Vec<PathBuf>,
-    /// Look for members among the files and block devices in this folder
+    /// Folder to search for members (files and block devices)
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
-    /// Put it together and show it, but write nothing
+    /// Show the assembled array, write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
     #[command(flatten)]

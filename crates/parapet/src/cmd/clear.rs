@@ -7,16 +7,15 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Clear the error counts of an array's members, once their cause is dealt with
+/// Reset the error counters of members
 ///
-/// Counts of read, write and checksum errors begin at zero when the server starts, too. Nothing on
-/// the members changes.
+/// A restart of the server resets them, too. Nothing on the members changes.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// The member: slot, serial number, UUID or path; all members if left out
+    /// Member: slot, serial number, UUID or path [default: all members]
     #[arg(value_name = "MEMBER")]
     member: Option<String>,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 /// For example: parapet completions bash > /etc/bash_completion.d/parapet
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

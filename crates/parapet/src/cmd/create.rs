@@ -30,12 +30,12 @@ use crate::undo::{self, Kept};
 
 mod policy;
 
-/// Make an array: shows the plan and asks before anything is written
+/// Create an array; shows the plan and asks before it writes
 ///
 /// For example: parapet create tank --level 6 --chunk 64K --spare /dev/sdh /dev/sd[b-g]
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array's name: a label; its UUID is its identity
+    /// Name of the array (a label; the UUID identifies the array)
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
     /// Members, in the order of their slots: files, block devices, or array:NAME with --scan
@@ -44,52 +44,50 @@ pub(crate) struct Args {
     /// Level: linear, 0, 1, 10, 4, 5, 6 or 3.5
     #[arg(short, long, value_name = "LEVEL", value_parser = level)]
     level: Level,
-    /// Layout within the level, as mdadm names it; the first one named here if left out
+    /// Layout by mdadm's names [default: the first one listed for the level]
     ///
-    /// RAID 0: original, alternate (they differ for members of different sizes). RAID 10: n2, f2,
-    /// o2, and with other numbers of copies. RAID 5: left-symmetric, left-asymmetric,
+    /// RAID 0: original, alternate (they differ for members of unequal size). RAID 10: n2, f2, o2
+    /// (the digit is the number of copies). RAID 5: left-symmetric, left-asymmetric,
     /// right-symmetric, right-asymmetric, parity-first, parity-last. RAID 6: the same, the same
-    /// with -6 behind the name (Q always on the last member), ddf-zero-restart, ddf-N-restart,
-    /// ddf-N-continue. RAID 3.5: order1, order2 and so on, for 2, 4 and more data members. The
-    /// other levels have none.
+    /// with the suffix -6 (Q on the last member), ddf-zero-restart, ddf-N-restart, ddf-N-continue.
+    /// RAID 3.5: order1, order2, … for 2, 4, … data members. Other levels have no layouts.
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
-    /// Bytes of a chunk (RAID 3.5: of a block); 512K if left out (RAID 3.5: 4K)
+    /// Chunk size; of a block for RAID 3.5 [default: 512K; RAID 3.5: 4K]
     #[arg(short, long, value_name = "SIZE")]
     chunk: Option<Size>,
-    /// A disk that takes the place of the first member that fails; may be repeated
+    /// Spare disk; may be repeated
     #[arg(long, value_name = "DISK")]
     spare: Vec<PathBuf>,
-    /// Keep the journal on this device, best a small fast one, instead of on the members: for
-    /// --consistency journal
+    /// Journal device for --consistency journal [default: journal on the members]
     #[arg(long, value_name = "DEVICE")]
     journal: Option<PathBuf>,
-    /// Use at most so much of each member
+    /// Size to use of each member [default: all]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Superblock: 1.0, 1.1 or 1.2
+    /// Superblock version: 1.0, 1.1 or 1.2
     #[arg(long, value_name = "VERSION", default_value = "1.2", value_parser = version)]
     metadata: Version,
-    /// How it stands against the write hole; intent on levels 4, 5, 6 and 3.5, bitmap on 1 and 10
-    /// if left out
+    /// Crash-consistency policy [default: intent for RAID 4/5/6/3.5, bitmap for RAID 1/10]
     #[arg(long, value_name = "POLICY")]
     consistency: Option<Consistency>,
-    /// Keep a checksum of each 4 KiB: what a member gives back wrong is noticed at every read, and
-    /// made good (levels with redundancy; chunks, or fragments of RAID 3.5, of 4K or more; not with
-    /// ppl). On if left out, where possible; off on RAID 10, which they hold to one thread
+    /// Checksum every 4 KiB block, verify on read, repair from redundancy [default: on; RAID 10:
+    /// off]
+    ///
+    /// Needs redundancy, chunks of 4K or more (RAID 3.5: fragments), and another policy than ppl.
+    /// On RAID 10 checksums limit the array to one thread.
     #[arg(long, value_name = "ON|OFF", value_parser = crate::flags::on_or_off)]
     checksums: Option<bool>,
-    /// The write-intent bitmap: `auto`, `off`, or bytes per bit; auto if left out, where the policy
-    /// has one
+    /// Write-intent bitmap: `auto`, `off`, or bytes per bit [default: auto, if the policy has one]
     #[arg(long, value_name = "BITMAP", value_parser = bitmap)]
     bitmap: Option<Bitmap>,
-    /// Members that do not exist are made, as files of this size
+    /// Create missing member files with this size
     #[arg(long, value_name = "SIZE")]
     new_files: Option<Size>,
-    /// Where to look for the members of arrays that are members here, named as array:NAME
+    /// Folder to search for the members of array:NAME members
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
-    /// Believe that all disks hold nothing but zeros: nothing is synced then
+    /// Skip the initial sync: all disks contain only zeros
     #[arg(long)]
     assume_zeroed: bool,
     #[command(flatten)]

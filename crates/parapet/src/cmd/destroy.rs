@@ -21,22 +21,22 @@ use crate::flags::Consent;
 use crate::terminal::{Answer, Terminal};
 use crate::{engine, undo};
 
-/// Take an array apart for good: its members are no members any more
+/// Destroy an array: erase the superblocks of its members
 ///
-/// The array must not be in use: `parapet stop` it first. What is overwritten is kept, see the
-/// answer.
+/// The array must not be in use; run `parapet stop` first. `parapet undestroy` restores it from
+/// copies of the erased blocks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its members; with --scan those that are arrays themselves, as `create` has them: array:NAME
+    /// Members of the array; with --scan only members that are arrays (array:NAME)
     #[arg(value_name = "MEMBER")]
     members: Vec<PathBuf>,
-    /// Look for members among the files and block devices in this folder
+    /// Folder to search for members (files and block devices)
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
-    /// Destroy it although what is in it says that it is a member of another array
+    /// Destroy the array even if it is a member of another array
     #[arg(long)]
     inside: bool,
     #[command(flatten)]

@@ -15,13 +15,13 @@ use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 use crate::{disks, engine};
 
-/// Show what lies on disks: superblocks of Parapet and md, and everything else that is recognizable
+/// Show superblocks and other signatures on disks
 ///
-/// Reads only, and works on disks in use. Exit status 5 if one of them has no valid superblock, and
-/// is no journal device.
+/// Reads only, and works on disks in use. Exit status 5 if a disk has no valid superblock and is no
+/// journal device.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Disks: block devices or files
+    /// Block devices or files
     #[arg(value_name = "DISK", required = true)]
     disks: Vec<PathBuf>,
 }

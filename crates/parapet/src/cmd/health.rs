@@ -6,14 +6,14 @@ use crate::failure::{Exit, Id, Result};
 use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
-/// Say in one line whether all is well, as a monitoring plugin
+/// Report the health of arrays in one line, as a monitoring plugin
 ///
 /// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches or checksum errors
 /// found, a member's file deleted); 2 critical (no redundancy left, failed, or its server does not
 /// answer); 3 unknown (no such array, wrong command line).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; all arrays if left out
+    /// Name or UUID of the array [default: all arrays]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]

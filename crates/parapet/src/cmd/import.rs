@@ -12,26 +12,25 @@ use crate::images::{self, Image};
 use crate::probe;
 use crate::terminal::Terminal;
 
-/// Serve arrays from images or disks of a machine that is gone, without writing a byte to them
+/// Serve arrays read-only from images or disks of another machine
 ///
-/// In any order, with members missing, as whole disks or with partitions: these are found inside
-/// images, too. Every array that is found is served read-only. To use one for good, `parapet serve`
-/// it from devices.
+/// Writes nothing. Takes images and disks in any order, with members missing, and finds partitions
+/// inside them. To write to an array, run `parapet serve` on its devices.
 ///
 /// For example: parapet import nas-disk*.img --nbd unix:/run/nas.nbd
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Images of disks, or disks
+    /// Disk images or disks
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
-    /// Only this array, by name or UUID
+    /// Name or UUID of the only array to serve
     #[arg(long, value_name = "NAME")]
     array: Option<String>,
-    /// Believe the redundancy although a member is missing and writes were under way when the array
-    /// was last used: what the missing member held there may come out wrong
+    /// Start dirty and degraded: blocks of the missing member may be wrong where writes were
+    /// interrupted
     #[arg(long)]
     force_dirty_degraded: bool,
-    /// The layout of a RAID 0 whose superblock does not say: original or alternate
+    /// Layout of a RAID 0 whose superblock has none: original or alternate
     #[arg(long, value_name = "LAYOUT", value_parser = crate::engine::raid0_layout)]
     raid0_layout: Option<layout::Raid0Layout>,
     #[command(flatten)]

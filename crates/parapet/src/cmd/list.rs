@@ -5,7 +5,7 @@ use crate::failure::{Exit, Result};
 use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
-/// List the arrays that are being served
+/// List served arrays
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

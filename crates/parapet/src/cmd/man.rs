@@ -9,10 +9,10 @@ use crate::failure::{Exit, Result, of_path};
 use crate::flags::Cli;
 use crate::terminal::Terminal;
 
-/// Write the manual pages into a folder
+/// Write the manual pages to a folder
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder; made if it is missing
+    /// Folder; created if missing
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

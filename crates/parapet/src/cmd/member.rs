@@ -7,19 +7,19 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Take a member out of service, as if it had failed
+/// Mark a member faulty
 ///
-/// Refused where data would be lost. A spare, if there is one, takes the place at once.
+/// Refused if data would be lost. A spare takes over at once.
 #[derive(clap::Args)]
 pub(crate) struct Fail {
     #[command(flatten)]
     target: Target,
 }
 
-/// Let go of a spare, or of a member that has failed
+/// Remove a spare or a faulty member
 ///
-/// Refused while the member holds a slot: `parapet fail` it first, or `parapet replace` it. Then
-/// nothing holds the disk any more: it may be unplugged, or used for something else.
+/// Refused while the member holds a slot: run `parapet fail` or `parapet replace` first. The server
+/// closes the disk, which can then be unplugged or used elsewhere.
 #[derive(clap::Args)]
 pub(crate) struct Remove {
     #[command(flatten)]
@@ -29,10 +29,10 @@ pub(crate) struct Remove {
 /// A member of an array that is being served.
 #[derive(clap::Args)]
 struct Target {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// The member: slot, serial number, UUID or path
+    /// Member: slot, serial number, UUID or path
     #[arg(value_name = "MEMBER")]
     member: String,
     #[command(flatten)]

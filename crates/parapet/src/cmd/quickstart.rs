@@ -31,25 +31,25 @@ use crate::places;
 use crate::size::Size;
 use crate::terminal::Terminal;
 
-/// Make a RAID 6 of six files and a spare, and serve it: everything in one command
+/// Create and serve a RAID 6 of six files and a spare
 ///
-/// Run again, it finds the array and goes on with it. Ctrl-C stops in order.
+/// A second run serves the same array again. Ctrl-C stops the server cleanly.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder for members and sockets; made if it is missing
+    /// Folder for members and sockets; created if missing
     #[arg(long, value_name = "DIR", default_value = "parapet-data")]
     dir: PathBuf,
-    /// Serve NBD over TCP, too: PORT (on the loopback address), ADDRESS:PORT or :PORT
+    /// Also serve NBD over TCP: PORT (loopback address), ADDRESS:PORT or :PORT (all addresses)
     #[arg(long, value_name = "ADDRESS", value_parser = tcp_address,
         num_args = 0..=1, default_missing_value = "10809")]
     tcp: Option<SocketAddr>,
-    /// The size of each member file, when they are made [default: 320M]
+    /// Size of new member files [default: 320M]
     #[arg(long, value_name = "SIZE")]
     member_size: Option<Size>,
-    /// Write, fail two members meanwhile, rebuild, read back, verify, and end
+    /// Write, fail two members, rebuild, read back, verify, and exit
     #[arg(long)]
     demo: bool,
-    /// With --demo: overwrite what is in an array that was used before
+    /// With --demo: overwrite an array that contains data
     #[arg(short, long, requires = "demo")]
     yes: bool,
     #[command(flatten)]

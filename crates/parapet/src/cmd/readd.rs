@@ -7,13 +7,13 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Bring a member back to its slot, copying only what has changed since
+/// Return a former member to its slot; copies only changed regions
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// The disk that was a member: a path, or the serial number or UUID of one that has failed
+    /// Former member: path, or serial number or UUID of a faulty member
     #[arg(value_name = "DISK")]
     disk: String,
     #[command(flatten)]

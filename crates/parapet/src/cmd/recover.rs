@@ -22,47 +22,45 @@ use crate::{images, places};
 mod members;
 mod write;
 
-/// Find out what array disks were whose superblocks are lost or overwritten, and serve it read-only
+/// Reconstruct an array whose superblocks are lost, and serve it read-only
 ///
-/// Searches for level, layout, chunk, order of the disks and where their data begins, by what file
-/// systems leave in places that they tell themselves, and by whether redundancy agrees. Shows the
-/// likeliest, with what speaks for each. With --nbd one of them is served read-only, put together
-/// in memory: nothing is written to the disks. Once what is served is as it was, --write writes its
-/// superblocks. Of a disk with partitions the largest is taken.
+/// Identifies level, layout, chunk size, member order and data offset from file-system signatures
+/// and parity consistency. Lists the candidates with their evidence. --nbd serves one of them
+/// read-only and writes nothing to the disks. Check the served data, then write the superblocks
+/// with --write. Of a partitioned disk the largest partition is used.
 ///
 /// For example: parapet recover disk[0-3].img --nbd unix:/run/guess.nbd
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Disks or images, in the likeliest order, each once
+    /// Disks or images, in the likeliest order
     #[arg(value_name = "DISK", required = true)]
     disks: Vec<PathBuf>,
-    /// So many slots the array had, if disks are missing
+    /// Number of members, including missing ones
     #[arg(long, value_name = "COUNT", default_value = "0",
         value_parser = clap::value_parser!(u16).range(0..=64))]
     members: u16,
-    /// It was this level, for sure
+    /// Known RAID level (restricts the search)
     #[arg(short, long, value_name = "LEVEL", value_parser = level)]
     level: Option<Level>,
-    /// It was this layout, for sure
+    /// Known layout (restricts the search)
     #[arg(long, value_name = "LAYOUT", requires = "level")]
     layout: Option<String>,
-    /// It was this chunk, for sure
+    /// Known chunk size (restricts the search)
     #[arg(short, long, value_name = "SIZE")]
     chunk: Option<Size>,
-    /// Data began here on each disk, for sure
+    /// Known data offset of the members (restricts the search)
     #[arg(long, value_name = "SIZE")]
     data_offset: Option<Size>,
-    /// The disks are named in the order of their slots, for sure; the word missing stands for one
-    /// that is not there
+    /// The disks are named in slot order; the word `missing` stands for an absent one
     #[arg(long)]
     in_order: bool,
-    /// Take disks as a whole, whatever partitions somebody has made on them
+    /// Use whole disks, ignore partitions
     #[arg(long)]
     whole: bool,
-    /// Serve, or write, this one of those that were found; else the first
+    /// Candidate to serve or write [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     choose: Option<u16>,
-    /// Write its superblocks to the disks, in place of those there: shows the plan and asks first
+    /// Write the superblocks of the candidate; shows the plan and asks before it writes
     #[arg(long, conflicts_with_all = ["nbd", "stdio"])]
     write: bool,
     #[command(flatten)]

@@ -7,18 +7,18 @@ use crate::failure::{Exit, Result};
 use crate::flags::{Control, Overwrite};
 use crate::terminal::Terminal;
 
-/// Copy a member to another disk while it stays in service, then let that take its place
+/// Copy a member to another disk, then swap them; the member stays in service
 ///
-/// Redundancy is never reduced: the other members are asked only for what cannot be read any more.
+/// Redundancy stays complete. Blocks that the member cannot read are computed from the others.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// The member to replace: slot, serial number, UUID or path
+    /// Member to replace: slot, serial number, UUID or path
     #[arg(value_name = "MEMBER")]
     member: String,
-    /// The disk that takes its place; a spare of the array if left out
+    /// New disk [default: a spare of the array]
     #[arg(value_name = "DISK")]
     with: Option<String>,
     #[command(flatten)]

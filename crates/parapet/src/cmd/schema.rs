@@ -10,10 +10,10 @@ use crate::api::{
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
 
-/// Print JSON Schemas of what --json and the control API say, or the list of error ids
+/// Print the JSON Schemas of --json and the control API, or the error ids
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One of them, such as `parapet/status/1` or `errors`; all if left out
+    /// Schema, such as `parapet/status/1`, or `errors` [default: all]
     #[arg(value_name = "SCHEMA")]
     name: Option<String>,
 }

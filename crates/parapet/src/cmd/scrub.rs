@@ -8,21 +8,20 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Compare all data with its redundancy, and repair it if told so
+/// Compare all data with its redundancy; `repair` corrects mismatches
 ///
-/// A check repairs what any read would: blocks that cannot be read, or do not match their
-/// checksums. It changes nothing else. A repair also makes members agree that contradict each
-/// other.
+/// `check` repairs unreadable blocks and checksum errors, as every read does, and nothing else.
+/// `repair` also corrects mismatches between members.
 ///
-/// RAID 6, and mirrors of three and more, tell which member is wrong, and repair that one. RAID 4
-/// and 5, and mirrors of two, cannot: their repair is a guess, which makes parity agree with the
-/// data, and the second copy with the first.
+/// RAID 6 and mirrors of three or more identify the wrong member and repair it. RAID 4, RAID 5 and
+/// two-way mirrors cannot without checksums: their repair recomputes parity from the data, or
+/// copies the first copy over the second.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// What to do
+    /// Action
     #[arg(value_name = "WHAT", default_value = "check")]
     what: What,
     #[command(flatten)]
@@ -32,11 +31,11 @@ pub(crate) struct Args {
 /// What a scrub does.
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
-    /// Compare; repair read errors and checksum errors only, as any read would
+    /// Compare; repair read errors and checksum errors only
     Check,
     /// Compare; repair read errors, checksum errors and mismatches
     Repair,
-    /// Stop the one under way
+    /// Cancel the running scrub
     Stop,
 }
 

@@ -23,24 +23,24 @@ pub(crate) use sources::{Sources, members_among};
 /// More threads than any machine of today makes use of.
 const MAX_THREADS: i64 = 256;
 
-/// Serve arrays, in the foreground, until told to stop
+/// Serve arrays in the foreground until stopped
 ///
 /// For example: parapet serve tank /dev/sd[b-g] --nbd unix:/run/tank.nbd --nbd tcp:192.0.2.1:10809
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; with --scan, all that are found if left out
+    /// Name or UUID of the array [default with --scan: all arrays found]
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Its members
+    /// Members of the array
     #[arg(value_name = "MEMBER", conflicts_with = "scan")]
     members: Vec<PathBuf>,
-    /// Look for members among the files and block devices in this folder
+    /// Folder to search for members (files and block devices)
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
-    /// The name clients see, if it is not the array's
+    /// Export name [default: the array's name]
     #[arg(long, value_name = "NAME")]
     export_name: Option<String>,
-    /// Serve on so many threads, each with its share of the array's regions and of the clients
+    /// Number of threads; each serves a part of the regions and of the clients
     #[arg(long, value_name = "COUNT", default_value = "1",
         value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
     threads: u16,
@@ -55,13 +55,13 @@ pub(crate) struct Args {
 /// Where a server is to be reached.
 #[derive(clap::Args)]
 pub(crate) struct Outlets {
-    /// Serve NBD here: unix:PATH (mode 0600), tcp:ADDRESS:PORT or tcp:PORT; may be repeated
+    /// NBD address: unix:PATH (mode 0600), tcp:ADDRESS:PORT or tcp:PORT; may be repeated
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     nbd: Vec<Address>,
-    /// Memory for the requests of all NBD clients, at least 32M; requests wait beyond it
+    /// Memory limit for the requests of all NBD clients, 32M or more; further requests wait
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = nbd_memory)]
     nbd_memory: Size,
-    /// Serve NBD to one client over standard input and output, and end with it
+    /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
     #[command(flatten)]
@@ -84,25 +84,25 @@ fn nbd_memory(text: &str) -> std::result::Result<Size, String> {
 #[derive(clap::Args)]
 #[command(next_help_heading = "TLS")]
 struct TlsFlags {
-    /// Whether NBD clients must use TLS; `require` if there is a certificate
+    /// TLS for NBD clients [default: require, if a certificate is given]
     #[arg(long, value_name = "WHEN")]
     tls: Option<TlsMode>,
-    /// The server's certificate, in PEM
+    /// Server certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The key of that certificate, in PEM
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Clients must show a certificate signed by this one, in PEM
+    /// CA certificate (PEM); clients must present a certificate that it signed
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TlsMode {
-    /// Nothing is served in plain text
+    /// Refuse clients without TLS
     Require,
-    /// Everything is served in plain text
+    /// Serve without TLS
     Off,
 }
 

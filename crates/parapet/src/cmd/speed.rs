@@ -6,10 +6,10 @@ use crate::failure::{Exit, Result};
 use crate::flags::{Control, SpeedLimits, UNLIMITED};
 use crate::terminal::Terminal;
 
-/// Change how fast rebuild, resync and scrub may go, at once; without limits: show them
+/// Show or set the speed limits of rebuild, resync and scrub
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]

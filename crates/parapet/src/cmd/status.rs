@@ -6,10 +6,10 @@ use crate::failure::{Exit, Result};
 use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
-/// Show how an array is, what is wrong, and what to do about it
+/// Show state, members, jobs and problems of arrays, with the next step for each problem
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; all arrays if left out
+    /// Name or UUID of the array [default: all arrays]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]

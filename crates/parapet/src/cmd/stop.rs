@@ -6,13 +6,12 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Stop an array in order: requests under way are finished, members are marked clean
+/// Stop an array: finish the requests in flight and mark its members clean
 ///
-/// Its clients' connections end when what they have asked for is answered. A server whose last
-/// array is stopped ends.
+/// Client connections end after their last answer. The server exits with its last array.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID
+    /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
     #[command(flatten)]

@@ -19,10 +19,10 @@ use crate::terminal::{Answer, Terminal};
 use crate::undo::evidence::Evidence;
 use crate::undo::{self, Manifest};
 
-/// Put a destroyed array back together, as long as its disks were not used for anything else
+/// Restore a destroyed array, if its disks were not used since
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array's name, or the folder of its copies; if left out, all copies are listed
+    /// Name of the array, or folder of its copies [default: list all copies]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]

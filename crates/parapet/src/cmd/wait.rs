@@ -21,18 +21,18 @@ const PACE: Duration = Duration::from_millis(250);
 /// Without a terminal there is a line for each so many percent.
 const STEP_PERCENT: f64 = 5.0;
 
-/// Wait until background work is done, or until an array is whole
+/// Wait for background work to finish
 ///
-/// Ctrl-C ends the waiting, not the work.
+/// Ctrl-C ends the wait; the work continues.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; may be left out if there is only one
+    /// Name or UUID of the array [default: the only one]
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Wait for this
+    /// Condition
     #[arg(long = "for", value_name = "WHAT", default_value = "idle")]
     what: What,
-    /// Give up after so many seconds; the work goes on
+    /// Give up after this time; the work continues
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     #[command(flatten)]
@@ -46,15 +46,15 @@ const UNSYNCED: &[&str] = &["PPT-8010", "PPT-8011"];
 /// What to wait for.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Nothing is being done in the background
+    /// No background work
     Idle,
-    /// No member is being rebuilt or replaced
+    /// No rebuild or replacement
     Rebuild,
-    /// All that is written is in sync
+    /// All data in sync
     Resync,
-    /// No scrub is under way
+    /// No scrub
     Scrub,
-    /// Every slot has a member that holds all it should
+    /// Every slot has a member in sync
     Whole,
 }
 

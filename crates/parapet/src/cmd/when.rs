@@ -8,10 +8,10 @@ use crate::failure::{Exit, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// Say when a rebuild, a resync or a scrub will be done
+/// Show the remaining time of a rebuild, resync or scrub
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The array, by name or UUID; may be left out if there is only one
+    /// Name or UUID of the array [default: the only one]
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
