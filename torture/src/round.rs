@@ -85,7 +85,7 @@ pub(crate) const SPARES: usize = 2;
 const UNASKED: Duration = Duration::from_secs(5);
 
 /// A round ends where more of an array that never was in sync has been lost than it can list.
-const BEYOND: &str = "more is in doubt than can be listed";
+const BEYOND: &str = "list of unverified blocks is full";
 
 /// True if the array says that it is not in sync, and that it gave up a member for that.
 fn is_beyond(array: &serde_json::Value) -> bool {

@@ -87,7 +87,7 @@ impl Client {
         match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => self.absent(),
             ErrorKind::PermissionDenied => {
-                let message = format!("{}: this user may not control it", self.socket.display());
+                let message = format!("{}: permission denied", self.socket.display());
                 Failure::new(Id::Denied, message, "use the account that runs the server, or root")
             }
             _ => self.nonsense(&error.to_string()),

@@ -77,7 +77,7 @@ failures! {
     Redundancy    "3007" Refused     "data would be lost, or left without redundancy"
     Running       "3008" Refused     "the array or its socket is in use by a server"
     Unreachable   "4001" Unreachable "no server answers"
-    Denied        "4002" Unreachable "this user may not"
+    Denied        "4002" Unreachable "permission denied"
     NoArray       "5001" Unknown     "there is no such array"
     NoMember      "5002" Unknown     "the array has no such member"
     Missing       "5003" Unknown     "there is no such file or device"

@@ -112,6 +112,9 @@ impl Kind {
     }
 }
 
+/// Adds a disk that holds data: `noise` fills it.
+const NOISE: &str = "--overwrite-signature=data@0x0";
+
 /// A file of noise: what is believed to be on it must have been written to it.
 fn noise(stage: &Stage<'_>, name: &str) -> Result {
     let mut bytes = pattern::bytes(MEMBER_BYTES);
@@ -185,9 +188,9 @@ fn parapet_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
             server.order(&["fail", "tank", "m1"])?;
             server.order(&["remove", "tank", "m1"])?;
             server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
-            server.order(&["add", "tank", "spare"])?;
+            server.order(&["add", "tank", "spare", NOISE])?;
         }
-        Replace => drop(server.order(&["replace", "tank", "m1", "spare"])?),
+        Replace => drop(server.order(&["replace", "tank", "m1", "spare", NOISE])?),
     }
     under_way(&server)?;
     server.stop()?;
@@ -312,7 +315,7 @@ fn parapets_spare(stage: &Stage<'_>) -> Result {
     let server = full(stage, (RAID6.level, RAID6.policy), RAID6.names())?;
     for name in SPARES {
         noise(stage, name)?;
-        server.order(&["add", "tank", name])?;
+        server.order(&["add", "tank", name, NOISE])?;
     }
     server.order(&["fail", "tank", "m1"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
@@ -418,7 +421,7 @@ fn lost(stage: &Stage<'_>) -> Result {
     let server = stage.parapet.serve(RAID5.names(), &[])?;
     server.order(&["fail", "tank", "m2"])?;
     server.order(&["remove", "tank", "m2"])?;
-    server.order(&["add", "tank", "spare"])?;
+    server.order(&["add", "tank", "spare", NOISE])?;
     let status = server.settle(true)?;
     let bad = &member(&status, "spare")?["bad_bytes"];
     ensure(bad == 24 * 512, || format!("the new member has {bad} bad bytes"))?;

@@ -115,7 +115,7 @@ pub(super) async fn read(
     let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
     let zone = |log: &Log<'_>| (log.shape.zones, log.shape.zone_bytes);
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
-        return Err("its members' logs are divided differently".to_string().into());
+        return Err("the members disagree on the size of the log's zones".to_string().into());
     }
     let (mut cuts, mut told) = (Vec::new(), Told::default());
     for zone in 0..shape.zones {

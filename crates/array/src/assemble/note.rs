@@ -126,19 +126,19 @@ impl fmt::Display for Note {
                 let cause = match cause {
                     Cause::New => "is new",
                     Cause::Unfinished => "was stopped while it was being synced",
-                    Cause::Crash => "was not shut down in order",
+                    Cause::Crash => "was not stopped cleanly",
                 };
-                write!(f, "the array {cause}: {bytes} bytes are to be synced")
+                write!(f, "the array {cause}: {bytes} bytes out of sync")
             }
             Note::Journal { text } => f.write_str(text),
             Note::LogUnusable { why } => write!(
                 f,
-                "the intent log is not used: {why}. So md's rules hold: what was being written is \
-                 synced anew, and until then no member may be missing"
+                "the intent log is not used: {why}. Dirty regions are resynced instead, which needs \
+                 all members"
             ),
             Note::SumsDropped { why } => write!(
                 f,
-                "checksums are not kept any more: {why}. Replace it, and assemble the array with \
+                "checksums were switched off: {why}. Replace it, and assemble the array with \
                  --checksums on"
             ),
         }

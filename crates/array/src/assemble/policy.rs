@@ -201,7 +201,7 @@ pub(super) fn sums(
     let kept = intents.sums_from;
     let wanted = match (options.checksums, &seated.read_only_reason) {
         (Some(wanted), Some(why)) if wanted != kept.is_some() => {
-            return refuse(format!("whether it keeps checksums stays as it is: {why}"));
+            return refuse(format!("cannot switch checksums on or off: {why}"));
         }
         (wanted, _) => wanted.unwrap_or(kept.is_some()),
     };

@@ -187,9 +187,9 @@ fn enough(
     let gone = gone(members, geometry, configuration);
     if !gone.is_empty() && !options.degraded {
         let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
+        let word = if slots.len() == 1 { "slot" } else { "slots" };
         return refuse(reasons(format!(
-            "members are missing that were there when the array was last used (slots {}): find \
-             them, or start without them (--degraded)",
+            "members missing: {word} {}. Attach them, or start degraded (--degraded)",
             slots.join(", ")
         )));
     }

@@ -231,7 +231,9 @@ fn warnings(
     }
     for (((name, _), map), &unused) in disks.iter().zip(maps).zip(unused) {
         if unused > map.data_bytes() / 10 {
-            warnings.push(format!("{name}: {unused} bytes are larger than the array can use"));
+            let mebibytes = unused >> 20;
+            let why = "the smallest disk limits the members";
+            warnings.push(format!("{name}: {mebibytes} MiB stay unused ({why})"));
         }
     }
     let physical = disks.iter().map(|(_, limits)| u64::from(limits.physical_block)).max();

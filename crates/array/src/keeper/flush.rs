@@ -92,7 +92,7 @@ impl Keeper {
         let epoch = {
             let now = self.configuration.borrow();
             if now.mode == Mode::Broken {
-                let what = "the array is broken: what was written may not be there";
+                let what = "the array has failed: unflushed writes may be lost";
                 return Err(Error::new(ErrorKind::DataLost, what));
             }
             for (slot, id) in now.seated().filter(|&(slot, _)| slots.contains(slot)) {

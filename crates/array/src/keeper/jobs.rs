@@ -216,7 +216,7 @@ impl Keeper {
             let why = if whole.is_subset(now) { "" } else { ": a member was lost" };
             let end = self.geometry.capacity();
             text += &format!(
-                "{why}; {compared_bytes} of {end} bytes were compared; it does not go on by itself"
+                "{why}; {compared_bytes} of {end} bytes compared; it will not resume by itself"
             );
         }
         if *lost_bytes > 0 {
@@ -460,6 +460,6 @@ pub(crate) fn describe(kind: JobKind) -> String {
         JobKind::Resync => "resync".into(),
         JobKind::Check => "check".into(),
         JobKind::Repair => "repair".into(),
-        JobKind::Sum => "making of checksums".into(),
+        JobKind::Sum => "checksumming".into(),
     }
 }

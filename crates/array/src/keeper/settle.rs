@@ -146,10 +146,10 @@ impl Keeper {
         let failures = self.ledger.flush(&seated).await;
         self.report(failures);
         let text = match lost_bytes {
-            0 => format!("{rows} rows that were being written were made right from the intent log"),
+            0 => format!("intent log replayed: {rows} rows"),
             bytes => format!(
-                "{rows} rows that were being written were made right from the intent log; {bytes} \
-                 bytes of them, never acknowledged as durable, are an error until they are written"
+                "intent log replayed: {rows} rows; {bytes} bytes of them unrecoverable (never \
+                 acknowledged as durable); rewrite to clear"
             ),
         };
         self.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));

@@ -41,9 +41,9 @@ impl Array {
             return None;
         }
         Some(match missing {
-            1 => format!("{} has an empty slot, and nothing that would fill it", self.name),
+            1 => format!("{}: one slot has no member, and no spare is available", self.name),
             _ => {
-                format!("{} has {missing} empty slots, and nothing that would fill them", self.name)
+                format!("{}: {missing} slots have no member, and no spare is available", self.name)
             }
         })
     }
@@ -55,15 +55,15 @@ impl Array {
         }
         let size = crate::size::Size(self.unsynced_bytes);
         let why = if self.state == State::Failed {
-            "it has failed"
+            "the array has failed"
         } else if !self.writable {
-            "it is read-only"
+            "the array is read-only"
         } else if self.lacks_parity() {
             "parity is off"
         } else {
             "a member is missing"
         };
-        Some(format!("{}: {size} are not in sync, and stay so: {why}", self.name))
+        Some(format!("{}: {size} out of sync; cannot resync: {why}", self.name))
     }
 }
 

@@ -248,15 +248,13 @@ impl Replay {
     /// What the intent log was good for.
     fn sentence(&self, page: &Page) -> String {
         let rows = match self.rows {
-            1 => "a row that was being written was made right from the intent log".into(),
-            rows => {
-                format!("{rows} rows that were being written were made right from the intent log")
-            }
+            1 => "intent log replayed: 1 row".into(),
+            rows => format!("intent log replayed: {rows} rows"),
         };
         match self.lost_bytes {
             0 => rows,
             bytes => format!(
-                "{rows}; {} of them, never acknowledged as durable, are an error until written",
+                "{rows}; {} of them unrecoverable (never acknowledged as durable); rewrite to clear",
                 page.size(bytes)
             ),
         }
@@ -298,7 +296,7 @@ impl JobKind {
             JobKind::Resync => "resync",
             JobKind::Check => "check",
             JobKind::Repair => "repair",
-            JobKind::Sum => "making of checksums",
+            JobKind::Sum => "checksumming",
         }
     }
 }

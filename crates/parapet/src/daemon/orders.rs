@@ -43,7 +43,7 @@ impl Daemon {
                 let who = member_of(order)?;
                 let id = served.resolve(who)?;
                 served.array.fail(id).await.map_err(of_engine)?;
-                Ok(format!("{name}: {} has been failed{}", served.title(id), self.outlook(served)))
+                Ok(format!("{name}: {} marked faulty{}", served.title(id), self.outlook(served)))
             }
             "remove" => {
                 let id = served.resolve(member_of(order)?)?;
@@ -121,9 +121,9 @@ impl Daemon {
     fn outlook(&self, served: &Served) -> String {
         let array = self.view(served);
         let left = match array.redundancy_left {
-            0 => "no further loss can be survived".into(),
-            1 => "one more loss can be survived".into(),
-            count => format!("{count} more losses can be survived"),
+            0 => "it tolerates no further failure".into(),
+            1 => "it tolerates one more failure".into(),
+            count => format!("it tolerates {count} more failures"),
         };
         format!("; the array is {}, {left}", array.state.word())
     }
@@ -442,7 +442,7 @@ fn refuse_busy(served: &Served) -> Result<()> {
         JobKind::Check | JobKind::Repair => {
             ("scrub", format!("parapet wait {name} --for scrub; or parapet scrub {name} stop"))
         }
-        JobKind::Sum => ("making of checksums", format!("parapet wait {name} --for idle")),
+        JobKind::Sum => ("checksumming", format!("parapet wait {name} --for idle")),
         JobKind::Resync => ("resync", format!("parapet wait {name} --for resync")),
         JobKind::Rebuild(_) => ("rebuild", format!("parapet wait {name} --for whole")),
         JobKind::Replace(_) => ("replacement", format!("parapet wait {name} --for rebuild")),

@@ -257,7 +257,7 @@ fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
 fn how_to_sync(array: &Array, flag: &str) -> String {
     match array.writable {
         true => how_to_fill(array, flag),
-        false => "it is only read; parapet serve, without --read-only, has them synced".into(),
+        false => "restart `parapet serve` without --read-only to resync".into(),
     }
 }
 
@@ -301,14 +301,13 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
     match array.faulty.iter().find(|member| array.can_return(member)) {
         _ if array.awaits_spare() => format!("parapet wait {name} --for whole{flag}"),
         _ if !array.writable => {
-            "it is only read; parapet serve, without --read-only, and parapet add fill it again"
-                .into()
+            format!("restart `parapet serve` without --read-only, then: parapet add {name} DISK")
         }
         None => format!("parapet add {name} DISK{flag}"),
         Some(lost) if lost.trouble.as_ref().is_some_and(|why| why.contains(FULL_LIST)) => format!(
-            "more of it is in doubt than can be listed: restore it from a backup, or stop it, \
-             assemble it with --force-dirty-degraded, which believes parity that may be wrong, \
-             and then: parapet add {name} DISK{flag}"
+            "the list of unverified blocks is full: restore from a backup; or stop the array, \
+             assemble it with --force-dirty-degraded (may return wrong data), and then: parapet \
+             add {name} DISK{flag}"
         ),
         Some(lost) => {
             let lost = crate::places::quoted(&lost.name);

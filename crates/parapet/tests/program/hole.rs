@@ -183,7 +183,7 @@ fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile()
         let status = world.order(&["status", "tank"]);
         assert_eq!((&status["verifying"], &status["redundancy_left"]), (&true.into(), &1.into()));
         assert!(!status["problems"].to_string().contains("PPT-8011"), "{status}");
-        assert!(world.log().contains("made right from the intent log"), "{}", world.log());
+        assert!(world.log().contains("intent log replayed"), "{}", world.log());
         // The resync has hardly begun, and a member may go all the same.
         world.order(&["fail", "tank", "1"]);
         flushed_is_there(&world, &flushed, "failed while it is verified");
@@ -191,7 +191,7 @@ fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile()
     });
     with_copies(&world, &members, || {
         let out = world.ok(&["assemble", "tank", "m0", "m2", "--degraded"]);
-        assert!(out.contains("made right from the intent log"), "{out}");
+        assert!(out.contains("intent log replayed"), "{out}");
         assert!(out.contains("settled, and stopped clean"), "{out}");
         let found = examined(&world, "m0");
         assert_eq!((&found["clean"], &found["log"]["records"]), (&true.into(), &0.into()));
@@ -248,7 +248,7 @@ fn useless(world: &World, members: &[String], flushed: &[u8], why: &str) {
     assert_eq!((&status["verifying"], &status["replay"]), (&false.into(), &Value::Null));
     let problems = status["problems"].to_string();
     assert!(problems.contains("PPT-8011") && problems.contains(why), "{problems}");
-    assert!(world.log().contains("md's rules hold"), "{}", world.log());
+    assert!(world.log().contains("resynced instead"), "{}", world.log());
     let control = format!("--control=unix:{}", world.path("control.sock").display());
     let health = world.run(&["health", "tank", &control]);
     assert!(health.out.contains(why), "{health:?}");
