@@ -103,7 +103,7 @@ pub fn run(target: &Target, bytes: &[u8]) {
     let (_, peak) = memory::peak_of(|| (target.body)(bytes));
     let (name, budget) = (target.name, target.memory_bytes);
     assert!(peak <= budget, "{name}: {peak} bytes allocated at once; the budget is {budget}");
-    let left = memory::live().saturating_sub(before);
+    let left = memory::live() - before;
     if left > 0 {
         let count = LEFT.fetch_add(1, Ordering::Relaxed);
         assert!(count < MOST_LEFT, "{name}: leak: {left} bytes stay allocated after this input");

@@ -2,10 +2,14 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    // Per thread, so that tests side by side do not count each other's memory. Signed, since a
+    // thread may free what another allocated.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
 
 struct Counting;
 
@@ -13,8 +17,13 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 fn grow(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
-    PEAK.fetch_max(live, Relaxed);
+    let live = live().wrapping_add_unsigned(bytes);
+    LIVE.set(live);
+    PEAK.set(PEAK.get().max(live));
+}
+
+fn shrink(bytes: usize) {
+    LIVE.set(live().wrapping_sub_unsigned(bytes));
 }
 
 // SAFETY: every call goes to the system's allocator with the same arguments, and its result is
@@ -33,28 +42,28 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
+        shrink(layout.size());
         // SAFETY: the caller keeps `dealloc`'s contract.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         grow(bytes);
-        LIVE.fetch_sub(layout.size(), Relaxed);
+        shrink(layout.size());
         // SAFETY: the caller keeps `realloc`'s contract.
         unsafe { System.realloc(place, layout, bytes) }
     }
 }
 
-/// Bytes allocated now.
-pub(crate) fn live() -> usize {
-    LIVE.load(Relaxed)
+/// Bytes that this thread has allocated, less those that it has freed.
+pub(crate) fn live() -> isize {
+    LIVE.get()
 }
 
-/// The result of `work`, and by how many bytes allocation grew at its peak.
+/// The result of `work`, and by how many bytes this thread's allocation grew at its peak.
 pub(crate) fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = live();
-    PEAK.store(before, Relaxed);
+    PEAK.set(before);
     let outcome = work();
-    (outcome, PEAK.load(Relaxed).saturating_sub(before))
+    (outcome, (PEAK.get() - before).unsigned_abs())
 }

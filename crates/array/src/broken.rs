@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Without the feature [`broken`] is `false`, and nothing of this is left in the program, which
-//! cannot be built with it ([`POSSIBLE`]).
+//! cannot be built with it (`POSSIBLE`).
 //!
 //! Owns the table of the ways, and which one is chosen. Numbers in it (`1` … `30`) are those of the
 //! mutants that every simulator of such an engine should find, `B1` … `B18` bugs that lost data in

@@ -271,7 +271,7 @@ fn a_plan_tells_what_is_not_used_and_warns() {
     assert_eq!((plan.redundancy, plan.unused_bytes[0]), (1, 0));
     assert_eq!(plan.unused_bytes[1], 8 * MIB);
     assert_eq!(plan.warnings.len(), 1);
-    says(&plan.warnings[0], &["disk1", "8388608"]);
+    says(&plan.warnings[0], &["disk1", "8 MiB stay unused"]);
 }
 
 /// The judge is the real program (Debian package `mdadm`): a missing one is a failure, never a

@@ -133,8 +133,8 @@ impl fmt::Display for Note {
             Note::Journal { text } => f.write_str(text),
             Note::LogUnusable { why } => write!(
                 f,
-                "the intent log is not used: {why}. Dirty regions are resynced instead, which needs \
-                 all members"
+                "the intent log is not used: {why}. Dirty regions are resynced instead, \
+                 which needs all members"
             ),
             Note::SumsDropped { why } => write!(
                 f,

@@ -102,7 +102,7 @@ impl NewArrayOf {
 fn missing_members_are_named_and_need_permission() {
     let rig = Rig::of(Level::Raid6, 5, |_| ());
     let error = text(rig.assemble(&[0, 2, 3, 4], &Options::default()));
-    says(&error, &["missing", "slots 1", "--degraded"]);
+    says(&error, &["missing", "slot 1", "--degraded"]);
     let assembly = rig.assemble(&[0, 2, 4], &degraded()).unwrap();
     assert_eq!(assembly.configuration.seats[1], Seat::default());
     says(&notes(&assembly), &["slot 1 has no member", "slot 3 has no member"]);
@@ -218,7 +218,7 @@ fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
     cut.disks =
         vec![Rc::clone(&rig.disks[0]), Rc::clone(&rig.disks[1]), rig.disks[2].copy(5 * MIB)];
     let error = text(cut.all());
-    says(&error, &["disk2", "it has 5242880 bytes", "ends at byte 8388608", "slots 2"]);
+    says(&error, &["disk2", "it has 5242880 bytes", "ends at byte 8388608", "slot 2"]);
     says(&notes(&cut.assemble(&[0, 1, 2], &degraded()).unwrap()), &["disk2", "5242880"]);
 
     let rig = Rig::of(Level::Raid5, 3, |_| ());
@@ -279,7 +279,7 @@ fn without_a_bitmap_a_dirty_array_is_synced_whole_and_a_clean_one_not_at_all() {
         let again = rig.all().unwrap();
         assert!(!again.clean);
         assert_eq!(again.unsynced.bytes(), again.geometry.capacity(), "{level}");
-        says(&notes(&again), &["not shut down in order"]);
+        says(&notes(&again), &["not stopped cleanly"]);
         commit(&assembly, assembly.configuration.clone(), true);
         assert!(rig.all().unwrap().unsynced.is_empty());
     }

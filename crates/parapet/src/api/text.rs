@@ -254,7 +254,8 @@ impl Replay {
         match self.lost_bytes {
             0 => rows,
             bytes => format!(
-                "{rows}; {} of them unrecoverable (never acknowledged as durable); rewrite to clear",
+                "{rows}; {} of them unrecoverable (never acknowledged as durable); rewrite to \
+                 clear",
                 page.size(bytes)
             ),
         }
