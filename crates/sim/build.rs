@@ -8,6 +8,8 @@ const SOURCES: &[&str] = &[
     "Cargo.toml",
     "seeds.txt",
     "src",
+    "../log/src",
+    "../metadata/src",
     "../array/src",
     "../io/src",
     "../layout/src",

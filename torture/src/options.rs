@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) program: PathBuf,
     /// Fail if a block or a start is unverified: for an engine without a write hole.
     pub(crate) strict: bool,
-    /// The mutant (`array/src/broken.rs`) that the program runs with; a round must detect it.
+    /// The mutant (`io/src/broken.rs`) that the program runs with; a round must detect it.
     pub(crate) broken: Option<String>,
 }
 

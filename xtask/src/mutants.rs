@@ -1,5 +1,5 @@
 //! `cargo xtask mutants`: the test of the test. Breaks the engine in every way that
-//! `array/src/broken.rs` knows, one after the other, and lets the simulator look for it.
+//! `io/src/broken.rs` knows, one after the other, and lets the simulator look for it.
 //!
 //! Fails if one survives: then the simulator is blind there. The canary, an engine that does
 //! nothing at all, must be reported too: else it is this program that is blind. Seeds that fail
@@ -18,8 +18,16 @@ const SIM: &[&str] =
     &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
 
 /// A test of the engine that can be broken; its file's name comes next.
-const TEST: &[&str] =
-    &["cargo", "test", "--quiet", "--package", "parapet-array", "--features", "broken", "--test"];
+const TEST: &[&str] = &[
+    "cargo",
+    "test",
+    "--quiet",
+    "--package",
+    "parapet-array",
+    "--features",
+    "io/broken",
+    "--test",
+];
 
 /// Shrinks seeds that fail for a broken engine, from end to end.
 const SHRINK: &[&str] = &[

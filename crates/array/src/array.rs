@@ -8,29 +8,27 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
 use layout::private::sums::Seed;
-use layout::{Family, Geometry, Slot};
+use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
+use metadata::assemble::{Assembly, Joined};
+use metadata::bounds::Bounds;
+use metadata::decisions::{Decisions, Local};
+use metadata::error::{Error, ErrorKind, Result};
 use parity::Kernel;
 
-use crate::assemble::{Assembly, Joined};
-use crate::bounds::Bounds;
-use crate::broken::{Broken, broken};
-use crate::decisions::{Decisions, Local};
 use crate::durable::CacheMode;
-use crate::error::{Error, ErrorKind, Result};
 use crate::front::{Blueprint, Front};
 use crate::keeper::{Command, Keeper, Start};
 use crate::marks::Intent;
-use crate::member::{Introduction, MemberId};
+use crate::member::Introduction;
 use crate::message::{Message, ToShard};
 use crate::post::Post;
-use crate::ranges::RangeSet;
 use crate::status::{EventLog, MemberStatus, Status};
 use crate::sums::{self, SumsSetup};
 use crate::unit::Load;
 use crate::upkeep::Task;
-use crate::view::Mode;
 
 mod snapshot;
 

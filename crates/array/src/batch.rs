@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Time, Work};
 use layout::{Slot, SlotSet};
 
-use crate::broken::{Broken, broken};
 use crate::late::Laggard;
 use crate::member::Member;
 use crate::pulse::Kind;

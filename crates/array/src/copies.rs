@@ -5,20 +5,19 @@
 //! to the first readable copy; after a crash the others are made like it before anybody is
 //! answered, so that what was read once stays so, whoever is lost next.
 
+use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
-use layout::{Family, Place, Places, Slot, SlotSet};
+use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
+use metadata::error::{Error, ErrorKind, Result};
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
 use crate::hedge::Attempt;
-use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::sums::BLOCK;
 use crate::upkeep::{Report, Task, Upkeep};
-use crate::view::{Mode, View};
+use crate::view::View;
 use crate::write::Fresh;
 
 impl Shard {

@@ -15,15 +15,14 @@
 
 use std::cell::{Cell, RefCell};
 
+use io::broken::{Broken, broken};
 use io::{Completions, Signal, Ticket};
-use layout::SlotSet;
+use layout::{Mode, SlotSet};
+use metadata::error::{Error, Result};
 
-use crate::broken::{Broken, broken};
-use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::intent::Log;
 use crate::message::ToKeeper;
 use crate::shard::Shard;
-use crate::view::Mode;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

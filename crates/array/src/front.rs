@@ -17,21 +17,19 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work};
-use layout::Geometry;
+use layout::{Configuration, Geometry, MemberId, RangeSet};
+use log::LogSetup;
+use metadata::bounds::Bounds;
 use parity::Kernel;
 
-use crate::bounds::Bounds;
 use crate::durable::CacheMode;
-use crate::log::LogSetup;
 use crate::marks::Intent;
-use crate::member::{Introduction, Member, MemberId};
+use crate::member::{Introduction, Member};
 use crate::message::{Message, ToKeeper};
 use crate::post::Post;
-use crate::ranges::RangeSet;
 use crate::shard::{Setup, Shard};
 use crate::sums::SumsSetup;
 use crate::unit::{Action, Load, Origin, Unit};
-use crate::view::Configuration;
 
 /// What a thread must know to run one shard of an array. Holds for the moment at which the array
 /// was started: what has changed since waits in the shard's mailbox.

@@ -14,7 +14,7 @@
 //!
 //! *Without it* is another copy on mirrors, and the row's other slots and parity on the levels that
 //! have it. To do reads again costs the other members work, so of all reads only a share may be,
-//! and a few at once before that ([`Bounds`](crate::Bounds)): members that are all busy are not
+//! and a few at once before that ([`Bounds`](metadata::Bounds)): members that are all busy are not
 //! made busier. A member that is known to be slow costs no share: it was spared that work.
 //!
 //! Invariants:
@@ -32,13 +32,13 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Buf, Class, Op, Time, Work};
 use layout::plan::{Method, RowState, WritePlan, plan_read};
-use layout::{Family, Slot, SlotSet};
+use layout::{Family, Mode, Slot, SlotSet};
+use metadata::error::Result;
 
 use crate::batch::{Batch, Manner};
-use crate::broken::{Broken, broken};
-use crate::error::Result;
 use crate::late::Laggard;
 use crate::member::Member;
 use crate::message::ToKeeper;
@@ -46,7 +46,7 @@ use crate::pulse::{self, Kind, Peer, SMALL_BYTES};
 use crate::read::Target;
 use crate::rows::RowWork;
 use crate::shard::{Scratch, Shard};
-use crate::view::{Mode, View};
+use crate::view::View;
 
 /// Members are compared with each other so often, while anybody waits for them.
 const ASSESSMENT: Duration = Duration::from_millis(20);

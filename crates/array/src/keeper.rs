@@ -26,24 +26,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
-use layout::{Epoch, Family, Geometry, Slot, SlotSet};
+use layout::{Configuration, Epoch, Family, Geometry, MemberId, Mode, RangeSet, Slot, SlotSet};
+use log::solve::Cut;
+use log::told::Told;
+use metadata::bounds::Bounds;
+use metadata::decisions::{Decisions, Undecided};
+use metadata::error::{Error, ErrorKind, Result};
+use metadata::ledger::turn::{Held, Turn};
+use metadata::ledger::{Decision, Ledger};
 
-use crate::assemble::told::Told;
-use crate::bounds::Bounds;
-use crate::broken::{Broken, broken};
-use crate::decisions::{Decisions, Undecided};
-use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::turn::{Held, Turn};
-use crate::ledger::{Decision, Ledger};
-use crate::log::solve::Cut;
-use crate::member::{Introduction, MemberId};
+use crate::member::Introduction;
 use crate::message::{ToKeeper, ToShard};
-use crate::ranges::RangeSet;
 use crate::shard::Shard;
 use crate::status::{Event, EventKind, EventLog, FULL_LIST, Replay};
 use crate::unit::Load;
-use crate::view::{Configuration, Mode};
 
 mod changes;
 mod claims;

@@ -11,10 +11,9 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Completion, Time};
-
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
+use metadata::error::{Error, ErrorKind, Result};
 
 /// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
 pub trait Intent {

@@ -6,21 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Disk, Limits};
+use layout::{MemberId, RangeSet};
+use log::LogPlace;
 
-use crate::broken::{Broken, broken};
-use crate::log::LogPlace;
 use crate::pulse::{Latency, Pulse};
-use crate::ranges::RangeSet;
-
-/// Names a member for as long as the array runs: md's `dev_number`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct MemberId(pub u32);
-
-impl MemberId {
-    /// The journal device: no member in md's sense, and in no slot.
-    pub const JOURNAL: MemberId = MemberId(u32::MAX);
-}
 
 /// A number that one thread counts up and any thread may look at.
 #[derive(Default, Debug)]

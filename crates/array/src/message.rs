@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use layout::{Slot, SlotSet};
+use layout::{Configuration, MemberId, Slot, SlotSet};
+use metadata::error::Result;
 
-use crate::error::Result;
-use crate::member::{Introduction, MemberId};
+use crate::member::Introduction;
 use crate::unit::{Ended, Unit};
-use crate::view::Configuration;
 
 /// A message; which of the two it is for is in its name.
 pub enum Message {

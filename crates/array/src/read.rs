@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::vec::Drain;
 
 use io::Buf;
+use io::broken::{Broken, broken};
 use layout::plan::{Erasure, Method, WritePlan, plan_read};
 use layout::{Family, Slot, SlotSet};
+use log::compute;
+use metadata::error::{Error, ErrorKind, Result};
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::compute;
-use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
 use crate::hedge::Attempt;
 use crate::rows::{Outgoing, Piece, RowWork};
@@ -403,7 +403,7 @@ impl Shard {
         inside: &Inside<'_>,
         view: &Rc<View>,
     ) -> Result<bool> {
-        if !self.setup.check_reads || view.mode != crate::view::Mode::ReadWrite {
+        if !self.setup.check_reads || view.mode != layout::Mode::ReadWrite {
             return Ok(false);
         }
         let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
@@ -519,7 +519,7 @@ impl Shard {
         inside: &Inside<'_>,
         view: Rc<View>,
     ) -> Result<()> {
-        if work.outgoing.is_empty() || view.mode != crate::view::Mode::ReadWrite {
+        if work.outgoing.is_empty() || view.mode != layout::Mode::ReadWrite {
             work.outgoing.clear();
             return Ok(());
         }

@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::{Slot, SlotSet, Stripe, StripeMap};
+use metadata::error::{Error, ErrorKind};
 
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind};
 use crate::member::Member;
 use crate::shard::Shard;
 use crate::view::View;

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use layout::private::Consistency;
 use layout::private::journal::JournalUse;
-use layout::{Layout, Slot};
+use layout::{Layout, MemberId, Mode, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
-use crate::member::MemberId;
 use crate::pulse::Latency;
-use crate::view::Mode;
 
 /// Why a member was given up whose list of bad blocks can take no more.
 pub const FULL_LIST: &str = "its list of bad blocks is full";

@@ -28,19 +28,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use io::{Buf, Class, Signal};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::sums::{PAGE_BYTES, PAGE_COVERS, Seed, Sum, place};
-use layout::{Family, Geometry, Layout, Slot};
+use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
+use metadata::error::{Error, ErrorKind, Result};
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
-use crate::log::Log;
-use crate::member::{Member, MemberId};
-use crate::ranges::RangeSet;
+use crate::intent::Log;
+use crate::member::Member;
 use crate::shard::{Scratch, Shard};
-use crate::view::Mode;
 
 mod behind;
 mod change;
@@ -58,11 +56,6 @@ const RECENT: usize = 16;
 /// Bytes that are summed together.
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
-/// Why not: md's log has no room to say what blocks held and will hold.
-pub(crate) const NOT_WITH_PPL: &str = "checksums need the intent log to be right after a crash, \
-    and md's partial parity log cannot say what they were: choose consistency policy intent, or \
-    leave checksums out";
-
 /// What a shard is told of checksums when it starts.
 #[derive(Clone, Debug)]
 pub(crate) struct SumsSetup {
@@ -71,14 +64,6 @@ pub(crate) struct SumsSetup {
     pub(crate) unsummed: RangeSet,
     /// Array ranges where a crash may have separated blocks from their entries.
     pub(crate) torn: RangeSet,
-}
-
-/// True if an array of this shape can have checksums: there is somebody to make good what is wrong,
-/// and its chunks are whole blocks.
-pub(crate) fn possible(geometry: &Geometry) -> bool {
-    let chunk = geometry.chunk_bytes();
-    let whole = chunk.is_multiple_of(BLOCK) && geometry.capacity().is_multiple_of(BLOCK);
-    geometry.family() != Family::Plain && whole
 }
 
 /// Bytes of a region, so that no two have a page in common: about as many as usual, or all of the

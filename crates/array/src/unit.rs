@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
+use metadata::error::Error;
 
-use crate::error::Error;
 use crate::member::Count;
 use crate::upkeep::Upkeep;
 use crate::write::Fresh;

@@ -3,12 +3,12 @@
 //! The keeper's jobs cut the array into ranges and send them to the shards as units like any other;
 //! here is what a range asks for and what it reports.
 
+use io::broken::{Broken, broken};
 use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
+use metadata::error::Result;
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::Result;
 use crate::shard::{Scratch, Shard};
 use crate::unit::{Action, Origin, Unit};
 use crate::view::View;

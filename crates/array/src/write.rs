@@ -19,19 +19,19 @@
 //! Invariant: when a unit is acknowledged, every slot that the newest epoch holds present has its
 //! bytes.
 
+use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
 use layout::plan::Method;
-use layout::{Family, Slot};
+use layout::{Family, Mode, Slot};
+use log::compute;
+use metadata::error::{Error, ErrorKind, Result};
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::compute;
-use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::Report;
-use crate::view::{Mode, View};
+use crate::view::View;
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]

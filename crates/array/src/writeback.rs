@@ -36,17 +36,16 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use io::broken::{Broken, broken};
 use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
+use layout::{Mode, RangeSet};
+use metadata::error::{Error, Result};
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
 use crate::durable::CacheMode;
-use crate::error::{Error, Result};
-use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::shard::{Scratch, Shard};
 use crate::unit::{Action, Gain, Origin, Unit};
-use crate::view::Mode;
 use crate::zero::push;
 
 pub(crate) mod held;

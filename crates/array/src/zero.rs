@@ -4,12 +4,12 @@
 //! written as zeros. A discard is passed on only where every member promises that discarded bytes
 //! read as zeros: otherwise parity and copies would disagree.
 
+use io::broken::{Broken, broken};
 use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
+use metadata::error::Result;
 
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::Result;
 use crate::gate::Inside;
 use crate::shard::{Scratch, Shard};
 use crate::sums::BLOCK;
@@ -166,7 +166,7 @@ impl Shard {
         let stripe = geometry.stripe_bytes();
         let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
         let range = (whole.start, whole.end - whole.start);
-        let sync = crate::sync::sync_range(geometry, whole);
+        let sync = layout::sync::sync_range(geometry, whole);
         let (inside, entry) = loop {
             let entry = self.admit_stripes(stripes).await?;
             let inside = self.gate.enter().await;
@@ -410,9 +410,10 @@ pub(crate) fn push(into: &mut Vec<Extent>, extent: Extent) {
 
 #[cfg(test)]
 mod tests {
+    use io::Pool;
+
     use super::*;
     use crate::write::Fresh;
-    use io::Pool;
 
     #[test]
     fn fresh_bytes_are_shared_across_buffers() {

@@ -5,14 +5,15 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::NewArray;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::{Clock, Disk};
 use layout::md::Version;
 use layout::private::Consistency;
-use layout::{Layout, Level, Raid5Layout};
+use layout::{Layout, Level, MemberId, Raid5Layout};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
+
 use world::{Fault, FaultyDisk, World, pattern};
 
 /// A crash leaves all members dirty alike. Who goes on without one of them must say so before the

@@ -5,11 +5,12 @@ mod world;
 
 use std::time::Duration;
 
-use array::create::NewArray;
 use array::status::EventKind;
 use array::{Array, CacheMode};
 use io::{Clock, Disk, Op};
 use layout::{Layout, Level};
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern};
 
 const BYTES: u64 = 4 << 20;

@@ -11,11 +11,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use array::assemble::{Candidate, Options, assemble};
-use array::create::{NewArray, create};
-use array::{Array, MemberId};
+use array::Array;
 use io::{Buf, Clock, Disk, Op, SharedBuf, Work};
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId};
+use metadata::assemble::{Candidate, Options, assemble};
+use metadata::create::{NewArray, create};
+
 use world::{World, random};
 
 struct Counting;

@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use array::assemble::{Candidate, Note, Options, assemble, survey};
-use array::create::{NewArray, create};
-use array::ledger::Random;
-use array::{ErrorKind, Mode};
 use io::tasks::complete;
 use io::{Clock, Completion, Cost, MemDisk, Time};
-use layout::{Layout, Level};
+use layout::{Layout, Level, Mode};
+use metadata::ErrorKind;
+use metadata::assemble::{Candidate, Note, Options, assemble, survey};
+use metadata::create::{NewArray, create};
+use metadata::ledger::Random;
 
 struct Still;
 

@@ -9,10 +9,11 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use array::create::NewArray;
-use array::{Array, CacheMode, MemberId, Mode};
+use array::{Array, CacheMode};
 use io::{Clock, Completion, Disk, Done, ExtentKind, Op, Work};
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId, Mode};
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern};
 
 /// An array of 16 KiB chunks whose spans are 64 KiB, about.
@@ -284,7 +285,7 @@ fn a_member_may_fail_while_it_is_written_out_to() {
     assert_eq!(array.status().redundancy_left, 0);
     assert_eq!(world.read(&array, 0, 200 << 10).expect("it reads"), bytes);
     world.run(&array, array.stop()).expect("it stops");
-    let degraded = array::assemble::Options { degraded: true, ..Default::default() };
+    let degraded = metadata::assemble::Options { degraded: true, ..Default::default() };
     let assembly = world.assemble([0, 2, 3, 4], &degraded).expect("it assembles");
     let array = Array::start(assembly, &world.host);
     assert_eq!(world.read(&array, 0, 200 << 10).expect("it reads"), bytes);

@@ -5,9 +5,10 @@ mod world;
 use std::rc::Rc;
 
 use array::CacheMode;
-use array::create::NewArray;
 use io::Disk;
 use layout::{Layout, Level};
+use metadata::create::NewArray;
+
 use world::World;
 
 #[test]
@@ -40,7 +41,7 @@ fn every_level_keeps_the_contract_healthy_and_degraded() {
                 continue;
             }
             for id in 0..lost as u32 {
-                world.run(&array, array.fail(array::MemberId(id))).expect("within redundancy");
+                world.run(&array, array.fail(layout::MemberId(id))).expect("within redundancy");
             }
             let disk: Rc<dyn Disk> = Rc::new(array.clone());
             world.run(&array, io::contract::check(disk, &world.pool));

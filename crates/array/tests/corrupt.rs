@@ -4,13 +4,14 @@
 mod world;
 
 use array::Array;
-use array::assemble::Options;
-use array::create::NewArray;
 use array::status::SlotState;
 use layout::private::journal::{COPIES, JournalHeader};
 use layout::private::log::{self as form, Batch, Syndrome};
 use layout::private::{Consistency, PrivateHeader};
 use layout::{Layout, Level};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
+
 use world::{Fault, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -45,7 +46,7 @@ fn a_journal_whose_log_lies_at_the_end_of_numbers_is_no_panic() {
     // Refused or started without its log, but no panic.
     let assembled = world.assemble(0..5, &Options::default());
     let believed = assembled.as_ref().is_ok_and(|assembly| {
-        !assembly.notes.iter().any(|n| matches!(n, array::assemble::Note::LogUnusable { .. }))
+        !assembly.notes.iter().any(|n| matches!(n, metadata::assemble::Note::LogUnusable { .. }))
     });
     assert!(!believed, "a log that is not there is believed");
 }
@@ -133,8 +134,9 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     let refused = world.assemble_without(&[lost]).err().expect("what it says is unknown");
     assert!(refused.to_string().contains("is damaged"), "{refused}");
     let complete = world.assemble(0..4, &Options::default()).expect("it is resynced instead");
-    let says =
-        |note: &array::assemble::Note| matches!(note, array::assemble::Note::LogUnusable { .. });
+    let says = |note: &metadata::assemble::Note| {
+        matches!(note, metadata::assemble::Note::LogUnusable { .. })
+    };
     assert!(complete.notes.iter().any(says), "{:?}", complete.notes);
 }
 

@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::process::Command;
 use std::rc::Rc;
 
-use array::assemble::Candidate;
-use array::create::{BitmapChunk, NewArray, create, plan};
-use array::examine::examine;
-use array::ledger::{Facts, Format};
 use io::tasks::complete;
 use io::{Clock, Completion, Cost, Disk, Done, ErrorKind, Limits, MemDisk, Op, Time};
 use layout::md::superblock::CLEAN;
 use layout::md::{Role, Version};
 use layout::{Layout, Level};
+use metadata::assemble::Candidate;
+use metadata::create::{BitmapChunk, NewArray, create, plan};
+use metadata::examine::examine;
+use metadata::ledger::{Facts, Format};
 
 const MIB: u64 = 1 << 20;
 
@@ -78,7 +78,7 @@ fn disks(sizes: &[u64]) -> Vec<Rc<Watched>> {
     sizes.iter().map(|&bytes| Watched::new(Limits::plain(bytes))).collect()
 }
 
-fn make(new: &NewArray, disks: &[Rc<Watched>]) -> array::Result<Facts> {
+fn make(new: &NewArray, disks: &[Rc<Watched>]) -> metadata::Result<Facts> {
     let candidate = |(index, disk): (usize, &Rc<Watched>)| {
         Candidate::new(Rc::clone(disk) as Rc<dyn Disk>, format!("disk{index}"))
     };

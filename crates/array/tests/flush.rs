@@ -10,12 +10,13 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::{BitmapChunk, NewArray};
 use array::status::SlotState;
-use array::{Array, CacheMode, MemberId, Mode};
+use array::{Array, CacheMode};
 use io::{Disk, Op};
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId, Mode};
+use metadata::assemble::Options;
+use metadata::create::{BitmapChunk, NewArray};
+
 use world::{Fault, FaultyDisk, World, pattern, whole};
 
 const LEVELS: [(Level, usize); 4] =

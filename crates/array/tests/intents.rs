@@ -6,14 +6,15 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::{Note, Options};
-use array::create::NewArray;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
-use layout::{Layout, Level, Stripe};
+use layout::{Layout, Level, MemberId, Stripe};
+use metadata::assemble::{Note, Options};
+use metadata::create::NewArray;
+
 use world::{Fault, FaultyDisk, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;

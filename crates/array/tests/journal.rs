@@ -5,13 +5,14 @@ mod world;
 
 use std::rc::Rc;
 
-use array::assemble::{Note, Options};
-use array::create::NewArray;
+use array::Array;
 use array::status::{EventKind, SlotState};
-use array::{Array, MemberId};
 use layout::private::Consistency;
 use layout::private::journal::JournalUse;
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId};
+use metadata::assemble::{Note, Options};
+use metadata::create::NewArray;
+
 use world::{Fault, FaultyDisk, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;

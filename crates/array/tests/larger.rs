@@ -5,12 +5,13 @@ mod world;
 use std::rc::Rc;
 
 use array::Array;
-use array::assemble::Options;
-use array::create::NewArray;
 use io::Disk;
 use layout::md::Version;
 use layout::private::Consistency;
 use layout::{Layout, Level, Slot};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
+
 use world::{FaultyDisk, World, map_at, pattern, whole};
 
 const MIB: u64 = 1 << 20;
@@ -133,7 +134,7 @@ fn members_of_different_sizes_can_be_replaced_by_each_others_sizes() {
             let disk = FaultyDisk::new(20 * MIB * percent / 100);
             let added = world.run(&array, array.add(disk as Rc<dyn Disk>, "new"));
             let spare = added.unwrap_or_else(|why| panic!("{what}: {why}"));
-            world.run(&array, array.fail(array::MemberId(1))).expect("one may go");
+            world.run(&array, array.fail(layout::MemberId(1))).expect("one may go");
             world.until(&array, whole);
             assert!(
                 array.status().slots[1].member.as_ref().is_some_and(|m| m.id == spare),

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::NewArray;
 use array::status::{EventKind, SlotState};
-use array::{
-    Array, CacheMode, Decisions, Intent, JobKind, MemberId, Message, Mode, Undecided, Verdict,
-};
+use array::{Array, CacheMode, Intent, JobKind, Message};
 use io::{Clock, Disk, ErrorKind, Mailbox, Op, Time};
 use layout::md::Superblock;
 use layout::private::Consistency;
-use layout::{Epoch, Layout, Level, Raid6Layout};
+use layout::{Epoch, Layout, Level, MemberId, Mode, Raid6Layout};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
+use metadata::{Decisions, Undecided, Verdict};
+
 use world::{Fault, World, pattern, whole};
 
 const MEMBER_BYTES: u64 = 6 << 20;
@@ -595,7 +595,7 @@ fn what_was_written_without_parity_is_synced_at_the_next_start() {
 struct Rival(std::cell::Cell<u32>);
 
 impl Decisions for Rival {
-    fn decide<'a>(&'a self, _: Epoch, _: &'a array::ledger::Decision) -> Verdict<'a> {
+    fn decide<'a>(&'a self, _: Epoch, _: &'a metadata::ledger::Decision) -> Verdict<'a> {
         self.0.set(self.0.get() + 1);
         let verdict = if self.0.get() > 1 { Err(Undecided::Overtaken) } else { Ok(()) };
         Box::pin(std::future::ready(verdict))

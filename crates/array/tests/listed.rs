@@ -6,12 +6,13 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::create::NewArray;
 use array::status::SlotState;
-use array::{Array, MemberId, Status};
+use array::{Array, Status};
 use io::{Disk, Op};
 use layout::private::Consistency;
-use layout::{Layout, Level, Slot, Stripe};
+use layout::{Layout, Level, MemberId, Slot, Stripe};
+use metadata::create::NewArray;
+
 use world::{Fault, FaultyDisk, World, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -494,7 +495,7 @@ fn lists_that_are_full_cost_no_survivor() {
     world.sleep(&array, Duration::from_secs(1));
     array.set_speed(u64::MAX, u64::MAX);
     world.sleep(&array, Duration::from_secs(100));
-    assert_eq!(array.status().mode, array::Mode::ReadWrite);
+    assert_eq!(array.status().mode, layout::Mode::ReadWrite);
     world.write(&array, good, &pattern(good, 4096, 3)).expect("one is lost of three");
 }
 

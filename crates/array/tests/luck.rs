@@ -5,13 +5,14 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::{Options, survey};
-use array::create::{NewArray, create};
-use array::examine::examine;
+use array::Array;
 use array::status::{EventKind, SlotState};
-use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
-use layout::{Layout, Level, Slot, Stripe};
+use layout::{Layout, Level, MemberId, Slot, Stripe};
+use metadata::assemble::{Options, survey};
+use metadata::create::{NewArray, create};
+use metadata::examine::examine;
+
 use world::{Fault, FaultyDisk, World, holder, map_of, pattern};
 
 const CHUNK: u64 = 16 << 10;

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::Array;
-use array::assemble::{Note, Options};
-use array::create::NewArray;
 use io::{Disk, Op};
 use layout::md::{Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level, Stripe};
+use metadata::assemble::{Note, Options};
+use metadata::create::NewArray;
+
 use world::{Fault, World, map_of, pattern, whole};
 
 /// A member is away while the policy is changed, and comes back.
@@ -91,7 +92,7 @@ fn who_has_missed_the_change_of_policy_is_given_it() {
         // The spare has a slot.
         let array = world.start();
         world.until(&array, |status| status.unsynced_bytes == 0);
-        world.run(&array, array.fail(array::MemberId(0))).expect("one may go");
+        world.run(&array, array.fail(layout::MemberId(0))).expect("one may go");
         world.until(&array, whole);
         world.write(&array, 0, &content).expect("whole");
         world.run(&array, array.stop()).expect("in order");
@@ -144,7 +145,7 @@ fn an_array_that_cannot_have_its_log_any_more_says_so() {
     let layout = Layout::default_for(Level::Raid5, 4);
     let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 16 << 10) };
     world.create(&NewArray { checksums: Some(false), ..new });
-    let unlogged = |assembly: &array::assemble::Assembly| {
+    let unlogged = |assembly: &metadata::assemble::Assembly| {
         assembly.notes.iter().find_map(|note| match note {
             Note::LogUnusable { why } => Some(why.clone()),
             _ => None,

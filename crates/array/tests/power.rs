@@ -4,14 +4,15 @@ mod world;
 
 use std::rc::Rc;
 
-use array::assemble::Options;
-use array::create::NewArray;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::Disk;
 use layout::md::Superblock;
 use layout::private::Consistency;
-use layout::{Layout, Level, Stripe};
+use layout::{Layout, Level, MemberId, Stripe};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern, whole};
 
 /// Where the superblock of a member begins on its disk.

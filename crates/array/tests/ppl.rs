@@ -4,13 +4,14 @@
 mod world;
 
 use array::Array;
-use array::assemble::{Assembly, Options};
-use array::create::NewArray;
 use io::Disk;
 use layout::md::ppl::{self, PplHeader};
 use layout::md::{Features, Superblock, Timestamp};
 use layout::private::Consistency;
 use layout::{Layout, Level};
+use metadata::assemble::{Assembly, Options};
+use metadata::create::NewArray;
+
 use world::{Fault, World, holder, pattern};
 
 const CHUNK: u64 = 16 << 10;
@@ -53,7 +54,7 @@ fn assemble_without(
     world: &World,
     missing: &[usize],
     consistency: Option<Consistency>,
-) -> array::Result<Assembly> {
+) -> metadata::Result<Assembly> {
     let there = (0..world.disks.len()).filter(|disk| !missing.contains(disk));
     world.assemble(there, &Options { degraded: true, consistency, ..Options::default() })
 }

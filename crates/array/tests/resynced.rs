@@ -5,11 +5,12 @@ mod world;
 use std::time::Duration;
 
 use array::Array;
-use array::assemble::Options;
-use array::create::{BitmapChunk, NewArray};
 use io::Disk;
 use layout::private::Consistency;
 use layout::{Layout, Level};
+use metadata::assemble::Options;
+use metadata::create::{BitmapChunk, NewArray};
+
 use world::{Fault, World, map_of, pattern};
 
 const REGION: u32 = 64 << 10;

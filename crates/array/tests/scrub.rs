@@ -4,11 +4,12 @@ mod world;
 
 use std::time::Duration;
 
-use array::create::NewArray;
 use array::status::EventKind;
-use array::{Array, MemberId, ScrubResult};
+use array::{Array, ScrubResult};
 use io::Disk;
-use layout::{Layout, Level, Slot};
+use layout::{Layout, Level, MemberId, Slot};
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;

@@ -9,11 +9,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::create::NewArray;
+use array::Array;
 use array::status::{EventKind, SlotState};
-use array::{Array, MemberId};
 use io::{Clock, Disk, Op, TaskSet};
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId};
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;

@@ -5,14 +5,15 @@ mod world;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::{NewArray, create};
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::{Clock, Disk};
 use layout::md::{Features, Superblock};
 use layout::private::Consistency;
-use layout::{Layout, Level, Slot};
+use layout::{Layout, Level, MemberId, Slot};
+use metadata::assemble::Options;
+use metadata::create::{NewArray, create};
+
 use world::{Fault, FaultyDisk, World, pattern, whole};
 
 /// Where the superblock of a member begins on its disk.

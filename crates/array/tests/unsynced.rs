@@ -4,13 +4,14 @@ mod world;
 
 use std::time::Duration;
 
-use array::assemble::{Cause, Note, Options};
-use array::create::NewArray;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
 use layout::private::Consistency;
-use layout::{Layout, Level};
+use layout::{Layout, Level, MemberId};
+use metadata::assemble::{Cause, Note, Options};
+use metadata::create::NewArray;
+
 use world::{Fault, World, holder, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;

@@ -3,10 +3,12 @@
 
 mod world;
 
-use array::create::NewArray;
-use array::{Array, assemble::Note};
+use array::Array;
 use layout::private::Consistency;
 use layout::{Layout, Level, MAX_SLOTS, Stripe};
+use metadata::assemble::Note;
+use metadata::create::NewArray;
+
 use world::{Fault, World, pattern};
 
 const CHUNK: u64 = 4096;

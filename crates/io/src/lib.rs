@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod broken;
 pub mod budget;
 pub mod buf;
 pub mod clock;

@@ -9,14 +9,19 @@
 
 extern crate alloc;
 
+pub mod config;
 pub mod geometry;
 pub mod md;
 pub mod plan;
 pub mod private;
+pub mod ranges;
+pub mod sync;
 pub mod units;
 
+pub use config::{Configuration, MemberId, Mode, Seat};
 pub use geometry::{
     Family, Geometry, GeometryError, Layout, LayoutError, Level, Owner, Place, Places, Raid0Layout,
     Raid5Layout, Raid6Layout, Shape, StripeMap, StripeRole,
 };
+pub use ranges::RangeSet;
 pub use units::{Epoch, MAX_SLOTS, Slot, SlotSet, Stripe};

@@ -25,8 +25,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::io::{Clock, Disk, Pool, Stream};
-use array::assemble::Assembly;
 use array::{Array, Host, Newcomer};
+use metadata::assemble::Assembly;
 use net::nbd::limits::{DEFAULT_MEMORY, STALL_TIME};
 use net::nbd::{Ending, Export, Memory, Server};
 use os::{Address, FileDisk, Listener, Peer, Signals, Socket, Spawner};

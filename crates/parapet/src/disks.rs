@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use array::{Array, Bounds};
+use array::Array;
 use io::{Clock, Disk, Done, Op, Part};
 use layout::md::{Partition, SECTOR};
+use metadata::Bounds;
 use os::disk::{Holder, OpenErrorKind};
 use os::{FileDisk, OpenError, Options, Spawner};
 

@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::{Assembly, Candidate, Cause, Note, Options};
-use array::ledger::Random;
-use array::{Array, Bounds, CacheMode, Host, MemberId};
+use array::{Array, CacheMode, Host};
+use layout::MemberId;
 use layout::md::superblock::Role;
+use metadata::Bounds;
+use metadata::assemble::{Assembly, Candidate, Cause, Note, Options};
+use metadata::ledger::Random;
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;
@@ -215,7 +217,7 @@ pub(crate) async fn assemble(
     options: &Options,
     on: &Spawner,
 ) -> Result<Assembly> {
-    let found = array::assemble::assemble(
+    let found = metadata::assemble::assemble(
         candidates(disks.iter().copied()),
         options,
         on.clock(),
@@ -259,7 +261,7 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
         }
     }
     if let Some(reason) = &assembly.read_only_reason {
-        if reason == array::assemble::READ_ONLY_AS_ASKED {
+        if reason == metadata::assemble::READ_ONLY_AS_ASKED {
             tracing::info!(array, "started read-only");
         } else {
             tracing::warn!(array, "read-only: {reason}");
@@ -328,7 +330,7 @@ impl Known {
 /// A member as people know it.
 pub(crate) async fn know(opened: &Opened) -> Known {
     // Only a name is looked for: what cannot be read has none.
-    let found = array::examine::examine(&*opened.disk, &opened.clock).await.ok();
+    let found = metadata::examine::examine(&*opened.disk, &opened.clock).await.ok();
     let superblock = found
         .and_then(|found| found.superblocks.into_iter().find_map(|found| found.superblock.ok()));
     Known {

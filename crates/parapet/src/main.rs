@@ -36,23 +36,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use failure::{Exit, Failure, Id};
 use flags::{Cli, Global};
 use terminal::Terminal;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 const _: () = assert!(
-    !array::broken::POSSIBLE || cfg!(debug_assertions),
+    !io::broken::POSSIBLE || cfg!(debug_assertions),
     "nobody is given an engine that can be broken: it is for `cargo xtask torture --broken`"
 );
 
 fn main() -> ExitCode {
-    if array::broken::POSSIBLE {
+    if io::broken::POSSIBLE {
         let way = std::env::var("PARAPET_BROKEN").ok();
-        array::broken::choose(way.as_deref().and_then(array::broken::Broken::named));
+        io::broken::choose(way.as_deref().and_then(io::broken::Broken::named));
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

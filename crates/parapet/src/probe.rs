@@ -39,8 +39,8 @@ pub(crate) async fn signatures(opened: &Opened) -> Result<Vec<SignatureView>> {
     Ok(found.signatures.iter().map(SignatureView::of).collect())
 }
 
-async fn examine(opened: &Opened) -> Result<array::examine::Examination> {
-    array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
+async fn examine(opened: &Opened) -> Result<metadata::examine::Examination> {
+    metadata::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
         let message = format!("{}: {error}", opened.path.display());
         Failure::new(Id::Input, message, "see the system's log for the disk's errors")
     })

@@ -12,26 +12,24 @@
 
 use std::rc::Rc;
 
-use array::CacheMode;
 use array::status::SlotState;
-use array::{ErrorKind, JobKind};
+use array::{CacheMode, JobKind};
 use io::Disk;
 use layout::private::Consistency;
 use layout::{Family, Slot, SlotSet};
+use metadata::ErrorKind;
 
-use crate::covered;
 use crate::cut::{Cut, Mode};
 use crate::disk::{Pending, SimDisk};
 use crate::incident::Director;
-use crate::logged;
 use crate::mark::{self, Health, Part};
 use crate::node::{Consent, Node};
 use crate::options::Promise;
 use crate::oracle::Caches;
 use crate::parts::Parts;
-use crate::ppl;
 use crate::rng::Rng;
 use crate::workload::chain;
+use crate::{covered, logged, ppl};
 
 /// A crash, drawn before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

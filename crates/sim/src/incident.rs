@@ -426,7 +426,7 @@ impl Director {
         match result {
             // What was missing before may have become whole just before the command's turn.
             Ok(()) => {
-                let broken = node.status().mode == array::Mode::Broken;
+                let broken = node.status().mode == layout::Mode::Broken;
                 assert!(!broken, "{}: failing slot {slot} was not refused", node.name);
             }
             Err(error) if survives => {
@@ -458,7 +458,7 @@ impl Director {
     }
 
     /// A command was refused: is there a reason?
-    fn excuse(&self, node: &Node, error: &array::Error, what: &str) {
+    fn excuse(&self, node: &Node, error: &metadata::Error, what: &str) {
         let plain = node.geometry().redundancy() == 0;
         assert!(plain, "{}: {what} was refused: {}", node.name, chain(error));
     }

@@ -18,15 +18,13 @@
 use std::fmt;
 use std::process::{Command, ExitCode};
 
-use array::broken::{self, Broken};
+use io::broken::{self, Broken};
 use layout::Level;
 
 use crate::exhaust::{self, Extent};
 use crate::options::Wish;
-use crate::report;
-use crate::scenario;
-use crate::sweep;
 use crate::trace::Telling;
+use crate::{report, scenario, sweep};
 
 /// Seeds within which a broken engine must be caught, unless it takes another tool.
 const SEEDS: u64 = 3000;
@@ -110,7 +108,7 @@ const USAGE: &str = "\
 cargo sim --broken NAME [--seeds A..B] [--checksums] [--exhaustive [--level L]] [--sweep]
 cargo sim --broken list
 
-  NAME          the way in which the engine is broken (array/src/broken.rs)
+  NAME          the way in which the engine is broken (io/src/broken.rs)
   --seeds A..B  only these seeds
   --checksums   seeds of arrays that keep checksums
   --exhaustive  only the exhaustive mode, if need be of one level

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use array::assemble::{Assembly, Candidate, Note, Options as AssembleOptions, assemble};
-use array::create::{BitmapChunk, NewArray, create_with_journal};
 use array::status::{EventKind, MemberStatus, SlotState, Status};
-use array::{Array, Host, MemberId, RangeSet};
+use array::{Array, Host};
 use io::{Clock, Disk};
-use layout::{Family, Geometry, Slot, SlotSet};
+use layout::{Family, Geometry, MemberId, RangeSet, Slot, SlotSet};
+use metadata::assemble::{Assembly, Candidate, Note, Options as AssembleOptions, assemble};
+use metadata::create::{BitmapChunk, NewArray, create_with_journal};
 
 use crate::disk::SimDisk;
 use crate::executor::TaskId;
@@ -124,7 +124,7 @@ impl Node {
         host
     }
 
-    fn random(&self) -> array::ledger::Random {
+    fn random(&self) -> metadata::ledger::Random {
         let rng = RefCell::new(self.world.rng(&self.name, self.lives.get()));
         Rc::new(move |bytes: &mut [u8]| {
             bytes.iter_mut().for_each(|byte| *byte = rng.borrow_mut().bits() as u8);
@@ -147,7 +147,7 @@ impl Node {
         self: &Rc<Self>,
         disks: Vec<(String, Rc<dyn Disk>)>,
         zeroed: bool,
-    ) -> array::Result<()> {
+    ) -> metadata::Result<()> {
         let candidates: Vec<Candidate> =
             disks.iter().map(|(name, disk)| Candidate::new(Rc::clone(disk), name)).collect();
         self.members.borrow_mut().extend(disks);
@@ -177,7 +177,7 @@ impl Node {
     ///
     /// # Errors
     /// As the engine says.
-    pub async fn assemble(self: &Rc<Self>, consent: Consent) -> array::Result<Started> {
+    pub async fn assemble(self: &Rc<Self>, consent: Consent) -> metadata::Result<Started> {
         let mut candidates = self.candidates();
         self.world.rng("order of candidates", self.lives.get()).shuffle(&mut candidates);
         let options = AssembleOptions {
@@ -339,7 +339,7 @@ impl Node {
     ///
     /// # Errors
     /// As the engine says.
-    pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> array::Result<MemberId> {
+    pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> metadata::Result<MemberId> {
         let id = self.array().add(Rc::clone(&disk), name).await?;
         self.members.borrow_mut().insert(name.to_string(), disk);
         self.ids.borrow_mut().insert(name.to_string(), id);
@@ -350,7 +350,7 @@ impl Node {
     ///
     /// # Errors
     /// As the engine says.
-    pub async fn stop(&self) -> array::Result<()> {
+    pub async fn stop(&self) -> metadata::Result<()> {
         let array = self.array.take().expect("an array is running");
         self.world.tell(|| format!("{}: stopping", self.name));
         let result = array.stop().await;

@@ -7,11 +7,12 @@ pub mod told;
 
 use std::time::Duration;
 
-use array::{Bounds, CacheMode};
+use array::CacheMode;
 use io::{Limits, ZeroSupport};
 use layout::md::Version;
 use layout::private::{Consistency, journal};
 use layout::{Layout, Level};
+use metadata::Bounds;
 
 use crate::disk::Build;
 use crate::keep::Keep;

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use array::assemble::Candidate;
 use array::{Array, Host};
 use io::{
     Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits, Op,
     Ticket, Time, Work, ZeroSupport,
 };
+use metadata::assemble::Candidate;
 
 use crate::clock::{Due, SimClock};
 use crate::rng::mix;
@@ -388,7 +388,7 @@ impl Stand {
     }
 
     /// Random bytes that are the same each time.
-    pub fn random(&self) -> array::ledger::Random {
+    pub fn random(&self) -> metadata::ledger::Random {
         let state = Rc::clone(&self.random);
         Rc::new(move |bytes: &mut [u8]| {
             for byte in bytes {

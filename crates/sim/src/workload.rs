@@ -11,8 +11,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use array::{CacheMode, RangeSet};
+use array::CacheMode;
 use io::{Clock, Completion, Disk, Done, ErrorKind, ExtentKind, Op, Signal, Work};
+use layout::RangeSet;
 
 use crate::keep::Choice;
 use crate::mark;

@@ -7,10 +7,10 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use array::CacheMode;
 use array::status::SlotState;
-use array::{CacheMode, Mode};
 use io::{Completion, Disk, Done, Op, ZeroSupport};
-use layout::{Layout, Level, Slot};
+use layout::{Layout, Level, Mode, Slot};
 use sim::disk::SimDisk;
 use sim::medium::{Fill, SECTOR};
 use sim::node::{Consent, Node};
@@ -42,14 +42,14 @@ fn ordinary(seed: u64, layout: Layout, members: usize) -> Options {
     shape.consistency = layout::private::Consistency::Intent;
     shape.chunk_bytes = if layout == Layout::Raid1 { 0 } else { 8192 };
     (shape.bitmap_chunk, shape.check_reads, shape.region_bytes) = (Some(16 << 10), false, 64 << 10);
-    shape.bounds = array::Bounds {
+    shape.bounds = metadata::Bounds {
         deadline: Duration::from_millis(50),
         clean_delay: Duration::from_millis(2),
         region_linger: Duration::from_millis(5),
         unit_bytes: 64 << 10,
         checkpoint_bytes: 16 << 10,
         job_units: 1,
-        ..array::Bounds::default()
+        ..metadata::Bounds::default()
     };
     options.data_bytes = vec![256 << 10; members];
     options.build.fill = Fill::Zeros;
@@ -138,7 +138,7 @@ impl Play {
         self.stage.oracle.borrow_mut().acknowledge(asked, false);
     }
 
-    async fn spare(&self) -> array::MemberId {
+    async fn spare(&self) -> layout::MemberId {
         let most = *self.options.data_bytes.iter().max().expect("there are disks");
         let mut build = self.options.build;
         build.limits.bytes = scenario::RESERVED + most;

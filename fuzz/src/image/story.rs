@@ -19,21 +19,21 @@
 
 use std::rc::Rc;
 
-use array::assemble::{Candidate, Options, assemble, survey};
-use array::create::{NewArray, create};
-use array::examine::examine;
 use io::Disk;
 use layout::md::Version;
 use layout::{Layout, Raid0Layout, Raid5Layout, Raid6Layout};
+use metadata::assemble::{Candidate, Options, assemble, survey};
+use metadata::create::{NewArray, create};
+use metadata::examine::examine;
 
+use crate::Trail;
+use crate::choice::Choices;
+use crate::trail::tell;
 use super::disk::Image;
 use super::edit::{self, Nature};
 use super::model::{Model, Reading};
 use super::session::Session;
 use super::world::World;
-use crate::Trail;
-use crate::choice::Choices;
-use crate::trail::tell;
 
 /// A layout, how many members, how many of them are spares.
 type Shape = (Layout, usize, usize);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use array::Array;
-use array::ledger::Random;
 use io::{Clock, Completion, Cost, Time, Timers};
+use metadata::ledger::Random;
 
 /// Polls after which something must have happened.
 const MOST_POLLS: u32 = 500_000;

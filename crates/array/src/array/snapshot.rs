@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use layout::{Family, Slot, SlotSet};
+use io::broken::{Broken, broken};
+use layout::{Configuration, Family, MemberId, Seat, Slot, SlotSet};
+use metadata::error::{Error, Result};
 
 use super::Inner;
-use crate::broken::{Broken, broken};
-use crate::error::{Error, Result};
-use crate::member::MemberId;
 use crate::status::{JobStatus, JournalStatus, MemberStatus, SlotState, SlotStatus};
-use crate::view::{Configuration, Seat};
 
 /// How long to wait at a time for a disk's late answers.
 const NAP: Duration = Duration::from_millis(10);

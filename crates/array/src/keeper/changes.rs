@@ -1,16 +1,13 @@
 //! Changes of the membership: losses, commands, and what follows from them.
 
-use layout::{Epoch, Family, Slot, SlotSet};
+use io::broken::{Broken, broken};
+use layout::{Configuration, Epoch, Family, MemberId, Mode, RangeSet, Seat, Slot, SlotSet};
+use metadata::decisions::Undecided;
+use metadata::error::{Error, ErrorKind, Result};
 
 use super::{Command, Keeper};
-use crate::broken::{Broken, broken};
-use crate::decisions::Undecided;
-use crate::error::{Error, ErrorKind, Result};
-use crate::member::MemberId;
 use crate::message::ToShard;
-use crate::ranges::RangeSet;
 use crate::status::EventKind;
-use crate::view::{Configuration, Mode, Seat};
 
 impl Keeper {
     /// Carries out losses and commands, one after the other.

@@ -16,18 +16,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use layout::Slot;
-use layout::private::sums::{PAGE_BYTES, Sum, blocks, parity_generation, place};
+use io::broken::{Broken, broken};
+use layout::private::sums::{Sum, blocks, parity_generation, place};
+use layout::{Configuration, MemberId, RangeSet, Slot};
+use log::told::{Claim, Told};
+use metadata::ledger::Failures;
 
 use super::Keeper;
 use super::settle::Mending;
-use crate::assemble::told::{Claim, Told};
-use crate::broken::{Broken, broken};
-use crate::ledger::Failures;
-use crate::member::MemberId;
-use crate::ranges::RangeSet;
 use crate::sums::{BLOCK, Sums};
-use crate::view::Configuration;
 
 /// Pages of the members' tables, as they were found.
 #[derive(Default)]
@@ -237,24 +234,4 @@ fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bo
         Claim::Old(old) => !old.is_known() || sums.fits(old, (slot, block), crc),
         Claim::Any => true,
     }) && !broken(Broken::ClaimsIgnored)
-}
-
-impl crate::ledger::Ledger {
-    /// Reads a page of a member's table of checksums.
-    async fn read_table(&self, id: MemberId, number: u64) -> io::Result<Vec<u8>> {
-        let (record, start) = self.table(id, number)?;
-        self.reach().read(&*record.disk, start..start + PAGE_BYTES).await
-    }
-
-    /// Writes a page of a member's table of checksums.
-    async fn write_table(&self, id: MemberId, number: u64, page: &[u8]) -> io::Result<()> {
-        let (record, start) = self.table(id, number)?;
-        record.writer(self.reach()).write(start, page, false).await
-    }
-
-    fn table(&self, id: MemberId, number: u64) -> io::Result<(crate::ledger::record::Record, u64)> {
-        let none = || io::Error::new(io::ErrorKind::Gone, "a member without a table of checksums");
-        let (record, start) = self.record(id).zip(self.table_place(id)).ok_or_else(none)?;
-        Ok((record, start + number * PAGE_BYTES))
-    }
 }

@@ -16,14 +16,13 @@
 //! started anew: nobody is told that something is durable which may be gone.
 
 use io::Class;
-use layout::{Epoch, Family, SlotSet};
+use io::broken::{Broken, broken};
+use layout::{Epoch, Family, Mode, SlotSet};
+use metadata::error::{Error, ErrorKind, Result};
 
 use super::Keeper;
 use crate::batch::{Batch, Failure, Manner};
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
 use crate::message::ToShard;
-use crate::view::Mode;
 
 /// A shard asks for what it wrote to the members in these slots.
 pub(crate) struct Asked {

@@ -10,17 +10,15 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Completion, Time};
-use layout::{Family, Slot, SlotSet};
+use layout::{Configuration, Family, Mode, RangeSet, Slot, SlotSet};
 
 use super::Keeper;
 use super::marks::Asked;
-use crate::broken::{Broken, broken};
 use crate::message::ToShard;
-use crate::ranges::RangeSet;
 use crate::status::EventKind;
 use crate::upkeep::{Report, Task};
-use crate::view::{Configuration, Mode};
 
 /// How long background work that is held back sleeps at a time.
 const NAP: Duration = Duration::from_millis(100);
@@ -78,7 +76,7 @@ pub struct ScrubResult {
 struct Flight {
     start: u64,
     len: u64,
-    answer: Completion<(crate::Result<()>, Report)>,
+    answer: Completion<(metadata::Result<()>, Report)>,
 }
 
 /// How a walk ended.
@@ -426,7 +424,7 @@ impl Keeper {
 
     /// Waits as long as the speed limit says.
     async fn hold_back(&self, task: Task, array_bytes: u64) {
-        let share = crate::sync::member_share(&self.geometry, array_bytes);
+        let share = layout::sync::member_share(&self.geometry, array_bytes);
         let mut busy = self.requests() > 0;
         let (now, limits) = (self.clock.now(), self.pace.changes());
         if let Some(mut until) = self.pace.next(now, share.max(1), busy) {

@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 
 use io::Ticket;
+use io::broken::{Broken, broken};
+use layout::Mode;
+use layout::sync::array_range;
 
 use super::Keeper;
-use crate::broken::{Broken, broken};
 use crate::message::ToShard;
-use crate::sync::array_range;
-use crate::view::Mode;
 
 /// What a shard asks about marks.
 pub(crate) enum Asked {

@@ -17,24 +17,20 @@
 
 use std::ops::Range;
 
+use io::broken::{Broken, broken};
 use layout::plan::Roles;
 use layout::private::Consistency;
-use layout::{Epoch, Slot, SlotSet, Stripe, StripeMap};
+use layout::{Configuration, Epoch, MemberId, RangeSet, Slot, SlotSet, Stripe, StripeMap};
+use log::compute;
+use log::solve::{Cut, Held, solve};
+use log::told::Told;
+use metadata::assemble::logs::is_readable;
+use metadata::ledger::reach::all;
 
 use super::Keeper;
 use super::claims::Tables;
-use crate::assemble::logs::is_readable;
-use crate::assemble::told::Told;
-use crate::broken::{Broken, broken};
-use crate::compute;
-use crate::ledger::reach::all;
-use crate::ledger::record::Record;
-use crate::log::solve::{Cut, Held, solve};
-use crate::member::MemberId;
 use crate::message::ToShard;
-use crate::ranges::RangeSet;
 use crate::status::{EventKind, Replay};
-use crate::view::Configuration;
 
 /// Rows that are settled side by side.
 const AT_ONCE: usize = 16;
@@ -441,36 +437,5 @@ impl Keeper {
             }
         }
         ranges
-    }
-}
-
-impl crate::ledger::Ledger {
-    fn record_of(&self, id: MemberId) -> io::Result<Record> {
-        let gone = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
-        self.record(id).ok_or_else(gone)
-    }
-
-    /// Reads bytes of a member's data; its bad blocks are errors.
-    pub(super) async fn read_data(&self, id: MemberId, range: Range<u64>) -> io::Result<Vec<u8>> {
-        let record = self.record_of(id)?;
-        if record.bad_ranges().overlaps(range.clone()) {
-            let kind = io::ErrorKind::Medium { offset: range.start, len: range.end - range.start };
-            return Err(io::Error::new(kind, "on the list of bad blocks"));
-        }
-        let start = record.map.data.start;
-        self.reach().read(&*record.disk, start + range.start..start + range.end).await
-    }
-
-    /// Which of these bytes of a member's data are on its list of bad blocks.
-    fn listed(&self, id: MemberId, range: Range<u64>) -> RangeSet {
-        let bad = self.record(id).map(|record| record.bad_ranges()).unwrap_or_default();
-        let within = bad.iter().map(|bad| bad.start.max(range.start)..bad.end.min(range.end));
-        within.filter(|bad| bad.start < bad.end).collect()
-    }
-
-    /// Writes bytes of a member's data.
-    async fn write_data(&self, id: MemberId, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let record = self.record_of(id)?;
-        record.writer(self.reach()).write(record.map.data.start + at, bytes, false).await
     }
 }

@@ -1,9 +1,9 @@
 //! Where a shard's work is cut, and what a unit touches: its rows, its marks.
 
+use io::broken::{Broken, broken};
 use layout::{Family, Stripe};
 
 use super::Shard;
-use crate::broken::{Broken, broken};
 use crate::locks::{Claim, Rows};
 use crate::unit::{Action, Unit};
 
@@ -59,7 +59,7 @@ impl Shard {
     /// The marks of the write-intent bitmap that an array range needs.
     pub(super) fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
         let (geometry, mark) = (&self.setup.geometry, self.setup.mark_bytes);
-        let sync = crate::sync::sync_range(geometry, offset..offset + len);
+        let sync = layout::sync::sync_range(geometry, offset..offset + len);
         sync.start / mark..=(sync.end - 1) / mark
     }
 

@@ -1,11 +1,11 @@
 //! How units end: who is told, when, and by whom.
 
 use io::Ticket;
+use io::broken::{Broken, broken};
+use metadata::error::Result;
 
 use super::Shard;
-use crate::broken::{Broken, broken};
 use crate::durable::CacheMode;
-use crate::error::Result;
 use crate::message::ToShard;
 use crate::unit::{Action, Ended, Gain, Merged, Unit};
 

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
+use metadata::error::{Error, ErrorKind, Result};
+
 use super::{Scratch, Shard};
-use crate::broken::{Broken, broken};
-use crate::error::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::message::ToKeeper;
 use crate::unit::{Action, Unit};

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use io::Ticket;
+use io::broken::{Broken, broken};
+use metadata::error::Result;
 
 use super::{Scratch, Shard};
-use crate::broken::{Broken, broken};
-use crate::error::Result;
 use crate::message::{Message, ToKeeper, ToShard};
 use crate::sums::Sums;
 use crate::view::View;

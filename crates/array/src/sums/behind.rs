@@ -11,13 +11,12 @@
 
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use layout::private::sums::{Behind, Sum, behind, blocks, parity_generation, weight};
-use layout::{Place, Slot};
+use layout::{MemberId, Place, RangeSet, Slot};
 
 use super::{Sums, Wanted};
-use crate::broken::{Broken, broken};
-use crate::member::{Member, MemberId};
-use crate::ranges::RangeSet;
+use crate::member::Member;
 use crate::rows::RowWork;
 use crate::shard::{Scratch, Shard};
 use crate::view::View;

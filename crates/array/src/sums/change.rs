@@ -9,18 +9,17 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use layout::plan::{Method, WritePlan};
 use layout::private::sums::{Sum, blocks};
-use layout::{Slot, SlotSet};
+use layout::{RangeSet, Slot, SlotSet};
+use metadata::error::{ErrorKind, Result};
 
 use super::behind::weights;
 use super::{BLOCK, Sums, Wanted};
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
 use crate::message::ToKeeper;
-use crate::ranges::RangeSet;
 use crate::read::Target;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
@@ -60,7 +59,7 @@ impl Sums {
     }
 
     /// Says what a block holds now on this member, if its page is in memory.
-    fn renew(&self, member: crate::member::MemberId, new: New) -> bool {
+    fn renew(&self, member: layout::MemberId, new: New) -> bool {
         let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
         self.set(member, new.block, if new.whole { old.next(sum, new.ages) } else { Sum::UNKNOWN })
     }
@@ -76,7 +75,7 @@ impl Shard {
         }
         let mut outgoing = &work.outgoing[..];
         for row in &work.rows {
-            let (own, rest) = outgoing.split_at(crate::log::pieces_of(row, outgoing));
+            let (own, rest) = outgoing.split_at(crate::intent::pieces_of(row, outgoing));
             outgoing = rest;
             let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
             for index in row.row.first..row.row.first + row.row.count {
@@ -439,7 +438,7 @@ impl Shard {
         let view = self.view();
         let whole = self.setup.geometry.family() != layout::Family::Parity || view.is_whole();
         let room = self.bad.borrow().count() + ROOM < layout::private::bad::MOST_RANGES;
-        whole && room && view.mode == crate::view::Mode::ReadWrite
+        whole && room && view.mode == layout::Mode::ReadWrite
     }
 
     /// These array ranges are an error until they are written, from now on and on record.

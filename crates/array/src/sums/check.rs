@@ -8,16 +8,16 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::Buf;
+use io::broken::{Broken, broken};
 use layout::plan::Method;
 use layout::private::sums::blocks;
-use layout::{Family, Place, Slot, SlotSet};
+use layout::{Family, Mode, Place, Slot, SlotSet};
 
 use super::{BLOCK, Sums, Wanted};
-use crate::broken::{Broken, broken};
 use crate::member::Member;
 use crate::rows::{Piece, RowWork};
 use crate::shard::{Scratch, Shard};
-use crate::view::{Mode, View};
+use crate::view::View;
 
 /// What a block's sum says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,18 +15,18 @@ use std::rc::Rc;
 
 use layout::plan::{DataLost, Method, RowState, WritePlan, plan_read};
 use layout::private::CHECKSUM_ENTRY_BYTES;
-use layout::{Slot, SlotSet};
+use layout::{Mode, Slot, SlotSet};
+use metadata::error::{Error, ErrorKind, Result};
 
 use super::New;
 use super::check::Verdict;
 use crate::batch::Manner;
-use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Inside;
 use crate::message::ToKeeper;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Finding, Report, grains};
-use crate::view::{Mode, View};
+use crate::view::View;
 
 /// What could not be made right of a row.
 #[derive(Clone, Copy, Default)]

@@ -23,18 +23,18 @@ use std::rc::Rc;
 
 use io::Buf;
 use layout::plan::{Erasure, Method, WritePlan};
-use layout::{Family, Slot, SlotSet};
+use layout::{Family, Mode, Slot, SlotSet};
+use metadata::error::Result;
 
 use super::check::Verdict;
 use super::{BLOCK, New, Sums, Wanted, newest_copies};
 use crate::batch::Manner;
-use crate::error::Result;
 use crate::gate::Inside;
 use crate::member::Member;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::upkeep::{Finding, Report, grains};
-use crate::view::{Mode, View};
+use crate::view::View;
 
 /// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
 /// its bytes; `None` if some of them cannot be read.

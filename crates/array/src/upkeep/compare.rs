@@ -16,17 +16,16 @@ use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 
 use io::SharedBuf;
+use io::broken::{Broken, broken};
 use layout::plan::{Method, Row, WritePlan, plan_read};
-use layout::{Slot, SlotSet};
+use layout::{RangeSet, Slot, SlotSet};
+use log::compute;
+use metadata::error::Result;
 use parity::Culprit;
 
 use super::rows::GRAIN;
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::compute;
-use crate::error::Result;
 use crate::gate::Inside;
-use crate::ranges::RangeSet;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};
 use crate::sums::BLOCK;

@@ -19,21 +19,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
-use layout::{Place, Places, Slot};
+use layout::{Mode, Place, Places, RangeSet, Slot};
+use metadata::error::{ErrorKind, Result};
 
 use super::compare::repairing;
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
 use crate::member::Member;
-use crate::ranges::RangeSet;
 use crate::rows::Outgoing;
 use crate::shard::{Scratch, Shard};
 use crate::sums::{Read, Wanted, newest_copies};
 use crate::upkeep::{Finding, Report, Task};
-use crate::view::{Mode, View};
+use crate::view::View;
 
 impl Shard {
     /// Does one task to an array range.

@@ -6,13 +6,13 @@
 //! costs no more than its own block.
 
 use io::Buf;
+use io::broken::{Broken, broken};
 use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
+use metadata::error::{ErrorKind, Result};
 
 use super::compare::grains;
 use crate::batch::Manner;
-use crate::broken::{Broken, broken};
-use crate::error::{ErrorKind, Result};
 use crate::gate::Inside;
 use crate::rows::{Outgoing, Piece, RowWork};
 use crate::shard::{Scratch, Shard};

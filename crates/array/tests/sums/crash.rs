@@ -4,12 +4,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::NewArray;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
 use io::{Clock, Disk, Op};
-use layout::{Layout, Level, Stripe};
+use layout::{Layout, Level, MemberId, Stripe};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{

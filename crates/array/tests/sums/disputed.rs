@@ -1,9 +1,9 @@
 //! Blocks of which nobody knows who is right, and what lies beside them.
 
 use array::Array;
-use array::assemble::Options;
-use array::create::NewArray;
 use layout::{Layout, Level, Stripe};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
 
 use crate::world::{Fault, World, pattern};
 use crate::{BLOCK, CHUNK, LEN, filled, map_of, pause, spoil, summed};

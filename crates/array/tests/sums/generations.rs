@@ -4,10 +4,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::Array;
-use array::assemble::Options;
-use array::create::NewArray;
 use array::status::SlotState;
 use layout::{Layout, Level, Slot, Stripe};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, spoil, summed};

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::create::NewArray;
 use array::status::SlotState;
-use array::{Array, CacheMode, MemberId};
+use array::{Array, CacheMode};
 use io::{Clock, Disk};
 use layout::md::{Superblock, Timestamp};
-use layout::{Layout, Level, Slot, Stripe};
+use layout::{Layout, Level, MemberId, Slot, Stripe};
+use metadata::assemble::Options;
+use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use array::Array;
-use array::Status;
-use array::create::NewArray;
+use array::{Array, Status};
 use io::{Clock, Disk};
 use layout::{Layout, Level};
+use metadata::create::NewArray;
 pub(crate) use world::map_of;
 use world::{FaultyDisk, World, pattern};
 

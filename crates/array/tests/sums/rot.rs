@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use array::assemble::Options;
+use array::Array;
 use array::status::SlotState;
-use array::{Array, MemberId};
-use layout::{Level, Stripe};
+use layout::{Level, MemberId, Stripe};
+use metadata::assemble::Options;
 
 use crate::world::{Fault, FaultyDisk, pattern};
 use crate::{

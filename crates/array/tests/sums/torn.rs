@@ -2,9 +2,9 @@
 //! nobody was writing is as safe there as anywhere.
 
 use array::Array;
-use array::create::NewArray;
 use layout::private::Consistency;
 use layout::{Layout, Level};
+use metadata::create::NewArray;
 
 use crate::world::{World, pattern};
 use crate::{BLOCK, CHUNK, LEN, contents, is_sound, map_of, pause, spoil, summed};

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use array::assemble::Options;
-use array::{Array, MemberId};
+use array::Array;
 use layout::md::{Role, Superblock};
-use layout::{Level, Stripe};
+use layout::{Level, MemberId, Stripe};
+use metadata::assemble::Options;
 
 use crate::world::{Fault, FaultyDisk, pattern};
 use crate::{BLOCK, LEN, SUPERBLOCK, filled, map_of, pause, spoil};

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use array::assemble::{Assembly, Candidate, Options, assemble};
-use array::create::{NewArray, create, create_with_journal};
 use array::status::SlotState;
 use array::{Array, Host};
 use io::{
@@ -21,6 +19,8 @@ use io::{
     Ticket, Time, Timers, Work,
 };
 use layout::md::{ByteMap, Superblock, Version};
+use metadata::assemble::{Assembly, Candidate, Options, assemble};
+use metadata::create::{NewArray, create, create_with_journal};
 
 /// Time that stands still until everyone waits, then jumps.
 pub struct JumpClock {
@@ -367,7 +367,7 @@ impl World {
     pub fn new(disks: usize, bytes: u64) -> World {
         // `cargo xtask mutants` looks whether a test sees that the engine is broken.
         if let Ok(name) = std::env::var("PARAPET_BROKEN") {
-            array::broken::choose(array::broken::Broken::named(&name));
+            io::broken::choose(io::broken::Broken::named(&name));
         }
         let clock = JumpClock::new();
         let mut host = Host::new(Rc::clone(&clock) as Rc<dyn Clock>);
@@ -393,7 +393,7 @@ impl World {
     }
 
     /// Creates an array on all disks but the last one, which is its journal device.
-    pub fn create_journaled(&self, new: &NewArray) -> array::Result<()> {
+    pub fn create_journaled(&self, new: &NewArray) -> metadata::Result<()> {
         let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
         let mut disks = self.candidates(0..self.disks.len());
         let journal = disks.pop();
@@ -405,14 +405,14 @@ impl World {
         &self,
         which: impl IntoIterator<Item = usize>,
         options: &Options,
-    ) -> array::Result<Assembly> {
+    ) -> metadata::Result<Assembly> {
         let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
         let work = assemble(self.candidates(which), options, clock, Rc::new(random));
         io::tasks::complete(work).expect("disks in memory answer")
     }
 
     /// Assembles it without these disks.
-    pub fn assemble_without(&self, missing: &[usize]) -> array::Result<Assembly> {
+    pub fn assemble_without(&self, missing: &[usize]) -> metadata::Result<Assembly> {
         let there = (0..self.disks.len()).filter(|disk| !missing.contains(disk));
         self.assemble(there, &Options { degraded: true, ..Options::default() })
     }

@@ -52,6 +52,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{CHECKSUM_BLOCK_BYTES, CHECKSUM_ENTRY_BYTES};
+use crate::geometry::{Family, Geometry};
 use crate::md::{Crc32c, Uuid};
 use crate::units::{MAX_SLOTS, Slot};
 
@@ -253,6 +254,20 @@ pub fn blocks(range: Range<u64>) -> impl Iterator<Item = (u64, Range<u64>)> {
         at = ((block + 1) * CHECKSUM_BLOCK_BYTES).min(end);
         (start < end).then_some((block, start..at))
     })
+}
+
+/// Why an array with md's partial parity log keeps no checksums: that log has no room for them.
+pub const NOT_WITH_PPL: &str = "checksums need the intent log to be right after a crash, \
+    and md's partial parity log cannot say what they were: choose consistency policy intent, or \
+    leave checksums out";
+
+/// True if an array of this shape can have checksums: it has redundancy to repair from, and its
+/// chunks are whole blocks.
+pub fn possible(geometry: &Geometry) -> bool {
+    let block = CHECKSUM_BLOCK_BYTES;
+    let chunk = geometry.chunk_bytes();
+    let whole = chunk.is_multiple_of(block) && geometry.capacity().is_multiple_of(block);
+    geometry.family() != Family::Plain && whole
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) async fn degraded(medium: Medium, on: &Executor) {
     }
 }
 
-fn first_member(array: &Array) -> array::MemberId {
+fn first_member(array: &Array) -> layout::MemberId {
     let status = array.status();
     status.slots[0].member.as_ref().expect("slot 0 is held").id
 }

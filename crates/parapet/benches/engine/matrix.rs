@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use array::Array;
-use array::create::NewArray;
 use io::Disk;
 use layout::Level;
 use layout::private::Consistency;
+use metadata::create::NewArray;
 use os::Executor;
 
 use crate::ROUNDS;

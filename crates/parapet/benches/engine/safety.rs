@@ -2,9 +2,9 @@
 //! all in turn in each round. The ratio is to the usual policy without checksums.
 
 use array::Array;
-use array::create::{BitmapChunk, NewArray};
 use layout::Level;
 use layout::private::Consistency;
+use metadata::create::{BitmapChunk, NewArray};
 use os::Executor;
 
 use crate::ROUNDS;

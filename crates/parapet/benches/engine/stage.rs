@@ -3,12 +3,12 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use array::assemble::{Candidate, Options, assemble};
-use array::create::{NewArray, create};
-use array::ledger::Random;
 use array::{Array, Host};
 use io::Disk;
 use layout::{Layout, Level};
+use metadata::assemble::{Candidate, Options, assemble};
+use metadata::create::{NewArray, create};
+use metadata::ledger::Random;
 use os::Executor;
 
 use crate::medium::Folder;

@@ -1,9 +1,10 @@
 //! How an array stands against the write hole, in the words that users write and read.
 
-use array::create::NewArray;
 use layout::private;
-use schemars::JsonSchema;
+use metadata::create::NewArray;
 use serde::{Deserialize, Serialize};
+
+use schemars::JsonSchema;
 
 /// How an array stands against the write hole: a crash in the middle of a write leaves parity or
 /// copies that agree neither with the old data nor with the new.

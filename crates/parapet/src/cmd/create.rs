@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use array::create::{BitmapChunk, NewArray};
-use array::ledger::Facts;
 use io::{ExtentKind, Limits, Op, Work};
 use layout::md::Version;
 use layout::{Layout, Level};
+use metadata::create::{BitmapChunk, NewArray};
+use metadata::ledger::Facts;
 use os::{Options, Spawner};
 
 use crate::api::{self, Consistency, Plan, PlannedDisk};
@@ -189,7 +189,7 @@ struct Draft<'a> {
     args: &'a Args,
     prospects: Vec<Prospect<'a>>,
     new: NewArray,
-    planned: array::create::Plan,
+    planned: metadata::create::Plan,
     plan: Plan,
 }
 
@@ -222,9 +222,9 @@ impl<'a> Draft<'a> {
             members.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
         if let Some(device) = prospects[members.len()..].first() {
             let name = device.path.display().to_string();
-            array::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
+            metadata::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
         }
-        let planned = array::create::plan(&new, &named).map_err(of_shape)?;
+        let planned = metadata::create::plan(&new, &named).map_err(of_shape)?;
         let mut plan = show(args, &new, &planned, &prospects);
         plan.warnings.extend(refused.map(|refusal| format!("this is refused: {refusal}")));
         Ok(Draft { args, prospects, new, planned, plan })
@@ -381,7 +381,7 @@ fn check_raid35(order: u8, members: usize, block: Option<u64>) -> Result<()> {
     }
 }
 
-fn of_shape(error: array::Error) -> Failure {
+fn of_shape(error: metadata::Error) -> Failure {
     Failure::new(Id::Shape, error.to_string(), "choose other disks, or another level or chunk")
 }
 
@@ -409,7 +409,7 @@ async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
 fn show(
     args: &Args,
     new: &NewArray,
-    planned: &array::create::Plan,
+    planned: &metadata::create::Plan,
     prospects: &[Prospect<'_>],
 ) -> Plan {
     let disk = |(index, disk): (usize, &Prospect<'_>)| PlannedDisk {
@@ -455,15 +455,15 @@ fn show(
 /// Copies all that will be overwritten.
 async fn keep(
     new: &NewArray,
-    planned: &array::create::Plan,
+    planned: &metadata::create::Plan,
     prospects: &[Prospect<'_>],
 ) -> Result<Kept> {
     let mut there = Vec::new();
     for (index, disk) in prospects.iter().enumerate() {
         let Some(opened) = &disk.opened else { continue };
         let written = match planned.maps.get(index) {
-            Some(map) => array::create::writes(new, planned, map),
-            None => array::create::writes_on_journal(),
+            Some(map) => metadata::create::writes(new, planned, map),
+            None => metadata::create::writes_on_journal(),
         };
         let signatures = &disk.contents.signatures[..];
         there.push(undo::Doomed { opened, signatures, written, landmarks: Vec::new() });
@@ -572,7 +572,7 @@ pub(crate) async fn write(
     let random = engine::random()?;
     let disks = (engine::candidates(disks), engine::candidates(journal).pop());
     let clock = on.clock() as _;
-    let made = array::create::create_with_journal(new, disks, &clock, &*random).await;
+    let made = metadata::create::create_with_journal(new, disks, &clock, &*random).await;
     made.map_err(|error| {
         Failure::new(Id::Failed, error.to_string(), "see the system's log for the disk's errors")
     })

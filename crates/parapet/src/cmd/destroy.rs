@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use array::examine::FoundSuperblock;
 use io::{Op, Pool};
 use layout::md::superblock::{RESERVED_BYTES, Role};
 use layout::md::{ByteMap, SECTOR, Superblock, Uuid};
+use metadata::examine::FoundSuperblock;
 
 use crate::api::{Plan, PlannedDisk, SignatureView};
 use crate::cmd::serve::Sources;
@@ -152,7 +152,7 @@ async fn look_into(
     let (geometry, status) = (served.array.geometry(), served.array.status());
     let worth = (geometry.capacity(), status.redundancy_left);
     let inside = Opened::array(&served.array, on);
-    let found = array::examine::examine(&*inside.disk, &inside.clock).await;
+    let found = metadata::examine::examine(&*inside.disk, &inside.clock).await;
     drop(inside);
     daemon.give_up(&served).await?;
     if args.inside {
@@ -173,9 +173,10 @@ async fn look_into(
 /// What is on a disk, if it is a member of this array and of no other.
 async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
     let path = opened.path.display();
-    let found = array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
-        Failure::new(Id::Input, format!("{path}: {error}"), "see the system's log")
-    })?;
+    let found =
+        metadata::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
+            Failure::new(Id::Input, format!("{path}: {error}"), "see the system's log")
+        })?;
     let valid = |found: &FoundSuperblock| found.superblock.clone().ok();
     let superblocks: Vec<Superblock> = found.superblocks.iter().filter_map(valid).collect();
     let uuid = Uuid::parse(name);

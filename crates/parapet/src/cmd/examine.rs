@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use array::examine::{Examination, FoundJournal, FoundSuperblock};
 use jiff::Timestamp;
 use layout::Level;
 use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{Features, SECTOR, Superblock};
 use layout::private::Tag;
+use metadata::examine::{Examination, FoundJournal, FoundSuperblock};
 use os::{Options, Spawner};
 
 use crate::api::{Examined, ExaminedDisk, JournalView, LogView, SignatureView, SuperblockView};
@@ -57,10 +57,11 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 
 async fn look(path: &Path, options: &Options, on: &Spawner) -> Result<ExaminedDisk> {
     let opened = disks::open_one(path, options, on)?;
-    let found = array::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
-        let source = std::io::Error::other(error.to_string());
-        crate::failure::of_path(path, &source)
-    })?;
+    let found =
+        metadata::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
+            let source = std::io::Error::other(error.to_string());
+            crate::failure::of_path(path, &source)
+        })?;
     Ok(view(path.display().to_string(), &found))
 }
 

@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use array::create::NewArray;
 use io::Limits;
 use layout::md::Superblock;
+use metadata::create::NewArray;
 use os::{Address, Options, Signals, Spawner};
 
 use crate::cmd::{create, serve};
@@ -125,7 +125,7 @@ async fn trace(folder: &Path, on: &Spawner) -> Option<String> {
     let mut latest: Option<Superblock> = None;
     for path in paths(folder) {
         let Ok(opened) = disks::open_one(&path, &look, on) else { continue };
-        let Ok(found) = array::examine::examine(&*opened.disk, &opened.clock).await else {
+        let Ok(found) = metadata::examine::examine(&*opened.disk, &opened.clock).await else {
             continue;
         };
         let valid = found.superblocks.into_iter().filter_map(|found| found.superblock.ok());
@@ -221,7 +221,7 @@ async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened
     let bytes = bytes - bytes % 4096;
     let named = |path: &PathBuf| (path.display().to_string(), Limits::plain(bytes));
     let named: Vec<(String, Limits)> = paths.iter().map(named).collect();
-    let planned = array::create::plan(&new, &named).map_err(|error| {
+    let planned = metadata::create::plan(&new, &named).map_err(|error| {
         Failure::new(Id::Shape, error.to_string(), "choose another --member-size, such as 320M")
     })?;
     if args.demo && planned.capacity < demo::BYTES {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use array::recover::{Guess, Wish, search};
 use layout::{Layout, Level};
+use metadata::recover::{Guess, Wish, search};
 use os::Spawner;
 
 use crate::api::{GuessVerdict, GuessView, Recovered};
@@ -12,12 +12,11 @@ use crate::cmd::create::{closing, level};
 use crate::cmd::serve::Outlets;
 use crate::daemon::Daemon;
 use crate::disks::Opened;
-use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Consent;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use crate::{images, places};
+use crate::{engine, images, places};
 
 mod members;
 mod write;

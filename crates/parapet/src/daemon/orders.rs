@@ -7,10 +7,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use array::JobKind;
 use array::status::{MemberStatus, SlotState};
-use array::{Bounds, Error, ErrorKind, JobKind, MemberId, Mode};
 use io::Clock;
-use layout::Slot;
+use layout::{MemberId, Mode, Slot};
+use metadata::{Bounds, Error, ErrorKind};
 use os::{FileDisk, Options, SharedFile};
 
 use super::{Daemon, Known, Served, first};

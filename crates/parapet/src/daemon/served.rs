@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
-use array::{Array, CacheMode, MemberId};
+use array::{Array, CacheMode};
 use io::{Disk, Signal};
+use layout::MemberId;
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
@@ -229,8 +230,9 @@ fn usable(leaving: &[Weak<FileDisk>], identity: (u64, u64)) -> Option<Rc<FileDis
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use os::{Config, Executor, Options};
+
+    use super::*;
 
     #[test]
     fn a_file_that_was_cut_is_opened_anew_however_long_the_old_one_is_held() {

@@ -5,9 +5,10 @@ use std::path::Path;
 use array::status::{
     FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
 };
-use array::{CacheMode, Mode, ScrubResult};
+use array::{CacheMode, ScrubResult};
 use io::Clock;
 use jiff::Timestamp;
+use layout::Mode;
 use os::Address;
 
 use super::watch::DELETED;
@@ -438,7 +439,7 @@ impl Served {
     }
 
     /// A member that the engine has let go of.
-    fn absent(&self, id: array::MemberId) -> Option<Member> {
+    fn absent(&self, id: layout::MemberId) -> Option<Member> {
         let known = self.known(id)?;
         let counted = self.array.member(id).map(|status| self.member(&status)).unwrap_or_default();
         let loss = self.loss_of(&known);

@@ -16,10 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use array::ScrubResult;
 use array::status::{Event, EventKind, MemberStatus, Replay, SlotState};
-use array::{MemberId, Mode, ScrubResult};
 use io::{Clock, Time};
 use jiff::Timestamp;
+use layout::{MemberId, Mode};
 
 use super::pace::Seen;
 use super::served::Known;

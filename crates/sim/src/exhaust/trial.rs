@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use array::Array;
-use array::assemble::{Options, assemble};
-use array::create::{BitmapChunk, NewArray, create};
 use io::{Buf, Disk, Op, Pool, Work};
 use layout::md::superblock::{Superblock, position};
 use layout::md::{Bitmap, ByteMap, SECTOR as MD_SECTOR, Version};
 use layout::private::Consistency;
 use layout::{Family, Geometry, Owner, Slot, SlotSet};
+use metadata::assemble::{Options, assemble};
+use metadata::create::{BitmapChunk, NewArray, create};
 
 use super::Promise;
 use super::allowed::{Allowed, Step};
@@ -101,7 +101,7 @@ impl Bench {
     }
 
     /// Assembles and starts the array without those that are lost.
-    fn start(&self, lost: SlotSet) -> array::Result<Running> {
+    fn start(&self, lost: SlotSet) -> metadata::Result<Running> {
         let options = Options {
             degraded: true,
             deadline: self.stand.host().bounds.deadline,
@@ -109,7 +109,7 @@ impl Bench {
         };
         let (clock, random) = (self.stand.clock(), self.stand.random());
         let work = assemble(self.stand.candidates(lost), &options, clock, random);
-        let hang = |_| array::Error::new(array::ErrorKind::Bug, "assemble hangs".to_string());
+        let hang = |_| metadata::Error::new(metadata::ErrorKind::Bug, "assemble hangs".to_string());
         let assembly = self.stand.run(None, work).map_err(hang)??;
         Ok(Running::new(Array::start(assembly, &self.stand.host())))
     }
@@ -215,7 +215,7 @@ impl Bench {
         let running = match self.start(lost) {
             Ok(running) => running,
             Err(error) => {
-                let honest = error.kind() == array::ErrorKind::Refused
+                let honest = error.kind() == metadata::ErrorKind::Refused
                     && parity
                     && !lost.is_empty()
                     && promise == Promise::Doubt;

@@ -5,9 +5,10 @@
 
 use std::fmt;
 
-use array::{Bounds, CacheMode};
+use array::CacheMode;
 use io::Limits;
 use layout::Level;
+use metadata::Bounds;
 
 use super::{Options, Shape, Size, Wish};
 use crate::disk::Build;

@@ -3,12 +3,12 @@
 
 use std::rc::Rc;
 
-use array::assemble::{Options, assemble};
-use array::create::{BitmapChunk, NewArray, create};
+use array::Array;
 use array::status::{SlotState, Status};
-use array::{Array, Mode};
 use io::{Disk, Op, Work};
-use layout::{Family, Geometry, Layout, Level, Slot, SlotSet};
+use layout::{Family, Geometry, Layout, Level, Mode, Slot, SlotSet};
+use metadata::assemble::{Options, assemble};
+use metadata::create::{BitmapChunk, NewArray, create};
 
 use super::Images;
 use super::phase::Phase;

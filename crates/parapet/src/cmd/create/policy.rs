@@ -11,8 +11,8 @@
 //!   journal    -           -          yes         yes        wanted
 //! ```
 
-use array::create::BitmapChunk;
 use layout::Level;
+use metadata::create::BitmapChunk;
 
 use super::Bitmap;
 use crate::api::Consistency;

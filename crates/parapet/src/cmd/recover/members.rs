@@ -4,10 +4,10 @@
 
 use std::rc::Rc;
 
-use array::recover::{Guess, Stamp, stamps};
 use io::{Op, Pool};
 use jiff::Timestamp;
 use layout::md::{Name, Uuid};
+use metadata::recover::{Guess, Stamp, stamps};
 use os::Spawner;
 
 use super::NAME;
@@ -40,7 +40,7 @@ impl Member {
         let over = Rc::new(Overlay::new(Rc::clone(&disk.disk), on));
         let (mut replaces, mut doubt) = (Vec::new(), None);
         let path = disk.path.display();
-        match array::examine::examine(&*disk.disk, &disk.clock).await {
+        match metadata::examine::examine(&*disk.disk, &disk.clock).await {
             Ok(found) => {
                 for other in &found.superblocks {
                     let name = format!("{} superblock", other.format);

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use array::recover::Guess;
+use metadata::recover::Guess;
 
 use super::NAME;
 use super::members::{self, Member};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use array::assemble::survey;
 use layout::md::Uuid;
+use metadata::assemble::survey;
 use os::Options;
 
 mod dig;
@@ -308,7 +308,7 @@ async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, St
     let Some(any) = disks.first() else { return Default::default() };
     let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
     let damaged = survey.damaged.into_iter().map(|(disk, why)| (disk.name, why)).collect();
-    let disk_of = |candidate: &array::assemble::Candidate| {
+    let disk_of = |candidate: &metadata::assemble::Candidate| {
         let is_it = |opened: &&&'a Opened| opened.path.display().to_string() == candidate.name;
         disks.iter().find(is_it).copied()
     };

@@ -1,0 +1,405 @@
+//! The intent log of a shard: no row is written in part before its parity members have logged what
+//! is needed to make it right (`layout::private::log` has the theory and the form).
+//!
+//! ```text
+//!   unit: lock rows ─▶ admit ─▶ gate, plan, read, compute ─▶ log ─▶ data and parity ─▶ landed
+//!                        │                                    │
+//!           room in the zone, and no other block              ▼
+//!           of the rows that is not durable yet     next batch: one write per member that
+//!                        ▲                          has a part in it, for all who wait
+//!                        └── retire: a flush of all members
+//! ```
+//!
+//! Owns a zone of the log on every member, the same on all: a batch has one place and one sequence
+//! number, and is written to those members that hold parity of its rows. While a batch is under way
+//! the next one gathers. Never touches data.
+//!
+//! With a journal device (`metadata::ledger::journal`) a batch is one write to that, of the same
+//! records; once it is lost, the next batches go to the members, to the same zones.
+//!
+//! With policy `ppl` the same is written in the form of md's partial parity log (`ppl.rs`), where a
+//! batch waits until all rows of the one before are durable (`round.rs`).
+//!
+//! Invariants:
+//! - Whatever waits (for room, for a flush) waits outside the gate, since a flush goes through it.
+//! - No data or parity of a row goes out before the row's batch is durable on all its members; one
+//!   that fails it is lost, and the rows are planned and logged anew without it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use io::{Completions, SharedBuf, Signal, Ticket};
+use layout::plan::Row;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, Form, Record};
+use layout::{Geometry, Slot, SlotSet, Stripe};
+use log::LogSetup;
+use log::space::Space;
+use log::touched::Touched;
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::member::Member;
+use crate::rows::RowWork;
+use crate::shard::{Scratch, Shard};
+
+mod ppl;
+mod record;
+mod writer;
+
+pub(crate) use record::pieces_of;
+
+/// See the module.
+pub(crate) struct Log {
+    setup: LogSetup,
+    /// Of its batches.
+    form: Form,
+    space: RefCell<Space>,
+    touched: RefCell<Touched>,
+    /// What goes out with the next batch.
+    next: RefCell<Gathering>,
+    /// To each unit, the batch that it was in, or who failed to take it.
+    answers: Completions<Logged>,
+    /// Raised for the writer.
+    stirred: Signal,
+    /// Raised for the retirer.
+    crowded: Signal,
+    /// Raised when there may be room, or a row may be durable.
+    freed: Signal,
+    /// Units that wait for room or for a row.
+    waiting: Cell<u32>,
+    /// Of them, those that wait for room.
+    short: Cell<u32>,
+    /// What pads a batch.
+    zeros: SharedBuf,
+}
+
+/// A unit that waits for room or for a row: counted as long as this lives.
+struct Waiting<'a> {
+    log: &'a Log,
+    /// It waits for room.
+    short: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(log: &'a Log, short: bool) -> Waiting<'a> {
+        log.waiting.set(log.waiting.get() + 1);
+        log.short.set(log.short.get() + u32::from(short));
+        Waiting { log, short }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let Waiting { log, short } = self;
+        log.waiting.set(log.waiting.get() - 1);
+        log.short.set(log.short.get() - u32::from(*short));
+    }
+}
+
+type Logged = std::result::Result<u64, Rc<Vec<(Rc<Member>, Slot, io::Error)>>>;
+
+/// The parts of a batch that gather.
+#[derive(Default)]
+struct Gathering {
+    lanes: Vec<Lane>,
+    units: Vec<Ticket>,
+    /// What they have reserved.
+    reserved: u64,
+    /// Checks of the row that is being added: both parity members get the same.
+    checks: Vec<u32>,
+    /// For the table of touched rows: place and slots.
+    rows: Vec<((u64, u64), SlotSet)>,
+}
+
+/// What one slot's member gets.
+#[derive(Default)]
+struct Lane {
+    records: Vec<Record>,
+    checks: Vec<u32>,
+    payload: Vec<SharedBuf>,
+}
+
+/// A unit's part in the log, from its admission until all its rows are written.
+pub(crate) struct Entry<'a> {
+    log: &'a Log,
+    /// Bytes of the ring, or the number of a round.
+    reserved: Cell<u64>,
+    batch: Cell<Option<u64>>,
+    /// Rows may be written in part: the batch matters until the end of the session.
+    torn: Cell<bool>,
+    /// What was written must be flushed to be durable.
+    volatile: Cell<bool>,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        let mut space = self.log.space.borrow_mut();
+        space.give_back(self.reserved.get());
+        match self.batch.get() {
+            Some(_) if self.torn.get() => space.tear(),
+            Some(batch) => space.landed(batch, self.volatile.get()),
+            None => {}
+        }
+        let awaited = matches!(*space, Space::Round(_));
+        drop(space);
+        self.log.look_again();
+        if awaited {
+            // The others of the round need not wait for this unit any longer.
+            self.log.stirred.raise();
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// True if the unit must be admitted anew: the batch that it was to be in is written.
+    fn is_late(&self) -> bool {
+        self.log.space.borrow().is_late(self.reserved.get())
+    }
+
+    /// Rows are being written from here on; until [`Entry::whole`] they may be cut.
+    pub(crate) fn begins(&self) {
+        self.torn.set(self.batch.get().is_some());
+    }
+
+    /// All rows are written, to members of which some are `volatile`.
+    pub(crate) fn whole(&self, volatile: bool) {
+        self.torn.set(false);
+        self.volatile.set(volatile);
+    }
+}
+
+impl Log {
+    pub(crate) fn new(setup: LogSetup, geometry: &Geometry) -> Log {
+        let next = Gathering {
+            lanes: (0..geometry.slots()).map(|_| Lane::default()).collect(),
+            ..Gathering::default()
+        };
+        Log {
+            setup,
+            form: Form::of(geometry.data_count()),
+            space: RefCell::new(Space::new(setup)),
+            touched: RefCell::new(Touched::default()),
+            next: RefCell::new(next),
+            answers: Completions::new(),
+            stirred: Signal::new(),
+            crowded: Signal::new(),
+            freed: Signal::new(),
+            waiting: Cell::new(0),
+            short: Cell::new(0),
+            zeros: io::Pool::new(0).take_zeroed(BATCH_ALIGNMENT as usize).freeze(),
+        }
+    }
+
+    /// Those who wait for room or rows look again: after every change, also of the membership.
+    pub(crate) fn look_again(&self) {
+        if self.waiting.get() > 0 {
+            self.freed.raise();
+            self.crowded.raise();
+            self.stirred.raise();
+        } else if self.space.borrow().is_filling() {
+            self.crowded.raise();
+        }
+    }
+
+    /// The gate closes: who gathers for the next batch may not get in before it is written.
+    pub(crate) fn gate_closes(&self) {
+        if matches!(*self.space.borrow(), Space::Round(_)) {
+            self.stirred.raise();
+        }
+    }
+
+    /// Lets the log's tasks see that the shard stops.
+    pub(crate) fn end(&self) {
+        self.crowded.raise();
+        self.stirred.raise();
+    }
+
+    /// A flush of all members begins; gives its number.
+    pub(crate) fn flush_begins(&self) -> u64 {
+        self.space.borrow_mut().flush_begins()
+    }
+
+    /// This flush has succeeded.
+    pub(crate) fn flushed(&self, number: u64) {
+        self.space.borrow_mut().flushed(number);
+        self.look_again();
+    }
+
+    /// The members are about to be given all sums that were changed so far; gives its number.
+    pub(crate) fn sums_begin(&self) -> u64 {
+        self.space.borrow_mut().sums_begin()
+    }
+
+    /// They have them: what is flushed from now on covers them.
+    pub(crate) fn sums_written(&self, number: u64) {
+        self.space.borrow_mut().sums_written(number);
+        self.look_again();
+    }
+
+    /// The most that the records of rows written together may take: two such fit into the zone.
+    fn share(&self) -> u64 {
+        self.space.borrow().most() / 2
+    }
+
+    /// The most that these rows may take of the log while these slots are `present`.
+    fn need(&self, rows: &[RowWork], present: SlotSet) -> u64 {
+        match &*self.space.borrow() {
+            Space::Ring(_) => record::most_bytes(self.setup, rows, present),
+            Space::Round(round) => round.most_of(rows.iter().map(ppl::partial_of)),
+        }
+    }
+}
+
+impl Shard {
+    /// Completes when these rows may be logged, with these slots `present`: there is room, and what
+    /// lives beside them in the rows is durable. To be called outside the gate, under the rows'
+    /// lock. `None` without a log.
+    ///
+    /// # Errors
+    /// If the array takes no writes any more.
+    pub(crate) async fn admit(
+        &self,
+        rows: &[RowWork],
+        present: SlotSet,
+    ) -> Result<Option<Entry<'_>>> {
+        let Some(log) = &self.log else { return Ok(None) };
+        let touched = rows.iter().map(|work| {
+            let slots = if work.touched() == work.roles.data {
+                self.setup.geometry.all_slots()
+            } else {
+                work.touched()
+            };
+            ((work.at(), work.row.len()), slots)
+        });
+        let bytes = record::most_bytes(log.setup, rows, present);
+        let partials = rows.iter().map(ppl::partial_of);
+        self.admit_rows(log, touched, bytes, partials).await.map(Some)
+    }
+
+    /// Takes rows apart into groups whose records fit into the log, each with room for another one
+    /// beside it, the first group last; `None` if they all fit together.
+    pub(crate) fn parts_to_log(&self, rows: &[RowWork]) -> Option<Vec<Vec<RowWork>>> {
+        let log = self.log.as_ref()?;
+        let (share, present) = (log.share(), self.view().present);
+        let bytes = |rows: &[RowWork]| log.need(rows, present);
+        if bytes(rows) <= share {
+            return None;
+        }
+        let mut groups: Vec<Vec<RowWork>> = Vec::new();
+        let mut todo: Vec<RowWork> = rows.iter().rev().copied().collect();
+        while let Some(row) = todo.pop() {
+            if bytes(&[row]) > share && row.row.len() > form::CHECK_BYTES {
+                let half = (row.row.len() / 2).next_multiple_of(form::CHECK_BYTES);
+                let middle = row.row.start + half.min(row.row.len() - 512);
+                let low = Row { end: middle, ..row.row };
+                let high = Row { start: middle, ..row.row };
+                todo.extend([high, low].map(|half| RowWork { row: half, ..row }));
+                continue;
+            }
+            match groups.last_mut() {
+                Some(group) if bytes(&[&group[..], &[row]].concat()) <= share => group.push(row),
+                _ => groups.push(vec![row]),
+            }
+        }
+        groups.reverse();
+        Some(groups)
+    }
+
+    /// True if the records of these rows fit into a log that holds nothing but the batch which says
+    /// so, while these slots are `present`.
+    pub(crate) fn fits_log(&self, rows: &[RowWork], present: SlotSet) -> bool {
+        let fits = |log: &Log| log.need(rows, present) <= log.space.borrow().most();
+        self.log.as_ref().is_none_or(fits)
+    }
+
+    /// As [`Shard::admit`], for whole stripes, `first..first + count`: no more than
+    /// [`Shard::stripes_to_log`].
+    pub(crate) async fn admit_stripes(
+        &self,
+        (first, count): (u64, u64),
+    ) -> Result<Option<Entry<'_>>> {
+        let Some(log) = &self.log else { return Ok(None) };
+        let geometry = &self.setup.geometry;
+        let place = (first * geometry.chunk_bytes(), count * geometry.chunk_bytes());
+        let all = std::iter::once((place, geometry.all_slots()));
+        let partials =
+            (first..first + count).map(|stripe| (geometry.stripe(Stripe(stripe)).p(), 0));
+        self.admit_rows(log, all, 2 * BATCH_ALIGNMENT, partials).await.map(Some)
+    }
+
+    /// How many whole stripes may be logged together as zeros.
+    pub(crate) fn stripes_to_log(&self) -> u64 {
+        self.log.as_ref().map_or(u64::MAX, Log::most_stripes)
+    }
+
+    /// Admits rows: what they touch, the bytes of a ring that they need, and their partial parity
+    /// on the members of these slots.
+    async fn admit_rows<'a>(
+        &self,
+        log: &'a Log,
+        rows: impl Iterator<Item = ((u64, u64), SlotSet)> + Clone,
+        bytes: u64,
+        partials: impl Iterator<Item = (Slot, u64)> + Clone,
+    ) -> Result<Entry<'a>> {
+        let mut waited = false;
+        let reserved = loop {
+            let conflict = {
+                let (space, touched) = (log.space.borrow(), log.touched.borrow());
+                let live = |sequence| space.is_live(sequence);
+                rows.clone().any(|(place, slots)| touched.conflicts(place, slots, live))
+            };
+            let conflict = conflict && !broken(Broken::LogConflictIgnored);
+            let reserve = || log.space.borrow_mut().reserve(bytes, partials.clone());
+            if let Some(reserved) = (!conflict).then(reserve).flatten() {
+                break reserved;
+            }
+            if conflict && !std::mem::replace(&mut waited, true) {
+                let conflicts = &self.requests.load().log_conflicts;
+                conflicts.set(conflicts.get() + 1);
+            }
+            self.check_writable(&self.view())?;
+            if log.space.borrow().is_torn() {
+                let what = "a write was cut short, and md's log keeps what its rows need: the \
+                            array takes writes again when it is assembled anew";
+                return Err(Error::new(ErrorKind::ReadOnly, what));
+            }
+            let freed = log.freed.wait();
+            let _waiting = Waiting::new(log, !conflict);
+            log.crowded.raise();
+            log.stirred.raise();
+            freed.await;
+        };
+        Ok(Entry {
+            log,
+            reserved: Cell::new(reserved),
+            batch: Cell::new(None),
+            torn: Cell::new(false),
+            volatile: Cell::new(false),
+        })
+    }
+
+    /// Flushes the members when the log fills up, or somebody waits for rows to be durable.
+    pub(crate) async fn retire_logged(self: Rc<Self>) {
+        let Some(log) = &self.log else { return };
+        let mut scratch = Scratch::default();
+        while !self.is_stopping() {
+            let (room, due) = {
+                let space = log.space.borrow();
+                let room = space.is_filling() || log.short.get() > 0;
+                let waited = log.waiting.get() > 0 && space.has_volatile();
+                (room, waited || (room && space.has_landed()))
+            };
+            if due {
+                let summed = !room || self.write_sums(&mut scratch).await.is_ok();
+                if self.make_durable().await.is_ok() && summed {
+                    log.freed.raise();
+                    log.stirred.raise();
+                    continue;
+                }
+                // The array is broken: those who wait are told so.
+                log.freed.raise();
+            }
+            log.crowded.wait().await;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The membership of an array: which member holds which slot.
+//!
+//! Plain data. The superblocks record it, the keeper decides it, every shard has a copy.
+
+use alloc::vec::Vec;
+
+use crate::{Epoch, Slot, SlotSet};
+
+/// Names a member for as long as the array runs: md's `dev_number`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MemberId(pub u32);
+
+impl MemberId {
+    /// The journal device: no member in md's sense, and in no slot.
+    pub const JOURNAL: MemberId = MemberId(u32::MAX);
+}
+
+/// May the array be written?
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Reads and writes.
+    #[default]
+    ReadWrite,
+    /// Reads only, by order of the user.
+    ReadOnly,
+    /// More members are lost than the level can make good: what can be read is read, nothing is
+    /// written.
+    Broken,
+}
+
+/// Who holds a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seat {
+    /// The member, if there is one.
+    pub member: Option<MemberId>,
+    /// Up to which array offset the member holds what it should; `None` when it holds all.
+    pub recovered: Option<u64>,
+    /// A member that is being made a copy of the slot, and up to which array offset it is one.
+    pub twin: Option<(MemberId, u64)>,
+}
+
+/// The membership of an array at one epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Configuration {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Who holds each slot.
+    pub seats: Vec<Seat>,
+    /// Members that wait for a slot to become free.
+    pub spares: Vec<MemberId>,
+    /// The device that the log lies on; `None`: on the members, if there is one.
+    pub journal: Option<MemberId>,
+    /// May the array be written?
+    pub mode: Mode,
+}
+
+impl Configuration {
+    /// Slots that hold all that they should.
+    pub fn in_sync(&self) -> SlotSet {
+        let whole = |(_, seat): &(usize, &Seat)| seat.member.is_some() && seat.recovered.is_none();
+        self.seats.iter().enumerate().filter(whole).map(|(slot, _)| Slot::new(slot)).collect()
+    }
+
+    /// Slots that have a member, whole or being rebuilt.
+    pub fn present(&self) -> SlotSet {
+        let held = |(_, seat): &(usize, &Seat)| seat.member.is_some();
+        self.seats.iter().enumerate().filter(held).map(|(slot, _)| Slot::new(slot)).collect()
+    }
+
+    /// Every member with a slot, twins included.
+    pub fn seated(&self) -> impl Iterator<Item = (Slot, MemberId)> + '_ {
+        self.seats.iter().enumerate().flat_map(|(slot, seat)| {
+            let twin = seat.twin.map(|(id, _)| id);
+            seat.member.into_iter().chain(twin).map(move |id| (Slot::new(slot), id))
+        })
+    }
+
+    /// Members that are being filled, or else copies, where this one is whole.
+    pub fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
+        let is_whole = |seat: &Seat| seat.member == Some(whole) && seat.recovered.is_none();
+        if !self.seats.iter().any(is_whole) {
+            return Vec::new();
+        }
+        let filled = self.seats.iter().filter(|seat| seat.recovered.is_some());
+        let filled: Vec<MemberId> = filled.filter_map(|seat| seat.member).collect();
+        if !filled.is_empty() {
+            return filled;
+        }
+        self.seats.iter().filter_map(|seat| seat.twin).map(|(id, _)| id).collect()
+    }
+
+    /// The slot a member sits in, and whether as a twin.
+    pub fn seat_of(&self, id: MemberId) -> Option<(Slot, bool)> {
+        self.seated().find(|&(_, seated)| seated == id).map(|(slot, _)| {
+            let twin = self.seats[slot.index()].twin.is_some_and(|(twin, _)| twin == id);
+            (slot, twin)
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! The intent log, apart from its writer: which space of the ring is free, which rows were touched
+//! since, and what a row must be made after a crash.
+//!
+//! ```text
+//!   session    ring | round      space of batches: free, under way, durable, reclaimable
+//!              touched           rows that a newer record covers
+//!   recovery   solve             cut row + members' bytes -> the bytes to write
+//!              told              checksums that a block may have
+//! ```
+//!
+//! Pure: numbers and bytes in, numbers and bytes out. `layout::private::log` has the theory and the
+//! form of a record; the engine writes batches and reads them back. Never does I/O.
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod compute;
+pub mod ring;
+pub mod round;
+pub mod setup;
+pub mod solve;
+pub mod space;
+pub mod told;
+pub mod touched;
+
+pub use setup::{LogPlace, LogSetup, least_zone};

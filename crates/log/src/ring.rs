@@ -1,0 +1,372 @@
+//! The space of a log zone: which batches still matter, and where the next one goes.
+//!
+//! Pure: numbers in, numbers out. A batch goes through these states, and its space is used again
+//! only behind the last:
+//!
+//! ```text
+//!   reserved ─▶ written ─▶ landed ─────────▶ retired ─────────▶ recorded
+//!   by units    durable    its units have    a flush of all     a later batch, durable, says that
+//!                          written rows      members since      older ones do not matter: its tail
+//!
+//! Where blocks have checksums, these are written to the members before that flush.
+//! ```
+//!
+//! The last step matters because a batch that is written over an old one may be torn by a crash:
+//! whoever reads the zone then must not take the old one's remains for something that was lost.
+//!
+//! Invariant: what is reserved, and every batch that is not recorded, together take at most half of
+//! the zone; so a batch never needs the place of one that matters, though it is never cut at the
+//! end of the zone.
+
+use std::collections::VecDeque;
+
+use io::broken::{Broken, broken};
+use layout::private::log::BATCH_ALIGNMENT;
+
+/// A batch that is not recorded as done with.
+#[derive(Debug)]
+struct Live {
+    start: u64,
+    bytes: u64,
+    /// Units whose rows are not all written.
+    users: u32,
+    /// How many flushes, and how many writings of sums, had begun when the last of its units had
+    /// written its rows.
+    landed: Option<(u64, u64)>,
+    /// Its rows are durable.
+    durable: bool,
+    /// How many flushes had begun when the sums of its blocks had been written to the members.
+    summed: Option<u64>,
+    /// Nothing need be flushed.
+    settled: bool,
+    retired: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ring {
+    zone_bytes: u64,
+    /// Where the next batch goes, if it fits before the end.
+    head: u64,
+    /// Its sequence number.
+    next: u64,
+    /// The oldest is that many batches older than the next.
+    live: VecDeque<Live>,
+    /// Bytes reserved, and of batches that are not recorded.
+    used: u64,
+    /// Of these, bytes of batches that are retired with all older ones.
+    retired: u64,
+    /// Of these, bytes that the batch under way records.
+    recording: u64,
+    /// The newest batch that is on all its members.
+    durable: u64,
+    /// Flushes that have begun.
+    flushes: u64,
+    /// The blocks have sums, which must be durable too.
+    sums: bool,
+    /// Writings of sums that have begun.
+    writings: u64,
+}
+
+/// Where a batch goes, and what it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Where it lies, in bytes from the start of the zone.
+    pub start: u64,
+    /// Its number.
+    pub sequence: u64,
+    /// The number of the oldest batch that still matters.
+    pub tail: u64,
+    /// All batches up to this number are durable.
+    pub durable: u64,
+}
+
+impl Ring {
+    /// An empty ring of this size, in bytes; `sums`: the array keeps checksums.
+    pub fn new(zone_bytes: u64, sums: bool) -> Ring {
+        Ring {
+            zone_bytes,
+            head: 0,
+            next: 1,
+            live: VecDeque::new(),
+            used: 0,
+            retired: 0,
+            recording: 0,
+            durable: 0,
+            flushes: 0,
+            sums,
+            writings: 0,
+        }
+    }
+
+    /// The most that units may have reserved, batches included: half of the zone, but for what a
+    /// batch that only records takes.
+    pub fn capacity(&self) -> u64 {
+        (self.zone_bytes / 2).saturating_sub(2 * BATCH_ALIGNMENT)
+    }
+
+    /// The most that a unit can ever reserve: an empty batch that recorded all others is itself not
+    /// recorded.
+    pub fn most(&self) -> u64 {
+        self.capacity().saturating_sub(BATCH_ALIGNMENT)
+    }
+
+    /// Reserves `bytes` for a unit. False if they are not free.
+    pub fn reserve(&mut self, bytes: u64) -> bool {
+        let fits = self.used + bytes <= self.capacity();
+        self.used += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Gives back what a unit has reserved and not used.
+    pub fn give_back(&mut self, bytes: u64) {
+        self.used -= bytes;
+    }
+
+    /// True if half of the space is used.
+    pub fn is_filling(&self) -> bool {
+        self.used > self.capacity() / 2
+    }
+
+    /// True if an empty batch would make more room than it takes.
+    pub fn has_retired(&self) -> bool {
+        self.retired > self.recording + BATCH_ALIGNMENT
+    }
+
+    /// True if a flush would make something durable.
+    pub fn has_volatile(&self) -> bool {
+        self.live.iter().any(|batch| batch.landed.is_some() && !batch.durable)
+    }
+
+    /// True if something may be retired.
+    pub fn has_landed(&self) -> bool {
+        self.live.iter().any(|batch| batch.landed.is_some() && !batch.retired)
+    }
+
+    /// Places the next batch, of `bytes`, for so many units, which had reserved `reserved`.
+    ///
+    /// # Panics
+    /// If there is no room after all.
+    pub fn place(&mut self, bytes: u64, reserved: u64, users: u32) -> Placed {
+        assert!(bytes.is_multiple_of(BATCH_ALIGNMENT) && bytes > 0);
+        let start = if self.head + bytes <= self.zone_bytes { self.head } else { 0 };
+        let oldest = self.live.front();
+        let apart = |live: &Live| start + bytes <= live.start || live.start + live.bytes <= start;
+        assert!(start + bytes <= self.zone_bytes, "a batch of {bytes} bytes fits no zone");
+        assert!(oldest.is_none_or(apart), "a batch would overwrite one that matters");
+        self.used = self.used - reserved + bytes;
+        let (sequence, tail) = (self.next, self.next - self.live.len() as u64);
+        let empty = users == 0;
+        let landed = empty.then_some((self.flushes, self.writings));
+        let (durable, summed, settled, retired) = (empty, None, empty, empty);
+        self.live.push_back(Live {
+            start,
+            bytes,
+            users,
+            landed,
+            durable,
+            summed,
+            settled,
+            retired,
+        });
+        self.head = start + bytes;
+        self.next += 1;
+        self.recording = self.retired;
+        Placed { start, sequence, tail, durable: self.durable }
+    }
+
+    /// The batch that was placed last is durable on all its members that are left.
+    pub fn written(&mut self) {
+        self.durable = self.next - 1;
+        self.used -= self.recording;
+        self.retired -= self.recording;
+        self.recording = 0;
+        self.pop();
+    }
+
+    /// A member failed to take the batch that was placed last: nothing is written under it.
+    pub fn abandon(&mut self, sequence: u64) {
+        let batch = self.batch(sequence).expect("it was placed last");
+        (batch.users, batch.durable, batch.retired) = (0, true, true);
+    }
+
+    /// A unit of this batch has written all its rows. If nothing has to be flushed, they are
+    /// durable.
+    pub fn landed(&mut self, sequence: u64, volatile: bool) {
+        let (now, sums) = ((self.flushes, self.writings), self.sums);
+        let batch = self.batch(sequence).expect("a batch is kept while it has users");
+        batch.users -= 1;
+        batch.settled = !volatile;
+        if batch.users == 0 {
+            batch.landed = Some(now);
+            batch.durable = !volatile || broken(Broken::LogRecycledUnflushed);
+            batch.retired = batch.durable && (!sums || broken(Broken::LogRecycledUnsummed));
+            self.pop();
+        }
+    }
+
+    /// The sums of all that has landed are about to be written to the members; gives its number.
+    pub fn sums_begin(&mut self) -> u64 {
+        self.writings += 1;
+        self.writings - 1
+    }
+
+    /// They have been written.
+    pub fn sums_written(&mut self, number: u64) {
+        let flushes = self.flushes;
+        for batch in &mut self.live {
+            if batch.summed.is_none() && batch.landed.is_some_and(|(_, landed)| landed <= number) {
+                batch.summed = Some(flushes);
+                batch.retired |= batch.settled;
+            }
+        }
+        self.pop();
+    }
+
+    /// A flush of all members begins; gives its number.
+    pub fn flush_begins(&mut self) -> u64 {
+        self.flushes += 1;
+        self.flushes - 1
+    }
+
+    /// A flush has succeeded: what had landed before it began is durable.
+    pub fn flushed(&mut self, number: u64) {
+        let sums = self.sums && !broken(Broken::LogRecycledUnsummed);
+        for batch in &mut self.live {
+            batch.durable |= batch.landed.is_some_and(|(landed, _)| landed <= number);
+            let summed = !sums || batch.summed.is_some_and(|summed| summed <= number);
+            batch.retired |= batch.durable && summed;
+        }
+        self.pop();
+    }
+
+    /// True if the rows of this batch may not be durable yet.
+    pub fn is_live(&self, sequence: u64) -> bool {
+        let age = self.next - sequence;
+        let index = (self.live.len() as u64).checked_sub(age);
+        index.is_some_and(|index| !self.live[index as usize].durable)
+    }
+
+    fn batch(&mut self, sequence: u64) -> Option<&mut Live> {
+        let age = self.next - sequence;
+        let index = (self.live.len() as u64).checked_sub(age)?;
+        self.live.get_mut(index as usize)
+    }
+
+    /// Batches that are retired with all older ones; not one that is being written.
+    fn pop(&mut self) {
+        let done = |batch: &Live, sequence: u64| batch.retired && sequence <= self.durable;
+        let mut sequence = self.next - self.live.len() as u64;
+        while self.live.front().is_some_and(|batch| done(batch, sequence)) {
+            let batch = self.live.pop_front().expect("looked at just now");
+            match broken(Broken::LogRecycledUnrecorded) {
+                true => self.used -= batch.bytes,
+                false => self.retired += batch.bytes,
+            }
+            sequence += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    /// Writes a batch of one unit; gives its place.
+    fn write(ring: &mut Ring, bytes: u64) -> Placed {
+        assert!(ring.reserve(bytes));
+        let placed = ring.place(bytes, bytes, 1);
+        ring.written();
+        placed
+    }
+
+    /// Writes a batch that only records.
+    fn record(ring: &mut Ring) -> Placed {
+        let placed = ring.place(4 * KIB, 0, 0);
+        ring.written();
+        placed
+    }
+
+    #[test]
+    fn space_comes_back_when_rows_are_durable_and_a_batch_says_so() {
+        let mut ring = Ring::new(64 * KIB, false);
+        assert_eq!(ring.capacity(), 24 * KIB);
+        let first = write(&mut ring, 12 * KIB);
+        assert_eq!((first.start, first.sequence, first.tail), (0, 1, 1));
+        assert_eq!(write(&mut ring, 8 * KIB).start, 12 * KIB);
+        assert!(!ring.reserve(8 * KIB), "4 KiB are left");
+        ring.landed(1, true);
+        let number = ring.flush_begins();
+        ring.landed(2, true);
+        ring.flushed(number);
+        assert!(!ring.is_live(1) && ring.is_live(2), "the second landed after the flush began");
+        assert!(!ring.reserve(8 * KIB), "retired, but not recorded");
+        assert!(ring.has_retired());
+        let empty = ring.place(4 * KIB, 0, 0);
+        assert_eq!((empty.start, empty.tail, empty.durable), (20 * KIB, 2, 2));
+        assert!(!ring.reserve(8 * KIB), "the record is not durable");
+        ring.written();
+        assert!(ring.reserve(8 * KIB));
+    }
+
+    #[test]
+    fn there_is_always_room_for_the_most() {
+        let mut ring = Ring::new(64 * KIB, false);
+        let placed = write(&mut ring, 12 * KIB);
+        ring.landed(placed.sequence, false);
+        assert!(!ring.reserve(ring.most()) && ring.has_retired());
+        record(&mut ring);
+        assert!(!ring.has_retired(), "another empty batch would make no more room");
+        assert!(ring.reserve(ring.most()));
+    }
+
+    #[test]
+    fn a_batch_is_not_cut_at_the_end_of_the_zone() {
+        let mut ring = Ring::new(64 * KIB, false);
+        let mut places = Vec::new();
+        for _ in 0..5 {
+            let placed = write(&mut ring, 20 * KIB);
+            places.push(placed.start / KIB);
+            ring.landed(placed.sequence, false);
+            record(&mut ring);
+        }
+        assert_eq!(places, [0, 24, 0, 24, 0]);
+    }
+
+    #[test]
+    fn a_batch_that_failed_does_not_matter() {
+        let mut ring = Ring::new(64 * KIB, false);
+        assert!(ring.reserve(24 * KIB));
+        let placed = ring.place(24 * KIB, 24 * KIB, 1);
+        ring.abandon(placed.sequence);
+        ring.written();
+        assert!(!ring.is_live(placed.sequence));
+        assert_eq!(record(&mut ring).tail, 2);
+        assert!(ring.reserve(20 * KIB));
+    }
+
+    #[test]
+    fn whatever_is_reserved_never_meets_what_matters() {
+        let mut ring = Ring::new(64 * KIB, false);
+        let mut state = 7_u64;
+        let mut open = VecDeque::new();
+        for _ in 0..10_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = (1 + (state >> 33) % 3) * 4 * KIB;
+            if ring.reserve(bytes) {
+                // `place` asserts that nothing is overwritten.
+                open.push_back(ring.place(bytes, bytes, 1).sequence);
+                ring.written();
+            } else if let Some(sequence) = open.pop_front() {
+                ring.landed(sequence, state >> 60 != 0);
+                let number = ring.flush_begins();
+                ring.flushed(number);
+            } else {
+                assert!(ring.has_retired());
+                record(&mut ring);
+            }
+        }
+    }
+}

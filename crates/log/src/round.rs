@@ -1,0 +1,293 @@
+//! The space of md's partial parity log: one batch at a time, from its first unit until all of its
+//! rows are durable.
+//!
+//! Pure: numbers in, numbers out. In md's log only the newest batch on a member counts
+//! (`layout::md::ppl`), so the next one may be written only when the one before does not matter any
+//! more:
+//!
+//! ```text
+//!   gathering ─▶ under way ─▶ landed ─────────▶ gathering, the next round
+//!   units join   written;      their rows are    a flush of all members since,
+//!                durable       written           where members have volatile caches
+//! ```
+//!
+//! So nothing of a row that is logged was written a moment ago: what lies beside it is durable.
+//!
+//! Invariant: no unit joins but while the round gathers, and who has not handed over its records
+//! when the batch goes out is not in it.
+
+use io::broken::{Broken, broken};
+use layout::Slot;
+use layout::md::ppl::{MOST_ENTRIES, MOST_SLOTS};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Gathering,
+    /// Units whose rows are not all written.
+    UnderWay(u32),
+    /// How many flushes had begun when the last row was written.
+    Landed(u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Round {
+    /// The most that a batch has on one member: see [`Round::share`].
+    capacity: u64,
+    /// Counts the rounds, from 1: the generation of the batch.
+    number: u64,
+    phase: Phase,
+    /// What those who joined may need of each slot's member.
+    used: [u64; MOST_SLOTS],
+    /// Units that have joined and not handed over their records.
+    joined: u32,
+    /// Units that have handed over.
+    gathered: u32,
+    volatile: bool,
+    /// A unit of a batch has left its rows cut: the batch matters for good.
+    torn: bool,
+    /// Flushes that have begun.
+    flushes: u64,
+}
+
+impl Round {
+    /// For batches with at most `pp_bytes` of partial parity on each member.
+    pub fn new(pp_bytes: u64) -> Round {
+        Round {
+            capacity: pp_bytes,
+            number: 1,
+            phase: Phase::Gathering,
+            used: [0; MOST_SLOTS],
+            joined: 0,
+            gathered: 0,
+            volatile: false,
+            torn: false,
+            flushes: 0,
+        }
+    }
+
+    /// What a row with so much partial parity takes of its member: at least a share of the entries
+    /// that a header has room for.
+    fn share(&self, pp_bytes: u64) -> u64 {
+        pp_bytes.max(self.capacity.div_ceil(MOST_ENTRIES as u64))
+    }
+
+    /// The most that the rows of a unit can take of one member.
+    pub fn most(&self) -> u64 {
+        self.capacity
+    }
+
+    /// How many rows a batch has at most on one member.
+    pub fn most_entries(&self) -> u64 {
+        self.capacity / self.share(0)
+    }
+
+    /// The most that rows with so much partial parity, on the members of these slots, take of one.
+    pub fn most_of(&self, rows: impl Iterator<Item = (Slot, u64)>) -> u64 {
+        self.added(&[0; MOST_SLOTS], rows).into_iter().max().unwrap_or(0)
+    }
+
+    fn added(
+        &self,
+        used: &[u64; MOST_SLOTS],
+        rows: impl Iterator<Item = (Slot, u64)>,
+    ) -> [u64; MOST_SLOTS] {
+        let mut used = *used;
+        rows.for_each(|(slot, pp_bytes)| used[slot.index()] += self.share(pp_bytes));
+        used
+    }
+
+    /// Lets a unit join that has rows with so much partial parity, on the members of these slots,
+    /// and gives the round's number; `None` if there is no room, or the round does not gather.
+    pub fn join(&mut self, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
+        if self.phase != Phase::Gathering || self.torn {
+            return None;
+        }
+        let used = self.added(&self.used, rows);
+        if used.iter().any(|&used| used > self.capacity) {
+            return None;
+        }
+        self.used = used;
+        self.joined += 1;
+        Some(self.number)
+    }
+
+    /// A unit that joined in this round leaves with nothing handed over.
+    pub fn leave(&mut self, number: u64) {
+        if !self.is_late(number) {
+            self.joined -= 1;
+            if self.joined + self.gathered == 0 {
+                self.used.fill(0);
+            }
+        }
+    }
+
+    /// True if the round that a unit has joined does not gather any more.
+    pub fn is_late(&self, number: u64) -> bool {
+        number != self.number || self.phase != Phase::Gathering
+    }
+
+    /// A unit that joined, and is not late, hands over its records.
+    pub fn hand_over(&mut self) {
+        self.joined -= 1;
+        self.gathered += 1;
+    }
+
+    /// True if a batch is to be written; at once if those who have not handed over are kept from
+    /// it, else when they have.
+    pub fn is_due(&self, at_once: bool) -> bool {
+        let all = self.joined == 0 || at_once;
+        self.phase == Phase::Gathering && self.gathered > 0 && all
+    }
+
+    /// The batch goes out; gives its generation.
+    pub fn place(&mut self) -> u64 {
+        self.phase = Phase::UnderWay(self.gathered);
+        self.volatile = false;
+        self.number
+    }
+
+    /// A member failed to take the batch: nothing is written under it.
+    pub fn abandon(&mut self) {
+        self.next();
+    }
+
+    /// A unit of the batch has written all its rows; if some of that is `volatile`, they are
+    /// durable after a flush.
+    pub fn landed(&mut self, volatile: bool) {
+        let Phase::UnderWay(users) = &mut self.phase else { return };
+        self.volatile |= volatile && !broken(Broken::LogRecycledUnflushed);
+        *users -= 1;
+        match (*users, self.volatile) {
+            (0, true) => self.phase = Phase::Landed(self.flushes),
+            (0, false) => self.next(),
+            _ => {}
+        }
+    }
+
+    /// A unit of the batch has left rows cut.
+    pub fn tear(&mut self) {
+        self.torn = true;
+    }
+
+    /// True if nothing can be logged any more: what a cut row needs would be lost.
+    pub fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// True if a flush would end the round.
+    pub fn has_landed(&self) -> bool {
+        matches!(self.phase, Phase::Landed(_))
+    }
+
+    /// A flush of all members begins; gives its number.
+    pub fn flush_begins(&mut self) -> u64 {
+        self.flushes += 1;
+        self.flushes - 1
+    }
+
+    /// A flush has succeeded: what had landed before it began is durable.
+    pub fn flushed(&mut self, number: u64) {
+        if matches!(self.phase, Phase::Landed(landed) if landed <= number) {
+            self.next();
+        }
+    }
+
+    fn next(&mut self) {
+        self.number += 1;
+        self.phase = Phase::Gathering;
+        self.used.fill(0);
+        (self.joined, self.gathered) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn of(slot: usize, pp_bytes: u64) -> impl Iterator<Item = (Slot, u64)> {
+        std::iter::once((Slot::new(slot), pp_bytes))
+    }
+
+    #[test]
+    fn a_round_ends_when_its_rows_are_durable() {
+        let mut round = Round::new(128 * KIB);
+        let first = round.join(of(0, 4 * KIB)).unwrap();
+        let second = round.join(of(1, 4 * KIB)).unwrap();
+        assert!(!round.is_late(first) && !round.is_due(true));
+        round.hand_over();
+        assert!(!round.is_due(false) && round.is_due(true));
+        assert!(!round.is_late(second));
+        round.hand_over();
+        assert!(round.is_due(false));
+        assert_eq!(round.place(), 1);
+        assert_eq!(round.join(of(2, 4 * KIB)), None, "under way");
+        round.landed(true);
+        let early = round.flush_begins();
+        round.landed(false);
+        assert!(round.has_landed());
+        round.flushed(early);
+        assert_eq!(round.join(of(2, 4 * KIB)), None, "the flush began too early");
+        let number = round.flush_begins();
+        round.flushed(number);
+        assert_eq!(round.join(of(2, 4 * KIB)), Some(2));
+        round.hand_over();
+        assert!(round.is_due(false));
+        round.place();
+        round.landed(false);
+        assert!(round.join(of(2, 4 * KIB)).is_some(), "nothing to be flushed");
+    }
+
+    #[test]
+    fn who_comes_too_late_is_not_in_it() {
+        let mut round = Round::new(128 * KIB);
+        let early = round.join(of(0, 4 * KIB)).unwrap();
+        let late = round.join(of(1, 4 * KIB)).unwrap();
+        assert!(!round.is_late(early));
+        round.hand_over();
+        round.place();
+        assert!(round.is_late(late));
+        round.leave(late);
+        round.abandon();
+        assert!(round.is_late(late), "not in the next one either");
+        assert_eq!(round.join(of(1, 4 * KIB)), Some(2), "generations are not used twice");
+    }
+
+    #[test]
+    fn each_member_has_its_room() {
+        let mut round = Round::new(128 * KIB);
+        let entry = round.share(0);
+        assert!(entry * (MOST_ENTRIES as u64 + 1) > 128 * KIB);
+        for _ in 0..128 * KIB / entry {
+            assert!(round.join(of(3, 0)).is_some());
+        }
+        assert_eq!(round.join(of(3, 0)), None);
+        assert!(round.join(of(4, 128 * KIB)).is_some());
+        assert_eq!(round.join(of(2, KIB).chain(of(4, KIB))), None);
+        assert!(round.join(of(2, 128 * KIB)).is_some(), "what did not join took nothing");
+    }
+
+    #[test]
+    fn a_round_that_all_have_left_has_all_its_room() {
+        let mut round = Round::new(8 * KIB);
+        let number = round.join(of(0, 8 * KIB)).unwrap();
+        assert_eq!(round.join(of(0, 8 * KIB)), None);
+        round.leave(number);
+        assert!(round.join(of(0, 8 * KIB)).is_some());
+    }
+
+    #[test]
+    fn after_a_cut_nothing_is_logged() {
+        let mut round = Round::new(8 * KIB);
+        assert!(round.join(of(0, KIB)).is_some());
+        round.hand_over();
+        round.place();
+        round.tear();
+        let number = round.flush_begins();
+        round.flushed(number);
+        assert!(round.is_torn());
+        assert_eq!(round.join(of(0, KIB)), None);
+    }
+}

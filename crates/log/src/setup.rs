@@ -1,0 +1,62 @@
+//! What a log is set up with: its form, and where it lies on a member.
+
+use layout::private::log::BATCH_ALIGNMENT;
+
+/// What a shard is told of the log when it starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogSetup {
+    /// Our own, in the private area.
+    Zone {
+        /// Bytes of each shard's zone.
+        zone_bytes: u64,
+        /// The new data is logged too.
+        data: bool,
+        /// The array keeps checksums.
+        sums: bool,
+        /// A journal device has all of it, until it is lost.
+        device: bool,
+    },
+    /// md's partial parity log, of an array with one shard.
+    Ppl {
+        /// The most partial parity of a batch on one member, in bytes.
+        pp_bytes: u64,
+        /// See [`layout::md::ppl::signature`].
+        signature: u32,
+    },
+}
+
+impl LogSetup {
+    /// The new data is logged too.
+    pub fn with_data(self) -> bool {
+        matches!(self, LogSetup::Zone { data: true, .. })
+    }
+
+    /// A journal device may have both syndromes of a row.
+    pub fn may_have_both(self) -> bool {
+        matches!(self, LogSetup::Zone { device: true, .. })
+    }
+
+    /// The array keeps checksums: new and old ones are logged with every row.
+    pub fn with_sums(self) -> bool {
+        matches!(self, LogSetup::Zone { sums: true, .. })
+    }
+}
+
+/// Where a member's log lies on its disk, and the number that its batches carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogPlace {
+    /// Bytes from the start of the disk.
+    pub offset: u64,
+    /// Bytes that it has there.
+    pub bytes: u64,
+    /// See [`layout::private::LogShape::session`].
+    pub session: u64,
+}
+
+/// The least that a zone must have: room for the smallest part of a request, a block of each slot
+/// it may touch with its syndrome, and for what a batch adds to it. With the journal all of its
+/// data is logged, else that of slots without a member.
+pub const fn least_zone(slots: usize, journal: bool) -> u64 {
+    let blocks = if journal { slots as u64 } else { 2 };
+    2 * BATCH_ALIGNMENT * (blocks + 8)
+}

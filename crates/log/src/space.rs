@@ -1,0 +1,160 @@
+//! The space that batches are written to, and when it may be used again: a ring of many in our own
+//! log, one batch at a time in md's.
+
+use layout::Slot;
+
+use super::ring::Ring;
+use super::round::Round;
+use crate::LogSetup;
+
+/// See the module.
+pub enum Space {
+    /// A zone of our own log.
+    Ring(Ring),
+    /// md's partial parity log.
+    Round(Box<Round>),
+}
+
+impl Space {
+    /// The space of an empty log.
+    pub fn new(setup: LogSetup) -> Space {
+        match setup {
+            LogSetup::Zone { zone_bytes, sums, .. } => Space::Ring(Ring::new(zone_bytes, sums)),
+            LogSetup::Ppl { pp_bytes, .. } => Space::Round(Box::new(Round::new(pp_bytes))),
+        }
+    }
+
+    /// The most that a unit can ever need: of the ring, or of a member in a round.
+    pub fn most(&self) -> u64 {
+        match self {
+            Space::Ring(ring) => ring.most(),
+            Space::Round(round) => round.most(),
+        }
+    }
+
+    /// Makes room for a unit that needs `bytes` of a ring, or has rows with so much partial parity
+    /// on the members of these slots: gives what is to be given back or handed over.
+    pub fn reserve(&mut self, bytes: u64, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
+        match self {
+            Space::Ring(ring) => ring.reserve(bytes).then_some(bytes),
+            Space::Round(round) => round.join(rows),
+        }
+    }
+
+    /// A unit hands nothing over after all.
+    pub fn give_back(&mut self, reserved: u64) {
+        match self {
+            Space::Ring(ring) => ring.give_back(reserved),
+            Space::Round(round) if reserved > 0 => round.leave(reserved),
+            Space::Round(_) => {}
+        }
+    }
+
+    /// True if a unit that has reserved this comes too late for the batch.
+    pub fn is_late(&self, reserved: u64) -> bool {
+        matches!(self, Space::Round(round) if round.is_late(reserved))
+    }
+
+    /// A unit hands over its records; gives the bytes of a ring that it has reserved.
+    pub fn hand_over(&mut self, reserved: u64) -> u64 {
+        match self {
+            Space::Ring(_) => reserved,
+            Space::Round(round) => {
+                round.hand_over();
+                0
+            }
+        }
+    }
+
+    /// A unit of this batch has written all its rows, of which some may be `volatile`.
+    pub fn landed(&mut self, batch: u64, volatile: bool) {
+        match self {
+            Space::Ring(ring) => ring.landed(batch, volatile),
+            Space::Round(round) => round.landed(volatile),
+        }
+    }
+
+    /// A unit of the last batch has left rows cut.
+    pub fn tear(&mut self) {
+        if let Space::Round(round) = self {
+            round.tear();
+        }
+    }
+
+    /// True if nothing can be logged any more.
+    pub fn is_torn(&self) -> bool {
+        matches!(self, Space::Round(round) if round.is_torn())
+    }
+
+    /// True if a flush should make room before somebody asks for it.
+    pub fn is_filling(&self) -> bool {
+        matches!(self, Space::Ring(ring) if ring.is_filling())
+    }
+
+    /// True if a flush would make room, or rows durable.
+    pub fn has_landed(&self) -> bool {
+        match self {
+            Space::Ring(ring) => ring.has_landed(),
+            Space::Round(round) => round.has_landed(),
+        }
+    }
+
+    /// True if a flush would make rows durable.
+    pub fn has_volatile(&self) -> bool {
+        match self {
+            Space::Ring(ring) => ring.has_volatile(),
+            Space::Round(round) => round.has_landed(),
+        }
+    }
+
+    /// See [`Ring::sums_begin`]. md's log knows of no checksums.
+    pub fn sums_begin(&mut self) -> u64 {
+        match self {
+            Space::Ring(ring) => ring.sums_begin(),
+            Space::Round(_) => 0,
+        }
+    }
+
+    /// See [`Ring::sums_written`].
+    pub fn sums_written(&mut self, number: u64) {
+        if let Space::Ring(ring) = self {
+            ring.sums_written(number);
+        }
+    }
+
+    /// See [`Ring::flush_begins`].
+    pub fn flush_begins(&mut self) -> u64 {
+        match self {
+            Space::Ring(ring) => ring.flush_begins(),
+            Space::Round(round) => round.flush_begins(),
+        }
+    }
+
+    /// See [`Ring::flushed`].
+    pub fn flushed(&mut self, number: u64) {
+        match self {
+            Space::Ring(ring) => ring.flushed(number),
+            Space::Round(round) => round.flushed(number),
+        }
+    }
+
+    /// The batch that was placed last is written; `failed`: not by all, and nothing is written
+    /// under it.
+    pub fn written(&mut self, sequence: u64, failed: bool) {
+        match self {
+            Space::Ring(ring) => {
+                if failed {
+                    ring.abandon(sequence);
+                }
+                ring.written();
+            }
+            Space::Round(round) if failed => round.abandon(),
+            Space::Round(_) => {}
+        }
+    }
+
+    /// True if rows of this batch may not be durable, and others beside them are to be logged.
+    pub fn is_live(&self, sequence: u64) -> bool {
+        matches!(self, Space::Ring(ring) if ring.is_live(sequence))
+    }
+}

@@ -1,0 +1,279 @@
+//! Which data of which rows was written under log records that still matter.
+//!
+//! A record holds the syndrome of the blocks that its write leaves alone. If one of these was
+//! written a moment ago and is not durable yet, a crash may bring its old bytes back, and the
+//! syndrome would be of a row that no longer is:
+//!
+//! ```text
+//!   A writes D0, not flushed      B writes D1, its record: p′ = D0(new) ⊕ D2
+//!   crash: D0 is the old one again, and p′ tells nothing about D2
+//! ```
+//!
+//! So a write may be logged only when all that older live records cover in its rows is either
+//! durable or written by it too. Nor may it take a part of 4 KiB that an older live record has of
+//! several blocks: what is left of these could not be checked any more. So whatever a newer record
+//! has taken a part of is durable.
+//!
+//! Owns a table from 4 KiB of row to what is written there and the batches that say so. It
+//! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
+//! until that batch does not matter any more.
+
+use io::broken::{Broken, broken};
+use layout::SlotSet;
+
+/// Rows are looked up in pieces of this size.
+const GRAIN: u64 = 4096;
+/// Pieces of rows that are known at once, at most.
+const CAPACITY: usize = 1 << 14;
+/// Places of a new table.
+const FIRST: usize = 1 << 8;
+/// A table that is full is followed by one of so many times its size.
+const GROWTH: usize = 4;
+/// Places that a piece may be in.
+const PROBES: usize = 16;
+
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Member offset, in grains, plus 1; 0: nobody.
+    key: u64,
+    slots: SlotSet,
+    /// Bytes of it, the first and the one behind the last.
+    span: (u16, u16),
+    /// The newest batch that says so.
+    sequence: u64,
+    /// The oldest one that mattered when newer ones were added.
+    oldest: u64,
+}
+
+const NOBODY: Piece = Piece { key: 0, slots: SlotSet::EMPTY, span: (0, 0), sequence: 0, oldest: 0 };
+
+impl Piece {
+    /// True if any of its batches may not be durable: they end in any order.
+    fn matters(&self, is_live: impl Fn(u64) -> bool) -> bool {
+        let oldest = if broken(Broken::NewestAlone) { self.sequence } else { self.oldest };
+        (oldest..=self.sequence).any(is_live)
+    }
+
+    /// True if a write of these slots and bytes leaves something of it that matters.
+    fn is_cut_by(&self, slots: SlotSet, (start, end): (u16, u16)) -> bool {
+        let overlaps = self.span.0 < end && start < self.span.1;
+        let covers = start <= self.span.0 && self.span.1 <= end;
+        !self.slots.is_subset(slots) || (self.slots.count() > 1 && overlaps && !covers)
+    }
+}
+
+/// See the module.
+pub struct Touched {
+    pieces: Vec<Piece>,
+    /// Something up to this batch found no place in the table.
+    flooded: u64,
+    /// From this one on.
+    flooding: u64,
+}
+
+impl Default for Touched {
+    fn default() -> Touched {
+        Touched { pieces: vec![NOBODY; FIRST], flooded: 0, flooding: 0 }
+    }
+}
+
+impl Touched {
+    /// True if a row at `at` on its members, in which `slots` are to be written, has others that
+    /// were written under a batch that is live, or more of the same.
+    pub fn conflicts(
+        &self,
+        (at, len): (u64, u64),
+        slots: SlotSet,
+        is_live: impl Fn(u64) -> bool,
+    ) -> bool {
+        if self.flooded > 0 && (self.flooding..=self.flooded).any(&is_live) {
+            return true;
+        }
+        grains(at, len).any(|(key, span)| {
+            let piece = self.find(key).map(|place| &self.pieces[place]);
+            piece.is_some_and(|piece| piece.is_cut_by(slots, span) && piece.matters(&is_live))
+        })
+    }
+
+    /// `slots` of a row were written under this batch.
+    pub fn insert(
+        &mut self,
+        (at, len): (u64, u64),
+        slots: SlotSet,
+        sequence: u64,
+        is_live: impl Fn(u64) -> bool,
+    ) {
+        for (key, span) in grains(at, len) {
+            let place = self.place(key, &is_live);
+            let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
+                self.flood(sequence, &is_live);
+                continue;
+            };
+            let piece = &mut self.pieces[place];
+            let goes_on = piece.key == key && piece.matters(&is_live);
+            let (before, (start, end)) = (*piece, span);
+            *piece = Piece { key, slots, span, sequence, oldest: sequence };
+            if goes_on {
+                let mut batches = before.oldest..=sequence;
+                piece.oldest = batches.find(|&batch| is_live(batch)).unwrap_or(sequence);
+                piece.slots = before.slots.union(slots);
+                piece.span = (before.span.0.min(start), before.span.1.max(end));
+            }
+        }
+    }
+
+    /// Something of this batch finds no place.
+    fn flood(&mut self, sequence: u64, is_live: impl Fn(u64) -> bool) {
+        if !(self.flooding..=self.flooded).any(is_live) {
+            (self.flooding, self.flooded) = (sequence, sequence);
+        }
+        self.flooding = self.flooding.min(sequence);
+        self.flooded = self.flooded.max(sequence);
+    }
+
+    /// Where a key is.
+    fn find(&self, key: u64) -> Option<usize> {
+        probes(key, self.pieces.len()).find(|&place| self.pieces[place].key == key)
+    }
+
+    /// Where a key is, or can be.
+    fn place(&self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
+        let free = |&place: &usize| {
+            let piece = &self.pieces[place];
+            piece.key == 0 || !piece.matters(&is_live)
+        };
+        self.find(key).or_else(|| probes(key, self.pieces.len()).find(free))
+    }
+
+    /// Makes the table larger until there is a place for this key.
+    fn grow(&mut self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
+        while self.pieces.len() < CAPACITY {
+            let larger = vec![NOBODY; self.pieces.len() * GROWTH];
+            let old = std::mem::replace(&mut self.pieces, larger);
+            for piece in old.into_iter().filter(|piece| piece.key != 0 && piece.matters(&is_live)) {
+                match self.place(piece.key, &is_live) {
+                    Some(place) => self.pieces[place] = piece,
+                    None => {
+                        self.flood(piece.oldest, &is_live);
+                        self.flood(piece.sequence, &is_live);
+                    }
+                }
+            }
+            if let Some(place) = self.place(key, &is_live) {
+                return Some(place);
+            }
+        }
+        None
+    }
+}
+
+/// The keys of a row, and which bytes of each it has.
+fn grains(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
+    let end = at + len;
+    (at / GRAIN..=(end - 1) / GRAIN).map(move |grain| {
+        let start = grain * GRAIN;
+        let within = |offset: u64| offset.clamp(start, start + GRAIN) - start;
+        (grain + 1, (within(at) as u16, within(end) as u16))
+    })
+}
+
+/// Where a key may be. Grains that lie side by side have places side by side.
+fn probes(key: u64, capacity: usize) -> impl Iterator<Item = usize> {
+    let spread = (key >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let first = (spread << 6 ^ key) as usize;
+    (0..PROBES).map(move |step| (first + step * 61) % capacity)
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::Slot;
+
+    use super::*;
+
+    fn slots(list: &[usize]) -> SlotSet {
+        list.iter().map(|&slot| Slot::new(slot)).collect()
+    }
+
+    #[test]
+    fn only_other_blocks_of_a_live_row_conflict() {
+        let mut touched = Touched::default();
+        let live = |sequence| sequence >= 3;
+        touched.insert((8192, 1024), slots(&[0]), 3, live);
+        let row = (9000, 512);
+        assert!(touched.conflicts(row, slots(&[1]), live));
+        assert!(!touched.conflicts(row, slots(&[0]), live), "the same block again");
+        assert!(!touched.conflicts(row, slots(&[0, 1]), live), "and another one");
+        assert!(!touched.conflicts((16384, 512), slots(&[1]), live), "another row");
+        assert!(!touched.conflicts(row, slots(&[1]), |sequence| sequence > 3), "durable since");
+    }
+
+    #[test]
+    fn what_several_blocks_have_of_a_live_row_is_not_cut_in_two() {
+        let live = |_| true;
+        for (several, conflict) in [(true, true), (false, false)] {
+            let mut touched = Touched::default();
+            let slots = slots(if several { &[0, 1] } else { &[0] });
+            touched.insert((4096 + 512, 1024), slots, 1, live);
+            assert_eq!(touched.conflicts((4096, 1024), slots, live), conflict);
+            assert_eq!(touched.conflicts((4096 + 1024, 2048), slots, live), conflict);
+            assert!(!touched.conflicts((4096, 512), slots, live), "beside it");
+            assert!(!touched.conflicts((4096 + 1536, 512), slots, live), "beside it");
+            assert!(!touched.conflicts((4096, 2048), slots, live), "all of it");
+        }
+    }
+
+    #[test]
+    fn what_was_written_before_is_not_forgotten_while_it_is_live() {
+        let mut touched = Touched::default();
+        touched.insert((0, 4096), slots(&[0]), 1, |_| true);
+        touched.insert((0, 4096), slots(&[0, 1]), 2, |_| true);
+        assert!(touched.conflicts((0, 512), slots(&[1]), |_| true));
+        touched.insert((0, 4096), slots(&[2]), 3, |sequence| sequence == 3);
+        assert!(!touched.conflicts((0, 512), slots(&[2]), |sequence| sequence == 3));
+    }
+
+    #[test]
+    fn a_full_table_conflicts_with_everything_until_it_is_emptied() {
+        let mut touched = Touched::default();
+        touched.insert((0, 2 * CAPACITY as u64 * GRAIN), slots(&[0]), 1, |_| true);
+        assert!(touched.conflicts((u64::MAX / 2, 512), slots(&[1]), |_| true));
+        assert!(!touched.conflicts((u64::MAX / 2, 512), slots(&[1]), |_| false));
+        let found = (0..100).filter(|row| {
+            let mut fresh = Touched::default();
+            fresh.insert((row * GRAIN * 77, GRAIN), slots(&[0]), 1, |_| true);
+            fresh.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true)
+        });
+        assert_eq!(found.count(), 100);
+    }
+
+    #[test]
+    fn nothing_is_forgotten_while_the_table_grows() {
+        let (mut touched, rows) = (Touched::default(), 0..4 * FIRST as u64);
+        for row in rows.clone() {
+            touched.insert((row * GRAIN * 77, GRAIN), slots(&[0]), row, |_| true);
+        }
+        assert_eq!(touched.flooded, 0);
+        for row in rows {
+            assert!(touched.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true), "{row}");
+        }
+    }
+
+    /// Of two batches that found no place the newer one is durable first.
+    #[test]
+    fn a_newer_flood_that_is_over_does_not_hide_an_older_one() {
+        let mut touched = Touched::default();
+        let slots = SlotSet::only(layout::Slot::new(0));
+        let other = SlotSet::only(layout::Slot::new(1));
+        let mut at = 0;
+        while touched.flooded == 0 {
+            touched.insert((at, GRAIN), slots, 5, |_| true);
+            at += GRAIN;
+        }
+        let lost = at - GRAIN;
+        while touched.flooded == 5 {
+            touched.insert((at, GRAIN), slots, 6, |_| true);
+            at += GRAIN;
+        }
+        assert!(touched.conflicts((lost, GRAIN), other, |sequence| sequence == 5));
+    }
+}

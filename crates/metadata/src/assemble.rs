@@ -1,0 +1,578 @@
+//! From disks to an array: who belongs together, who counts, and what has to be synced.
+//!
+//! Owns the decision whether an array may be started, and from which members. Writes nothing: what
+//! was decided here becomes durable with the keeper's first commit.
+//!
+//! ```text
+//!   candidates ──look──▶ sightings ──judge──▶ standings ──seat──▶ configuration
+//!      (disks)          (superblocks)     (freshest, stale)      (slots, twins, spares)
+//!                 │                 │                     │
+//!                 ▼                 ▼                     ▼
+//!          no member, damaged  two histories     too few, dirty and degraded     refused or noted
+//! ```
+//!
+//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting
+//! is an error that says how to go on.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::broken::{Broken, broken};
+use io::{Clock, Disk};
+use layout::md::superblock::Role;
+use layout::md::{Name, Uuid};
+use layout::private::Consistency;
+use layout::private::journal::JournalNote;
+use layout::{Configuration, Family, Geometry, Level, MemberId, Raid0Layout, RangeSet};
+use log::solve::Cut;
+use log::told::Told;
+
+use crate::bounds::Bounds;
+use crate::error::{Error, Result};
+use crate::ledger::journal::Journal;
+use crate::ledger::private::{Private, Zones};
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::Record;
+use crate::ledger::{Facts, Format, Ledger, Opened, Random};
+
+pub(crate) mod history;
+pub(crate) mod intents;
+pub mod journal;
+pub mod logs;
+mod note;
+mod policy;
+mod ppl;
+mod rolled;
+mod seats;
+pub(crate) mod shape;
+pub(crate) mod sighting;
+mod sync;
+mod together;
+
+pub use note::{Cause, Note};
+pub use seats::READ_ONLY_AS_ASKED;
+
+use journal::{Found, Journals};
+use sighting::{Reject, Sighting};
+use together::Members;
+
+/// A disk that may be a member.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The disk.
+    pub disk: Rc<dyn Disk>,
+    /// Path or address, for people.
+    pub name: String,
+}
+
+impl Candidate {
+    /// A disk and its name.
+    pub fn new(disk: Rc<dyn Disk>, name: impl Into<String>) -> Candidate {
+        Candidate { disk, name: name.into() }
+    }
+}
+
+/// What may be assembled, and how much risk is taken.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only members of this array; others are left out.
+    pub uuid: Option<Uuid>,
+    /// Only members of an array of this name (with or without the host); others are left out.
+    pub name: Option<String>,
+    /// Start with fewer members than the array had when it was last used, if the level allows.
+    pub degraded: bool,
+    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was
+    /// last used: what the missing member held there may come out wrong.
+    pub force_dirty_degraded: bool,
+    /// Write nothing at all.
+    pub read_only: bool,
+    /// How it shall stand against the write hole from now on; `None`: as before.
+    pub consistency: Option<Consistency>,
+    /// Keep checksums of all blocks from now on, or do not; `None`: as before.
+    pub checksums: Option<bool>,
+    /// The name of the disk among the candidates that is the array's journal device from now on, if
+    /// it was none or another one before.
+    pub journal: Option<String>,
+    /// Which layout a RAID 0 has whose superblock does not say.
+    pub raid0_layout: Option<Raid0Layout>,
+    /// A member that does not answer for so long is not there.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            uuid: None,
+            name: None,
+            degraded: false,
+            force_dirty_degraded: false,
+            read_only: false,
+            consistency: None,
+            checksums: None,
+            journal: None,
+            raid0_layout: None,
+            deadline: Bounds::default().deadline,
+        }
+    }
+}
+
+/// A member of an assembled array: it has a slot, or is a spare, or the journal device
+/// ([`MemberId::JOURNAL`]).
+#[derive(Clone)]
+pub struct Joined {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Path or address.
+    pub name: String,
+    /// The disk.
+    pub disk: Rc<dyn Disk>,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+    /// Bytes that it has lost, counted from the start of its data: its bad-block list.
+    pub bad: RangeSet,
+}
+
+/// An array, ready to be started.
+pub struct Assembly {
+    /// The superblocks and the bitmap of its members.
+    pub ledger: Ledger,
+    /// Where its bytes live.
+    pub geometry: Geometry,
+    /// Who sits where, at the first epoch.
+    pub configuration: Configuration,
+    /// Array ranges in which parity or copies may disagree.
+    pub unsynced: RangeSet,
+    /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
+    /// not said that this will do.
+    pub doubt: bool,
+    /// The intent log tells of all that may have been cut.
+    pub settled: bool,
+    /// Array ranges that are lost though no member's block is bad: errors until they are written.
+    pub bad: RangeSet,
+    /// Rows that the intent log tells of: they are made right when the array is started.
+    pub cuts: Vec<Cut>,
+    /// The array was not shut down in order, and a member is missing or the log cannot be read:
+    /// what is left out, and could tell otherwise later, is so on record before anything is read.
+    pub record_first: bool,
+    /// What the intent log says of the checksums of blocks.
+    pub told: Told,
+    /// Array ranges whose checksums do not count yet; `None`: none are kept.
+    pub unsummed: Option<RangeSet>,
+    /// Of these, ranges where a crash may have separated blocks from their checksums.
+    pub torn: RangeSet,
+    /// Every member that takes part; the journal device last.
+    pub members: Vec<Joined>,
+    /// The array was shut down in order: the superblocks say that nothing is being written,
+    /// whatever is in sync.
+    pub clean: bool,
+    /// What a person should know.
+    pub notes: Vec<Note>,
+    /// Why the array can only be read, if so.
+    pub read_only_reason: Option<String>,
+}
+
+impl Assembly {
+    /// What never changes about the array.
+    pub fn facts(&self) -> &Facts {
+        self.ledger.facts()
+    }
+
+    /// How many shards the array may be run with; `None` for any number. Each has a zone of its own
+    /// in the intent log.
+    pub fn most_shards(&self) -> Option<u64> {
+        self.ledger.zones_possible()
+    }
+
+    /// The event count of the freshest superblock.
+    pub fn events(&self) -> u64 {
+        self.ledger.events()
+    }
+}
+
+/// Assembles the array that these disks are members of. Writes nothing.
+///
+/// # Errors
+/// Why it cannot be started, naming disks, fields and numbers, and the way out. `Refused` where the
+/// user can decide otherwise, `DataLost` where more is missing than the level can make good.
+pub async fn assemble(
+    candidates: Vec<Candidate>,
+    options: &Options,
+    clock: Rc<dyn Clock>,
+    random: Random,
+) -> Result<Assembly> {
+    let reach = Reach::within(Rc::clone(&clock), options.deadline);
+    let (mut members, journals) = gather(&reach, candidates, options).await?;
+    let geometry = shape::of_array(&members, options)?;
+    let heard = hear(&reach, &mut members, &geometry, &journals, options).await?;
+    let Heard { mut seated, mut loaded, intents } = heard;
+    let dirty = loaded.unsynced.clone();
+    loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
+    let shortened = sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
+    let consistency = options.consistency.unwrap_or(intents.consistency);
+    let change = (intents.consistency, consistency);
+    policy::permit(change, &intents)?;
+    let found = policy::align(&mut loaded, (&members, &seated))?;
+    let seating = (&members, &mut seated);
+    policy::adopt(&mut loaded, seating, &geometry, change, options.consistency.is_some())?;
+
+    let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
+    let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
+    // A checkpoint is no mark of writes: the first one must be on record before it is made.
+    let clean = latest.resync_offset != 0;
+    let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
+    let doubt = !settled && is_doubtful(&loaded, &geometry, options);
+    let crashed = (!latest.is_clean()).then_some((&dirty, settled));
+    let asked = (&intents, options);
+    let (unsummed, torn) = policy::sums(&loaded, &mut seated, &geometry, asked, crashed)?;
+    let read_only = seated.read_only_reason.as_deref();
+    let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
+    seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
+    let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
+    let record_first = leaves_out(&members, &seated, (&loaded, shortened), &geometry);
+    let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
+    let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
+    let members = joined(&loaded.records, adopted.device.as_ref());
+    let opened = Opened {
+        facts: Facts::of(&latest, format, &geometry, header, &private),
+        geometry: geometry.clone(),
+        records: intents.with_sessions(loaded.records),
+        found,
+        bits: loaded.bits,
+        private,
+        journal: adopted.device,
+        bad: intents.bad.clone(),
+        sealed: seated.read_only_reason.clone(),
+        configuration: seated.configuration.clone(),
+        latest,
+    };
+    Ok(Assembly {
+        ledger: Ledger::new(opened, clock, random, reach),
+        geometry,
+        configuration: seated.configuration,
+        unsynced: loaded.unsynced,
+        doubt,
+        settled,
+        bad: intents.bad,
+        cuts: cuts.unwrap_or_default(),
+        record_first,
+        told: if unsummed.is_some() { intents.told } else { Told::default() },
+        unsummed,
+        torn,
+        members,
+        clean,
+        notes,
+        read_only_reason: seated.read_only_reason,
+    })
+}
+
+/// Who sits where, and what these members say.
+struct Heard {
+    seated: seats::Seated,
+    loaded: sync::Loaded,
+    intents: intents::Intents,
+}
+
+/// Asks the members. After a crash of a degraded array the logs are all there is: a member whose
+/// own cannot be read, or has a gap, is left out as if it were lost, where the level can do without
+/// it. What the others' logs tell is enough for what is left.
+async fn hear(
+    reach: &Reach,
+    members: &mut Members,
+    geometry: &Geometry,
+    journals: &Journals,
+    options: &Options,
+) -> Result<Heard> {
+    loop {
+        let seated = seats::seat(members, geometry, options)?;
+        let loaded = sync::load(reach, members, &seated, geometry).await;
+        let intents = intents::load(reach, members, &seated, geometry, journals).await;
+        let unheard = intents.unheard.filter(|&id| {
+            let configuration = &seated.configuration;
+            let mut in_sync = configuration.in_sync();
+            let degraded = in_sync != geometry.all_slots();
+            if let Some((slot, false)) = configuration.seat_of(id) {
+                in_sync.remove(slot);
+            }
+            degraded
+                && !loaded.unsynced.is_empty()
+                && seated.read_only_reason.is_none()
+                && geometry.survives(geometry.all_slots().difference(in_sync))
+        });
+        match (unheard, &intents.cuts) {
+            (Some(id), Err(why)) if members.leave_out(id, why) => {}
+            _ => return Ok(Heard { seated, loaded, intents }),
+        }
+    }
+}
+
+/// Where parity or copies may disagree, and no log has settled them: may what was written there
+/// differ from what they say? Parity may be believed by the user's word; copies that differ stay
+/// two. All that was ever written to a new array has its parity.
+fn is_doubtful(loaded: &sync::Loaded, geometry: &Geometry, options: &Options) -> bool {
+    let believed = options.force_dirty_degraded
+        && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
+    !loaded.unsynced.is_empty() && !is_new(loaded) && !believed
+}
+
+/// True if the array was never used.
+fn is_new(loaded: &sync::Loaded) -> bool {
+    loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }))
+}
+
+/// True if an array that was not shut down in order starts without a member that it had, or without
+/// what its log says, or does not believe all of a copy that says it is whole: that copy may be
+/// alone the next time. Without redundancy no write is marked, and no order known.
+fn leaves_out(
+    members: &Members,
+    seated: &seats::Seated,
+    (loaded, shortened): (&sync::Loaded, bool),
+    geometry: &Geometry,
+) -> bool {
+    if seated.read_only_reason.is_some() || broken(Broken::AbsentUnrecorded) {
+        return false;
+    }
+    let unread =
+        !is_new(loaded) && loaded.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. }));
+    let plain = geometry.family() == Family::Plain && !broken(Broken::PlainAbsentUnrecorded);
+    let shortened = shortened && !broken(Broken::ShortCopyUnrecorded);
+    let crashed = !members.latest().superblock.is_clean() || plain;
+    crashed && (unread || shortened || seats::is_one_away(members))
+}
+
+/// The members of the one array that is meant, and what may be its journal device.
+async fn gather(
+    reach: &Reach,
+    candidates: Vec<Candidate>,
+    options: &Options,
+) -> Result<(Members, Journals)> {
+    let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
+    let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
+    let chosen = together::choose(sightings, rejects, options)?;
+    let mut members = together::join(chosen)?;
+    rolled::leave_out(reach, &mut members).await;
+    let mut journals = Journals { found, wanted };
+    let first = &members.latest().superblock;
+    journals.choose((first.set_uuid, first.set_name), options)?;
+    Ok((members, journals))
+}
+
+/// What the headers will say: until all is settled what they said, then what is to be.
+fn private(
+    intents: &intents::Intents,
+    (next_consistency, settled): (Consistency, bool),
+    unsummed: &Option<RangeSet>,
+    next_journal: Option<JournalNote>,
+    random: &Random,
+) -> Private {
+    let mut history_id = intents.history_id;
+    if !intents.kept {
+        // They have told none.
+        random(&mut history_id.0);
+    }
+    Private {
+        consistency: intents.consistency,
+        next_consistency,
+        history_id,
+        kept: intents.kept || unsummed.is_some(),
+        log: intents.zones,
+        next_log: Zones::default(),
+        doubt: !settled,
+        sums_from: unsummed
+            .as_ref()
+            .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
+        sums_torn: intents.sums_torn,
+        journal: intents.journal,
+        next_journal,
+        begun: false,
+    }
+}
+
+/// Every member, and the journal device, as the engine takes it.
+fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Vec<Joined> {
+    let joined = |(&id, record): (&MemberId, &Record)| Joined {
+        id,
+        name: record.name.clone(),
+        disk: Rc::clone(&record.disk),
+        data_offset: record.map.data.start,
+        bad: record.bad_ranges(),
+    };
+    let journal = journal.map(|journal| Joined {
+        id: MemberId::JOURNAL,
+        name: journal.name.clone(),
+        disk: Rc::clone(&journal.disk),
+        data_offset: 0,
+        bad: RangeSet::new(),
+    });
+    records.iter().map(joined).chain(journal).collect()
+}
+
+/// Looks at every disk: members, journal devices, and the others with the reason.
+///
+/// A member may still hold in its cache what a process before us wrote and did not flush. That is
+/// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
+/// it is made durable first, or a power cut would take it back. Not where nothing is written.
+async fn look_at_all(
+    reach: &Reach,
+    candidates: Vec<Candidate>,
+    options: &Options,
+) -> (Vec<Sighting>, Vec<Found>, Vec<(String, Reject)>) {
+    let looks = candidates.into_iter().map(|candidate| async move {
+        let look = async {
+            let looked = look_at(reach, &candidate, options.uuid).await?;
+            if !options.read_only && !broken(Broken::StartUnflushed) {
+                reach
+                    .of(&candidate.name, &candidate.disk)
+                    .flush()
+                    .await
+                    .map_err(Reject::Unflushable)?;
+            }
+            Ok(looked)
+        };
+        look.await.map_err(|reject| (candidate.name.clone(), reject))
+    });
+    let (mut sightings, mut journals, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+    for look in all(looks).await {
+        match look {
+            Ok(Looked::Member(sighting)) => sightings.push(*sighting),
+            Ok(Looked::Journal(found)) => journals.push(*found),
+            // What is to become the journal is nothing yet.
+            Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
+            Err(reject) => rejects.push(reject),
+        }
+    }
+    (sightings, journals, rejects)
+}
+
+/// What a disk is to an array.
+enum Looked {
+    Member(Box<Sighting>),
+    Journal(Box<Found>),
+}
+
+/// Looks at a disk: a member, or a journal device.
+async fn look_at(
+    reach: &Reach,
+    candidate: &Candidate,
+    wanted: Option<Uuid>,
+) -> std::result::Result<Looked, Reject> {
+    let stranger = match sighting::look(reach, &candidate.disk, &candidate.name, wanted).await {
+        Ok(sighting) => return Ok(Looked::Member(Box::new(sighting))),
+        Err(Reject::Stranger(names)) => names,
+        Err(other) => return Err(other),
+    };
+    let journal = journal::look(reach, candidate).await.map_err(Reject::Unreadable)?;
+    let journal = journal.map(|found| Looked::Journal(Box::new(found)));
+    journal.ok_or(Reject::Stranger(stranger))
+}
+
+/// What a scan found.
+#[derive(Default)]
+pub struct Survey {
+    /// Arrays, by identity.
+    pub arrays: BTreeMap<Uuid, Group>,
+    /// Disks with a superblock that cannot be used, or that cannot be read, and why.
+    pub damaged: Vec<(Candidate, String)>,
+    /// Disks that are no members, and why.
+    pub others: Vec<(Candidate, String)>,
+}
+
+/// The members of one array that a scan found.
+pub struct Group {
+    /// The array's name, without the host.
+    pub name: String,
+    /// The array's name as the superblock has it: with the host in front, if it has one.
+    pub full_name: String,
+    /// Its level, if it is one that is known.
+    pub level: Option<Level>,
+    /// How many slots it has.
+    pub slots: u32,
+    /// How it is written down.
+    pub format: Format,
+    /// Its members, stale ones too, and its journal devices.
+    pub candidates: Vec<Candidate>,
+    /// What each candidate is, by its own superblock.
+    pub roles: Vec<Role>,
+}
+
+/// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
+/// within [`Bounds::deadline`] is no member.
+pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey {
+    let reach = &Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let looks = candidates.into_iter().map(|candidate| async move {
+        let look = look_at(reach, &candidate, None).await;
+        (candidate, look)
+    });
+    let (mut survey, mut journals) = (Survey::default(), Vec::new());
+    for (candidate, look) in all(looks).await {
+        match look {
+            Ok(Looked::Journal(found)) => journals.push((candidate, found)),
+            Err(reject) => {
+                let stranger = matches!(reject, Reject::Stranger(_));
+                let list = if stranger { &mut survey.others } else { &mut survey.damaged };
+                list.push((candidate, reject.to_string()));
+            }
+            Ok(Looked::Member(sighting)) => {
+                let Sighting { superblock, format, .. } = *sighting;
+                let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
+                    name: superblock.set_name.short(),
+                    full_name: superblock.set_name.to_string(),
+                    level: shape::level(&superblock),
+                    slots: superblock.raid_disks,
+                    format,
+                    candidates: Vec::new(),
+                    roles: Vec::new(),
+                });
+                group.candidates.push(candidate);
+                group.roles.push(superblock.own_role());
+            }
+        }
+    }
+    for (candidate, found) in journals {
+        let header = found.header();
+        match survey.arrays.get_mut(&header.set_uuid) {
+            Some(group) => {
+                group.candidates.push(candidate);
+                group.roles.push(Role::Journal);
+            }
+            None => {
+                let what =
+                    format!("the journal device of {} ({})", header.set_name, header.set_uuid);
+                survey.others.push((candidate, what));
+            }
+        }
+    }
+    survey
+}
+
+/// Is this the name of an array, with or without the host in front?
+fn is_called(found: &Name, wanted: &str) -> bool {
+    found.short() == wanted || found.to_string() == wanted
+}
+
+/// `a, b and c`.
+fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.split_last() {
+        None => String::new(),
+        Some((last, [])) => (*last).to_string(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// The error that a damaged or missing member is the reason for: with what each disk's trouble is.
+fn with_reasons(mut message: String, notes: &[Note]) -> String {
+    let reasons = notes.iter().filter(|note| note.is_loss());
+    for note in reasons {
+        message.push_str("; ");
+        message.push_str(&note.to_string());
+    }
+    message
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::refused(message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! Which of the members that were found tell the latest story, and which of the others belong to
+//! it.
+//!
+//! Owns the judgement on event counts and role tables. Pure: superblocks in, standings out.
+//!
+//! md counts the changes of the metadata (*events*). A count alone proves little: a member that
+//! failed and missed a day of writes can be one event behind, like a member that only missed the
+//! last superblock because of a crash (data was lost so in the field: linux-raid, 2023-11-22). The
+//! *role table* of the freshest superblock tells them apart:
+//!
+//! ```text
+//!            events   its table                          judged by the freshest (14)
+//!   a.img      14     a: slot 0   b: slot 1   c: faulty  freshest
+//!   b.img      13     a: slot 0   b: slot 1   c: slot 2  a crash came between: accepted
+//!   c.img      13     a: slot 0   b: slot 1   c: slot 2  given up by a: stale
+//! ```
+//!
+//! Two members that each list the other as given up have been written apart from one another: there
+//! are two histories, and no rule can say which one is wanted. That is refused. Unless both list a
+//! third as active: then one was given up first, came back, and the other was given up later; the
+//! third has seen it all, though it is not here. And unless members that are here prove the order:
+//!
+//! ```text
+//!   b.img   5   a: faulty  b: slot 1  c: slot 2     when b was given up, c went on
+//!   c.img   9   a: slot 0  b: faulty  c: slot 2     when c was given up, a went on
+//!   a.img  12   a: slot 0  b: faulty  c: faulty     freshest; c is behind it, and b behind c
+//! ```
+//!
+//! A member is behind another that it lists as active and that has as many events or more: all that
+//! was written while the first took part, the other took too, and it has only gone on since.
+
+use std::cmp::Reverse;
+
+use io::broken::{Broken, broken};
+use layout::Slot;
+use layout::md::Features;
+use layout::md::superblock::{Role, Superblock};
+
+/// What becomes of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It holds this slot, or is made a copy of the member that does.
+    Active(Slot),
+    /// It waits for a slot.
+    Spare,
+    /// It is left out.
+    Stale(Lapse),
+}
+
+/// Why a member is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lapse {
+    /// The others gave it up.
+    GivenUp,
+    /// It is listed, but missed more than one event.
+    Behind,
+    /// It is listed and one event behind, and took no part in that event (`rolled.rs`).
+    RolledBack,
+    /// Another disk has its number now.
+    Replaced,
+    /// The others' table does not go as far as its number.
+    Unknown,
+    /// It says it holds this slot, the others say otherwise.
+    Elsewhere(u16),
+}
+
+/// The judgement on members that belong to one array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct History {
+    /// Whose superblock is believed.
+    pub(crate) freshest: usize,
+    /// What becomes of each, in the order given.
+    pub(crate) standings: Vec<Standing>,
+}
+
+/// Two groups that each went on without the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Divergence {
+    /// The freshest superblock and those that go with it.
+    pub(crate) ours: Vec<usize>,
+    /// Those that went on without them.
+    pub(crate) theirs: Vec<usize>,
+}
+
+/// True if the writer of this superblock had given up the member with this number: it is marked
+/// faulty, or is one of the array's first members and has no slot any more. A number that only came
+/// later is not given up, just unknown.
+pub(crate) fn excludes(superblock: &Superblock, number: u32) -> bool {
+    match superblock.roles.get(number as usize) {
+        Some(Role::Slot(_) | Role::Journal) => false,
+        Some(Role::Faulty) => true,
+        Some(Role::Spare) | None => number < superblock.raid_disks,
+    }
+}
+
+/// In what the shapes of two members differ, if they do.
+pub(crate) fn difference(ours: &Superblock, theirs: &Superblock) -> Option<String> {
+    let differ = |what: &str, ours: i128, theirs: i128| {
+        (ours != theirs).then(|| format!("{what} {theirs}, the others have {ours}"))
+    };
+    let layout = |superblock: &Superblock| match superblock.level {
+        // mdadm and kernels store what they like where a level has one layout only.
+        -1 | 1 | 4 => 0,
+        _ => superblock.layout.into(),
+    };
+    differ("level", ours.level.into(), theirs.level.into())
+        .or_else(|| differ("layout", layout(ours), layout(theirs)))
+        .or_else(|| differ("chunk sectors", ours.chunk_sectors.into(), theirs.chunk_sectors.into()))
+        .or_else(|| differ("slots", ours.raid_disks.into(), theirs.raid_disks.into()))
+        .or_else(|| differ("used sectors", ours.size.into(), theirs.size.into()))
+        .or_else(|| (ours.magic != theirs.magic).then(|| "another format".to_string()))
+}
+
+/// Judges members of one array; no two of them have both number and device UUID in common.
+///
+/// # Errors
+/// [`Divergence`] if two groups went on without each other.
+///
+/// # Panics
+/// If there are none.
+pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
+    let freshest = freshest(members);
+    let standings: Vec<Standing> =
+        (0..members.len()).map(|index| standing(members, freshest, index)).collect();
+    let active: Vec<usize> = (0..members.len())
+        .filter(|&index| matches!(standings[index], Standing::Active(_)))
+        .collect();
+    let witnessed = |member: &Superblock| {
+        let both = members[freshest].roles.iter().zip(&member.roles).zip(0..);
+        both.into_iter().any(|((ours, theirs), number)| {
+            let slots = matches!((ours, theirs), (Role::Slot(a), Role::Slot(b)) if a == b);
+            slots && members.iter().all(|present| present.dev_number != number)
+        })
+    };
+    let apart = (0..members.len()).filter(|&index| {
+        let member = members[index];
+        if index == freshest || !matches!(member.own_role(), Role::Slot(_)) {
+            return false;
+        }
+        let without = |other: &usize| excludes(member, members[*other].dev_number);
+        match standings[index] {
+            // It is listed as active, yet it had given up the one who lists it: not because that
+            // one was away (then it would be a member in rebuild now), so it was written alone.
+            Standing::Active(_) => {
+                !members[freshest].features.contains(Features::RECOVERY_OFFSET)
+                    && matches!(members[freshest].own_role(), Role::Slot(_))
+                    && without(&freshest)
+            }
+            Standing::Stale(_) => {
+                let behind = || goes_on_in(members, index, freshest);
+                !active.is_empty() && active.iter().all(without) && !witnessed(member) && !behind()
+            }
+            Standing::Spare => false,
+        }
+    });
+    let theirs: Vec<usize> = apart.collect();
+    if theirs.is_empty() || broken(Broken::DivergenceAccepted) {
+        return Ok(History { freshest, standings });
+    }
+    let ours = active.into_iter().filter(|index| !theirs.contains(index)).collect();
+    Err(Divergence { ours, theirs })
+}
+
+/// True if members that are here prove, one after the other, that all that this one took part in is
+/// in the history of the freshest.
+fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
+    let (mut known, mut next) = (vec![false; members.len()], vec![index]);
+    while let Some(at) = next.pop() {
+        if std::mem::replace(&mut known[at], true) || broken(Broken::WitnessUnheard) {
+            continue;
+        }
+        let lists = |other: &Superblock| {
+            let role = members[at].roles.get(other.dev_number as usize);
+            let holds = matches!(other.own_role(), Role::Slot(_));
+            holds && matches!(role, Some(Role::Slot(_))) && other.events >= members[at].events
+        };
+        next.extend((0..members.len()).filter(|&other| lists(members[other])));
+    }
+    known[freshest]
+}
+
+/// The member with the most events. Among equals, one that nobody gave up: a crash may have left a
+/// record that never counted on some, and the others may have gone on with the same number.
+fn freshest(members: &[&Superblock]) -> usize {
+    let key = |&index: &usize| {
+        let member = members[index];
+        let given_up = members
+            .iter()
+            .any(|other| other.events >= member.events && excludes(other, member.dev_number));
+        let holds_slot = matches!(member.own_role(), Role::Slot(_));
+        // The order in which members are given says nothing.
+        let identity = (Reverse(member.dev_number), member.device_uuid.0);
+        (member.events, !given_up, holds_slot, identity)
+    };
+    (0..members.len()).rev().max_by_key(key).expect("there are members")
+}
+
+fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing {
+    let (member, latest) = (members[index], members[freshest]);
+    let number = member.dev_number;
+    let newer = |&(other, superblock): &(usize, &&Superblock)| {
+        let rank = |at: usize| (members[at].events, at == freshest, members[at].device_uuid.0, at);
+        other != index && superblock.dev_number == number && rank(other) > rank(index)
+    };
+    if members.iter().enumerate().any(|pair| newer(&pair)) {
+        return Standing::Stale(Lapse::Replaced);
+    }
+    let listed = match latest.roles.get(number as usize) {
+        Some(&Role::Slot(slot)) if u32::from(slot) >= latest.raid_disks => Role::Spare,
+        Some(&role) => role,
+        None => return Standing::Stale(Lapse::Unknown),
+    };
+    let believed = broken(Broken::EventsDecide) && latest.events - member.events <= 1;
+    let listed = if believed { member.own_role() } else { listed };
+    match (listed, member.own_role()) {
+        (Role::Slot(slot), Role::Slot(own)) if own != slot => {
+            Standing::Stale(Lapse::Elsewhere(own))
+        }
+        (Role::Slot(slot), Role::Slot(_)) if latest.events - member.events <= 1 => {
+            Standing::Active(Slot::new(slot.into()))
+        }
+        (Role::Slot(_), Role::Slot(_)) => Standing::Stale(Lapse::Behind),
+        // A spare that was just given the slot: nothing on it counts yet. One that has missed more
+        // may have lost its number to another disk, which holds the slot and is away.
+        (Role::Slot(slot), Role::Spare) if latest.events - member.events <= 1 => {
+            Standing::Active(Slot::new(slot.into()))
+        }
+        (Role::Slot(_), Role::Spare) => Standing::Stale(Lapse::Behind),
+        (Role::Spare, Role::Spare) => Standing::Spare,
+        _ => Standing::Stale(Lapse::GivenUp),
+    }
+}
+
+#[cfg(test)]
+mod tests;

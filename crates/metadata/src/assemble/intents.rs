@@ -1,0 +1,335 @@
+//! What the members' private areas say: how the array stands against the write hole, and which rows
+//! a crash may have cut.
+//!
+//! Owns the reading of headers, and the decision whether a log can be believed: every member that
+//! holds a slot must have a header that goes with its superblock, and a log without a gap
+//! ([`logs`]). Otherwise somebody else has run the array, or something is damaged, and md's rules
+//! are all there is. Never writes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use io::broken::{Broken, broken};
+use layout::md::superblock::Role;
+use layout::md::{Features, Superblock, Uuid};
+use layout::private::journal::{JournalNote, JournalUse};
+use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
+use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
+use log::solve::Cut;
+use log::told::Told;
+
+use super::journal::Journals;
+use super::logs::{self, Disbelief, Holders, Log};
+use super::ppl;
+use super::seats::Seated;
+use super::sighting::Sighting;
+use super::together::Members;
+use crate::ledger::private::Zones;
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record;
+
+/// What the private areas say.
+pub(crate) struct Intents {
+    /// How the array stands against the write hole, by the user's choice.
+    pub(crate) consistency: Consistency,
+    /// The history that its members share; all zeros if they tell none.
+    pub(crate) history_id: Uuid,
+    /// Its members have headers, which must be kept up.
+    pub(crate) kept: bool,
+    /// Rows that may be cut, if the log can be believed; else why not.
+    pub(crate) cuts: Result<Vec<Cut>, String>,
+    /// The member that is the reason why not: the others' logs may be believed without it.
+    pub(crate) unheard: Option<MemberId>,
+    /// What the log says of the sums of blocks.
+    pub(crate) told: Told,
+    /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
+    pub(crate) sums_from: Option<u64>,
+    /// See [`layout::private::PrivateHeader::sums_torn`].
+    pub(crate) sums_torn: bool,
+    /// Before this session there was doubt already that a log cannot remove.
+    pub(crate) doubt: bool,
+    /// Array ranges that are lost though no member's block is bad.
+    pub(crate) bad: RangeSet,
+    /// The array's journal device, as the members' headers say.
+    pub(crate) journal: Option<JournalNote>,
+    /// How the logs are divided that were looked at, and of each member's what it is: until they
+    /// are settled, headers go on saying so.
+    pub(crate) zones: Zones,
+    shapes: BTreeMap<MemberId, LogShape>,
+}
+
+impl Intents {
+    /// The records, each with the session of its log, and since when it is in that.
+    pub(super) fn with_sessions(
+        &self,
+        mut records: BTreeMap<MemberId, record::Record>,
+    ) -> BTreeMap<MemberId, record::Record> {
+        for (id, record) in &mut records {
+            let Some(shape) = self.shapes.get(id) else { continue };
+            record.session = shape.session;
+            record.since = Some(shape.since).filter(|_| !broken(Broken::SinceForgotten));
+        }
+        records
+    }
+}
+
+/// Reads headers, and the log if the array was not shut down in order.
+pub(super) async fn load(
+    reach: &Reach,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+    journals: &Journals,
+) -> Intents {
+    let reads = members.counted();
+    let reads = reads.map(|(_, found, _)| async move { (found, read_header(reach, found).await) });
+    let headers: Vec<_> = all(reads).await;
+    // What goes with a superblock is in force; what does not may be a change that never was.
+    let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
+    let latest = headers.iter().filter_map(|(_, header)| header.latest.as_ref());
+    let newest = valid.max_by_key(|header| header.events);
+    let latest = newest.or_else(|| latest.max_by_key(|header| header.events));
+    let superblock = &members.latest().superblock;
+    let policy = latest.map(|header| header.consistency);
+    let mut intents = Intents {
+        consistency: by_features(superblock.features, policy),
+        history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
+        kept: latest.is_some(),
+        cuts: Err("it has no intent log".to_string()),
+        unheard: None,
+        told: Told::default(),
+        sums_from: latest.and_then(|header| header.sums_from),
+        sums_torn: latest.is_some_and(|header| header.sums_torn),
+        doubt: false,
+        journal: latest.and_then(|header| header.journal),
+        bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
+        zones: Zones::default(),
+        shapes: BTreeMap::new(),
+    };
+    let configuration = &seated.configuration;
+    if !all_valid(&headers, configuration) && !broken(Broken::ForeignSums) {
+        (intents.sums_from, intents.sums_torn) = (intents.sums_from.map(|_| 0), false);
+    }
+    let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
+    if !wanted || superblock.is_clean() {
+        return intents;
+    }
+    if intents.consistency == Consistency::Ppl {
+        intents.doubt = never_in_sync(&headers, seated, superblock);
+        intents.cuts = ppl::load(reach, members, seated, geometry).await;
+        return intents;
+    }
+    let Some(mut logs) = logs_of(&headers, configuration, &mut intents) else { return intents };
+    // A session begins with a commit, before anything is logged and after all of the one before is
+    // settled. Who missed that commit has nothing to tell.
+    let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
+    if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
+        intents.cuts = Err("nothing was logged yet".to_string());
+        return intents;
+    }
+    let run = newest.map_or(0, |(_, _, header)| header.log.run);
+    logs.retain(|(_, _, header)| header.log.run == run);
+    let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
+    let (count, bytes) = (shape.zones, shape.zone_bytes);
+    intents.zones = Zones { count, bytes, run, form: shape.form };
+    let since = logs.iter().map(|(_, slot, header)| (*slot, header.log.since)).collect();
+    let holders = Holders { configuration, since };
+    let read = match logs_to_read(logs, journals) {
+        Ok(logs) => logs::read(reach, &logs, &holders, geometry).await,
+        Err(why) => Err(why.into()),
+    };
+    match read {
+        Ok((cuts, told)) => (intents.cuts, intents.told) = (Ok(cuts), told),
+        Err(Disbelief { why, of }) => (intents.cuts, intents.unheard) = (Err(why), of),
+    }
+    intents
+}
+
+/// Where the log lies of members that have the last session: on these, or on the journal device.
+///
+/// # Errors
+/// Why the device has none.
+fn logs_to_read<'a>(
+    members: Vec<(&'a Sighting, Slot, &PrivateHeader)>,
+    journals: &'a Journals,
+) -> Result<Vec<Log<'a>>, String> {
+    let first = members.first().map(|(_, _, header)| (header.journal, header.log));
+    let Some((Some(note @ JournalNote { used: JournalUse::Logging, .. }), shape)) = first else {
+        return Ok(members.into_iter().map(Log::of_member).collect());
+    };
+    match journals.log_of(&note, &shape) {
+        Ok((found, log)) => Ok(vec![Log::of_device((&found.name, &*found.disk), log, shape)]),
+        Err(_) if broken(Broken::AbsentJournalIgnored) => Ok(Vec::new()),
+        Err(why) => Err(why),
+    }
+}
+
+/// The members whose logs are to be read; `None`, and why, if one that must count does not.
+fn logs_of<'a>(
+    headers: &'a [(&'a Sighting, Header)],
+    configuration: &Configuration,
+    intents: &mut Intents,
+) -> Option<Vec<(&'a Sighting, Slot, &'a PrivateHeader)>> {
+    let mut logs = Vec::new();
+    for (found, header) in headers {
+        let id = MemberId(found.superblock.dev_number);
+        let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        if !matches!(found.superblock.own_role(), Role::Slot(_)) {
+            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            continue;
+        }
+        let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
+        let Some(valid) = header.valid.as_ref().or(foreign) else {
+            let name = &found.name;
+            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
+            // Who runs an array writes to all its members: where the freshest is ours, it is only
+            // this one that is damaged.
+            let damaged = header.error.is_some() || is_ours(headers);
+            intents.unheard = damaged.then_some(id);
+            return None;
+        };
+        intents.doubt |= valid.doubt;
+        intents.shapes.insert(id, valid.log);
+        logs.push((*found, slot, valid));
+    }
+    Some(logs)
+}
+
+/// The freshest superblock is one that this engine wrote: a header goes with it.
+fn is_ours(headers: &[(&Sighting, Header)]) -> bool {
+    let freshest = headers.iter().map(|(found, _)| found.superblock.events).max();
+    let mut valid = headers.iter().filter(|(_, header)| header.valid.is_some());
+    valid.any(|(found, _)| Some(found.superblock.events) == freshest)
+}
+
+/// Every member that has a seat has a header that goes with its superblock. One that was a spare
+/// until a commit that it has missed has none yet; what one that cannot be read would say, the
+/// others say as well.
+fn all_valid(headers: &[(&Sighting, Header)], configuration: &Configuration) -> bool {
+    let sits = |found: &Sighting| {
+        let id = MemberId(found.superblock.dev_number);
+        configuration.seat_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
+    };
+    let heard = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
+    let mut valid = heard.map(|(_, header)| header.valid.is_some()).peekable();
+    valid.peek().is_some() && valid.all(|valid| valid)
+}
+
+/// There was doubt before the session that md's log is of, which it cannot remove.
+fn never_in_sync(
+    headers: &[(&Sighting, Header)],
+    seated: &Seated,
+    superblock: &Superblock,
+) -> bool {
+    let sits = |found: &Sighting| {
+        let id = MemberId(found.superblock.dev_number);
+        seated.configuration.seat_of(id).is_some()
+    };
+    // Where a kernel ran it, a checkpoint says that something was never in sync.
+    headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
+        let valid = header.valid.as_ref();
+        valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+    })
+}
+
+/// The header of a member.
+struct Header {
+    latest: Option<PrivateHeader>,
+    valid: Option<PrivateHeader>,
+    /// The list of bad blocks that goes with it.
+    bad: Vec<Range<u64>>,
+    /// Reading it failed.
+    error: Option<io::Error>,
+}
+
+impl Header {
+    fn trouble(&self) -> String {
+        match (&self.error, &self.latest) {
+            (Some(error), _) => format!("cannot be read: {error}"),
+            (None, Some(_)) => {
+                "does not go with its superblock, which somebody else has written: another system \
+                 has run the array since"
+                    .to_string()
+            }
+            (None, None) => "has no header: it was overwritten, or never written".to_string(),
+        }
+    }
+}
+
+async fn read_header(reach: &Reach, found: &Sighting) -> Header {
+    let none = Header { latest: None, valid: None, bad: Vec::new(), error: None };
+    let Some(bounds) = found.map.private.clone() else { return none };
+    match read_copies(reach, found, bounds.start).await {
+        Err(error) => Header { error: Some(error), ..none },
+        Ok((copies, unread)) => {
+            let valid = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
+            let bad = match &valid {
+                Some(header) if header.bad.count > 0 && !broken(Broken::LostListUnread) => {
+                    read_bad(reach, found, header).await
+                }
+                _ => Ok(Vec::new()),
+            };
+            let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);
+            match bad {
+                // It may be that which cannot be read.
+                Ok(bad) => {
+                    let error = unread.filter(|_| valid.is_none());
+                    Header { latest, valid, bad, error }
+                }
+                Err(error) => Header { latest, valid: None, bad: Vec::new(), error: Some(error) },
+            }
+        }
+    }
+}
+
+/// Both copies of a header, one after the other; nothing stands for one that a bad sector has cost.
+///
+/// # Errors
+/// If neither can be read, or it is no bad sector.
+async fn read_copies(
+    reach: &Reach,
+    found: &Sighting,
+    start: u64,
+) -> io::Result<(Vec<u8>, Option<io::Error>)> {
+    let (mut copies, mut unread) = (Vec::new(), None);
+    for at in [start, start + HEADER_BYTES] {
+        match reach.read(&*found.disk, at..at + HEADER_BYTES).await {
+            Ok(copy) => copies.extend(copy),
+            Err(why) => {
+                let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+                if !lost || unread.is_some() {
+                    return Err(why);
+                }
+                copies.resize(copies.len() + HEADER_BYTES as usize, 0);
+                unread = Some(why);
+            }
+        }
+    }
+    Ok((copies, unread))
+}
+
+/// The array's bad blocks, as a member lists them.
+async fn read_bad(
+    reach: &Reach,
+    found: &Sighting,
+    header: &PrivateHeader,
+) -> io::Result<Vec<Range<u64>>> {
+    let damaged = || io::Error::refused("its list of bad blocks is damaged");
+    let place = header.bad_list().ok_or_else(damaged)?;
+    let bytes = reach.read(&*found.disk, place).await?;
+    private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
+}
+
+/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
+    let header = header.filter(|&policy| policy != Consistency::Ppl);
+    if features.intersects(Features::ANY_PPL) {
+        Consistency::Ppl
+    } else if let Some(policy) = header {
+        policy
+    } else if features.contains(Features::BITMAP) {
+        Consistency::Bitmap
+    } else {
+        Consistency::Resync
+    }
+}

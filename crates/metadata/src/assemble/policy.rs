@@ -1,0 +1,314 @@
+//! Another way to stand against the write hole, for an array that exists: by the user's word, when
+//! it is assembled.
+//!
+//! Owns what may become what, and what that changes in the records of the members. Writes nothing:
+//! bitmap, headers and superblocks follow with the first commit, in the order that every commit has
+//! (`crate::ledger`). Whichever superblocks a crash in the middle of it leaves, the freshest one
+//! says whether there is a bitmap; where it says there is none, everything is synced.
+//!
+//! What the old policy knows of a crash is used before: judged by the old, run by the new.
+
+use std::collections::BTreeMap;
+
+use io::broken::{Broken, broken};
+use layout::md::{ByteMap, Features, Superblock};
+use layout::private::{Consistency, sums};
+use layout::{Family, Geometry, MemberId, RangeSet};
+use log::least_zone;
+
+use super::intents::Intents;
+use super::seats::Seated;
+use super::sync::{Loaded, new_bitmap};
+use super::together::Members;
+use super::{Note, Options, refuse};
+use crate::bitmap::{Bits, Pages};
+use crate::error::{Error, Result};
+use crate::ledger::ppl;
+
+/// Refuses a change of policy while a log tells of rows that are not settled, where
+/// superblocks alone say which log it is: a crash before they are settled would leave them to the
+/// wrong one.
+pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
+    let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
+    if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
+        return Ok(());
+    }
+    refuse(format!(
+        "writes were under way when the array was last used: assemble it with its policy {} first, \
+         which makes them right, and stop it; then it can be given policy {}",
+        now.name(),
+        wanted.name()
+    ))
+}
+
+/// Makes all records those of the array as its freshest superblock has it, and gives their
+/// superblocks: a crash in the middle of the commit that changed the policy leaves others, and so
+/// does a spare that was away.
+///
+/// # Errors
+/// Refused where a member has no room for what the others have.
+pub(super) fn align(
+    loaded: &mut Loaded,
+    (members, seated): (&Members, &Seated),
+) -> Result<BTreeMap<MemberId, Superblock>> {
+    let array = members.latest().superblock.features;
+    let writable = seated.read_only_reason.is_none() && !broken(Broken::PolicyUnaligned);
+    for (&id, record) in loaded.records.iter_mut().filter(|_| writable) {
+        let own = record.superblock.features;
+        if own.consistency() == array.consistency() {
+            continue;
+        }
+        match (array.consistency(), record.map.bitmap_offset(), record.map.ppl_place()) {
+            ((_, true), _, Some(place)) => record.superblock.set_ppl(place),
+            ((true, false), Some(offset), _) => record.superblock.bitmap_offset = offset,
+            ((false, false), ..) => record.superblock.bitmap_offset = 0,
+            _ if seated.configuration.seat_of(id).is_none() => continue,
+            _ => {
+                let name = &record.name;
+                let what = format!("{name} has no room for what the others keep; leave it out");
+                return refuse(what);
+            }
+        }
+        let own = own.without(Features::BITMAP).without(Features::ANY_PPL);
+        let kept = Features(array.0 & (Features::BITMAP.0 | Features::ANY_PPL.0));
+        record.superblock.features = own.with(kept);
+        record.behind = Pages::ALL;
+    }
+    let each = loaded.records.iter();
+    Ok(each.map(|(&id, record)| (id, record.superblock.clone())).collect())
+}
+
+/// Makes the records those of an array that keeps to `wanted`.
+///
+/// # Errors
+/// Refused where the level has no use for it, where nothing may be written, and where a member has
+/// no room for it.
+pub(super) fn adopt(
+    loaded: &mut Loaded,
+    (members, seated): (&Members, &mut Seated),
+    geometry: &Geometry,
+    (now, wanted): (Consistency, Consistency),
+    asked: bool,
+) -> Result<()> {
+    let unlogged = unlogged(loaded, seated, geometry, wanted);
+    seated.notes.extend(unlogged);
+    if now == wanted {
+        // It may have been made without a bitmap, or a crash in an earlier change has left it so.
+        let lacks = loaded.bits.is_none() && seated.read_only_reason.is_none();
+        if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
+            add_bitmap(loaded, members, seated, geometry)?;
+        }
+        return Ok(());
+    }
+    if let Some(why) = &seated.read_only_reason {
+        return refuse(format!("its consistency policy stays {}: {why}", now.name()));
+    }
+    let needs = |what: &str| {
+        let (level, wanted) = (geometry.layout().level(), wanted.name());
+        refuse(format!("{level} has no use for consistency policy {wanted}: {what}"))
+    };
+    match (geometry.family(), wanted) {
+        (Family::Plain, _) => return needs("there is nothing that could disagree with the data"),
+        (Family::Mirror, Consistency::Intent | Consistency::Journal | Consistency::Ppl) => {
+            return needs("it is for levels with parity");
+        }
+        _ => {}
+    }
+    if now == Consistency::Ppl {
+        drop_ppl(loaded);
+    }
+    if wanted.has_log() {
+        check_room(loaded, geometry, wanted)?;
+    }
+    if wanted == Consistency::Ppl {
+        drop_bitmap(loaded);
+        add_ppl(loaded, geometry)?;
+        // Where there is no room for its bits, everything is compared after a crash.
+        loaded.bits = new_bits(loaded, members, seated, geometry);
+    } else if wanted == Consistency::Resync {
+        drop_bitmap(loaded);
+    } else if loaded.bits.is_none() {
+        add_bitmap(loaded, members, seated, geometry)?;
+    }
+    check_places(loaded)
+}
+
+/// Where the private area lies follows from the superblock. On somebody else's member that can be
+/// another place once something before it is there no more, or new: nothing would be found again.
+fn check_places(loaded: &Loaded) -> Result<()> {
+    for record in loaded.records.values() {
+        let found = ByteMap::of(&record.superblock, record.map.member_bytes);
+        if !found.is_ok_and(|map| map.private == record.map.private) {
+            return refuse(format!(
+                "{}: what lies between superblock and data leaves no room for such a change; let \
+                 mdadm make it, or replace that member",
+                record.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// That an array has no log, though its policy has: a member that somebody else has added has no
+/// room for it.
+fn unlogged(
+    loaded: &Loaded,
+    seated: &Seated,
+    geometry: &Geometry,
+    wanted: Consistency,
+) -> Option<Note> {
+    let logs = wanted.has_log() && seated.read_only_reason.is_none();
+    let missing = logs.then(|| check_room(loaded, geometry, wanted).err()).flatten()?;
+    Some(Note::LogUnusable { why: missing.to_string() })
+}
+
+/// Refuses a log that does not fit into the private area of every member.
+fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Result<()> {
+    let least = least_zone(geometry.slots(), wanted == Consistency::Journal);
+    for record in loaded.records.values() {
+        let parts = record.map.private_parts();
+        let room = parts.map_or(0, |parts| parts.log.end - parts.log.start);
+        if room < least {
+            return refuse(format!(
+                "{} has no room for the intent log: {room} bytes are free before its data, {least} \
+                 are needed. Members that Parapet has made have it; keep the policy as it is, or \
+                 replace that member",
+                record.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The array ranges whose checksums do not count, and those of them that a crash has torn from
+/// their blocks; `None` if none are kept from now on. After a crash these are what it left dirty,
+/// unless the log, which has settled all else, knows what blocks may hold: if every member that may
+/// have it is here. A member that somebody else has added may have no room for them: then none are
+/// kept any more.
+///
+/// # Errors
+/// Refused where they are asked for and cannot be kept.
+pub(super) fn sums(
+    loaded: &Loaded,
+    seated: &mut Seated,
+    geometry: &Geometry,
+    (intents, options): (&Intents, &Options),
+    crashed: Option<(&RangeSet, bool)>,
+) -> Result<(Option<RangeSet>, RangeSet)> {
+    let kept = intents.sums_from;
+    let wanted = match (options.checksums, &seated.read_only_reason) {
+        (Some(wanted), Some(why)) if wanted != kept.is_some() => {
+            return refuse(format!("cannot switch checksums on or off: {why}"));
+        }
+        (wanted, _) => wanted.unwrap_or(kept.is_some()),
+    };
+    if !wanted {
+        return Ok((None, RangeSet::new()));
+    }
+    if !sums::possible(geometry) {
+        return refuse(
+            "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
+             4096 bytes",
+        );
+    }
+    if options.consistency.unwrap_or(intents.consistency) == Consistency::Ppl {
+        return refuse(sums::NOT_WITH_PPL);
+    }
+    if let Some(record) = loaded.records.values().find(|record| !record.has_table()) {
+        let why = format!(
+            "{} has no room for them before its data: 8 bytes for each 4 KiB. Members that Parapet \
+             has made have it",
+            record.name
+        );
+        if options.checksums.is_some() {
+            return refuse(format!("checksums cannot be kept: {why}"));
+        }
+        seated.notes.push(Note::SumsDropped { why });
+        return Ok((None, RangeSet::new()));
+    }
+    let end = geometry.capacity();
+    let from = kept.unwrap_or(0).min(end);
+    let mut unsummed: RangeSet = std::iter::once(from..end).filter(|r| !r.is_empty()).collect();
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let known = |settled| settled && whole && intents.consistency.has_log();
+    let doubt = crashed.filter(|&(_, settled)| !known(settled));
+    let doubt = doubt.filter(|_| !broken(Broken::DirtySumsBelieved));
+    let mut torn: RangeSet = doubt.into_iter().flat_map(|(dirty, _)| dirty.iter()).collect();
+    if kept.is_some() && intents.sums_torn {
+        unsummed.iter().for_each(|range| torn.insert(range));
+    } else {
+        unsummed.iter().for_each(|range| torn.remove(range));
+    }
+    torn.iter().for_each(|range| unsummed.insert(range));
+    Ok((Some(unsummed), torn))
+}
+
+fn drop_bitmap(loaded: &mut Loaded) {
+    loaded.bits = None;
+    for record in loaded.records.values_mut() {
+        let features = record.superblock.features.without(Features::BITMAP);
+        record.superblock.features = features;
+        record.superblock.bitmap_offset = 0;
+    }
+}
+
+fn drop_ppl(loaded: &mut Loaded) {
+    // Their place is another one.
+    loaded.bits = None;
+    for record in loaded.records.values_mut() {
+        let features = record.superblock.features.without(Features::ANY_PPL);
+        record.superblock.features = features;
+        record.superblock.bitmap_offset = 0;
+    }
+}
+
+/// md's partial parity log where there was none. It is emptied before the first superblock says
+/// that it is there.
+fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
+    if let Some(why) = ppl::unfit(geometry) {
+        return refuse(why);
+    }
+    for record in loaded.records.values_mut() {
+        let place = record.map.ppl_place().ok_or_else(|| {
+            let name = &record.name;
+            Error::refused(format!(
+                "{name} has no room for md's partial parity log before its data"
+            ))
+        })?;
+        record.superblock.features = record.superblock.features.with(Features::MULTIPLE_PPLS);
+        record.superblock.set_ppl(place);
+    }
+    Ok(())
+}
+
+/// A bitmap where there was none: all bits are set unless all is known to agree.
+fn add_bitmap(
+    loaded: &mut Loaded,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Result<()> {
+    let none = || Error::refused("there is no room for a write-intent bitmap on its members");
+    let places = loaded.records.values().map(|record| record.map.bitmap_offset());
+    let places: Vec<_> = places.collect::<Option<_>>().ok_or_else(none)?;
+    loaded.bits = Some(new_bits(loaded, members, seated, geometry).ok_or_else(none)?);
+    for (record, place) in loaded.records.values_mut().zip(places) {
+        record.superblock.features = record.superblock.features.with(Features::BITMAP);
+        record.superblock.bitmap_offset = place;
+    }
+    Ok(())
+}
+
+/// Bits for the places that the members have for them now, to be written to all.
+fn new_bits(
+    loaded: &mut Loaded,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Option<Bits> {
+    let bits = new_bitmap(&loaded.records, members, geometry)?;
+    loaded.records.values_mut().for_each(|record| record.behind = Pages::ALL);
+    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let agree = whole && loaded.unsynced.is_empty();
+    Some(if agree { Bits::new(bits.header().clone(), false) } else { bits })
+}

@@ -1,0 +1,114 @@
+//! What the members' partial parity logs say, as md writes them: which rows a crash may have cut.
+//!
+//! Owns the reading of such logs, ours or a kernel's. Of each only the newest batch counts, and of
+//! that only what has a right checksum: the rest was never finished, so nothing was written under
+//! it. A log without a batch was torn in the middle of one, and tells nothing for the same reason.
+//! Never writes.
+
+use io::broken::{Broken, broken};
+use layout::md::ppl::{self, HEADER_BYTES, PplEntry};
+use layout::private::log::{Record, Syndrome};
+use layout::{Geometry, MemberId, Slot, Stripe};
+use log::solve::{Cut, Partial};
+
+use super::seats::Seated;
+use super::sighting::Sighting;
+use super::together::Members;
+use crate::ledger::reach::{Reach, all};
+
+/// Reads the log of each slot's member.
+///
+/// # Errors
+/// Why the logs cannot be believed: one cannot be read, or tells what cannot be.
+pub(super) async fn load(
+    reach: &Reach,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Result<Vec<Cut>, String> {
+    let configuration = &seated.configuration;
+    let logs = members.counted().filter_map(|(_, found, _)| {
+        let id = MemberId(found.superblock.dev_number);
+        let (slot, twin) = configuration.seat_of(id)?;
+        // A twin's log says what the log of its slot's member says.
+        (!twin).then_some((found, slot))
+    });
+    let reads = logs.map(|(found, slot)| async move {
+        let cuts = read(reach, found, slot, geometry).await;
+        cuts.map_err(|why| format!("the partial parity log of {} {why}", found.name))
+    });
+    let cuts = all(reads).await.into_iter().collect::<Result<Vec<_>, String>>()?;
+    Ok(cuts.into_iter().flatten().collect())
+}
+
+async fn read(
+    reach: &Reach,
+    found: &Sighting,
+    slot: Slot,
+    geometry: &Geometry,
+) -> Result<Vec<Cut>, String> {
+    let room = found.map.ppl.clone().filter(|_| found.superblock.ppl().is_some());
+    let room = room.ok_or_else(|| "is not there".to_string())?;
+    let end = room.start + ppl::usable_bytes(room.end - room.start);
+    let log = reach.load(&*found.disk, room.start..end).await;
+    let log = log.map_err(|why| format!("cannot be read: {why}"))?;
+    let signature = ppl::signature(&found.superblock.set_uuid, parity::crc32c);
+    let newest = ppl::newest(&log, signature, parity::crc32c);
+    let newest = newest.map_err(|error| format!("is damaged: {error}"))?;
+    let Some((header, start)) = newest else { return Ok(Vec::new()) };
+    let mut at = start + HEADER_BYTES as usize;
+    let mut cuts = Vec::new();
+    for entry in &header.entries {
+        let end = at + entry.pp_bytes as usize;
+        let partial = log.get(at..end).unwrap_or_default();
+        let whole = partial.len() == entry.pp_bytes as usize
+            && (parity::crc32c(0, partial) == entry.checksum || broken(Broken::LogUnchecked));
+        if whole {
+            cuts.push(cut(entry, partial, slot, geometry)?);
+        }
+        at = end;
+    }
+    Ok(cuts)
+}
+
+/// The row that an entry on the member of `slot` tells of.
+fn cut(entry: &PplEntry, partial: &[u8], slot: Slot, geometry: &Geometry) -> Result<Cut, String> {
+    let row = entry.row((geometry.chunk_bytes(), geometry.data_count() as u64));
+    let row = row.filter(|row| row.stripe < geometry.stripes());
+    let row = row.filter(|row| geometry.stripe(Stripe(row.stripe)).p() == slot);
+    let row = row.filter(|_| entry.parity_disk as usize == slot.index());
+    let Some(row) = row else {
+        let (sector, bytes) = (entry.data_sector, entry.data_bytes);
+        return Err(format!("tells of {bytes} bytes at sector {sector}, which is no row of it"));
+    };
+    let record = Record {
+        stripe: row.stripe,
+        stripes: 1,
+        start: row.start,
+        len: row.len,
+        first: row.first as u16,
+        count: row.count as u16,
+        syndrome: Syndrome::P,
+        paired: false,
+        partial: entry.pp_bytes > 0,
+        checked: false,
+        summed: false,
+        logged: 0,
+        zeros: false,
+        epoch: 0,
+    };
+    let partial = match record.partial {
+        true => Partial::Bytes(partial.to_vec()),
+        false => Partial::Zero,
+    };
+    Ok(Cut {
+        record,
+        stripe: row.stripe,
+        start: row.start,
+        len: row.len,
+        checks: Vec::new(),
+        p: Some(partial),
+        q: None,
+        logged: Vec::new(),
+    })
+}

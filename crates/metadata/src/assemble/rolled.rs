@@ -1,0 +1,115 @@
+//! Members that took no part in the last commit, though they are one event behind like those that a
+//! crash has left so.
+//!
+//! Owns the reading of what a commit leaves on every member before its first superblock. Never
+//! writes.
+//!
+//! ```text
+//!                         header or bitmap of 24     superblock of 24
+//!   a.img                          ✓                        ✓           the freshest
+//!   b.img  crash in between        ✓                 still 23           took part: it counts
+//!   c.img  an old copy             –                 still 23           it missed the session
+//! ```
+//!
+//! A commit makes the private header and the bitmap header durable on every seated member before
+//! it writes a superblock anywhere (`crate::ledger`). So a member that is one event behind by a
+//! crash holds them with the number of the freshest superblock. A copy of a member from before the
+//! session does not, and every write of the session is missing on it.
+//!
+//! Only Parapet writes in this order: where a kernel wrote the freshest superblock there is no
+//! proof either way. The same holds where what should be compared cannot be read or is damaged.
+//! The time of a header is not compared: a crash may cut a second attempt at the same number.
+
+use io::broken::{Broken, broken};
+use layout::md::superblock::Role;
+use layout::md::{Bitmap, Features};
+use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, PrivateHeader, Tag};
+
+use super::history::{Lapse, Standing};
+use super::sighting::Sighting;
+use super::together::Members;
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::marks_room;
+
+/// So much is read of a bitmap for its header: whole blocks of any disk.
+const PAGE_BYTES: u64 = 4096;
+
+/// What a member tells of a commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It holds what the commit wrote before its first superblock.
+    Took,
+    /// It holds what an earlier commit wrote there.
+    Missed,
+    /// Nothing that counts.
+    Silent,
+}
+
+/// Leaves out the members that provably took no part in the last commit.
+pub(super) async fn leave_out(reach: &Reach, members: &mut Members) {
+    let latest = &members.latest().superblock;
+    if Tag::of(latest.utime).is_none() || broken(Broken::RolledBackBelieved) {
+        return;
+    }
+    let behind = members.counted().filter(|(_, found, standing)| {
+        matches!(standing, Standing::Active(_))
+            && matches!(found.superblock.own_role(), Role::Slot(_))
+            && found.superblock.events < latest.events
+    });
+    let behind: Vec<(usize, &Sighting)> = behind.map(|(index, found, _)| (index, found)).collect();
+    if behind.is_empty() {
+        return;
+    }
+    let [header, marks] = evidence(reach, members.latest(), latest.events).await;
+    let work = behind.into_iter().map(|(index, found)| async move {
+        // What the freshest member lacks, the commit did not write.
+        let [own_header, own_marks] = evidence(reach, found, latest.events).await;
+        let missed = |of_all, own| of_all == Part::Took && own == Part::Missed;
+        (missed(header, own_header) || missed(marks, own_marks)).then_some(index)
+    });
+    let missed: Vec<usize> = all(work).await.into_iter().flatten().collect();
+    missed.into_iter().for_each(|index| members.lapse(index, Lapse::RolledBack));
+}
+
+/// What a member's private header, and its bitmap, tell of the commit with this number.
+async fn evidence(reach: &Reach, found: &Sighting, events: u64) -> [Part; 2] {
+    [of_header(reach, found, events).await, of_marks(reach, found, events).await]
+}
+
+async fn of_header(reach: &Reach, found: &Sighting, events: u64) -> Part {
+    let Some(bounds) = &found.map.private else { return Part::Silent };
+    let place = bounds.start..bounds.start + HEADERS_BYTES;
+    let Ok(copies) = reach.read(&*found.disk, place).await else { return Part::Silent };
+    let superblock = &found.superblock;
+    // The header that goes with its superblock shows that nobody else has written here.
+    if private::valid(&copies, superblock, bounds, parity::crc32c).is_none() {
+        return Part::Silent;
+    }
+    let start = (PrivateHeader::copy(events) * HEADER_BYTES) as usize;
+    let copy = &copies[start..start + HEADER_BYTES as usize];
+    match PrivateHeader::parse(copy, parity::crc32c) {
+        Ok(header) if header.events >= events => Part::Took,
+        Ok(_) => Part::Missed,
+        // It was never written: the member is as old as the array.
+        Err(_) if copy.iter().all(|&byte| byte == 0) => Part::Missed,
+        Err(_) => Part::Silent,
+    }
+}
+
+async fn of_marks(reach: &Reach, found: &Sighting, events: u64) -> Part {
+    let superblock = &found.superblock;
+    // The bits that stand beside md's partial parity log lie in the private area, which has a
+    // header of its own.
+    if !superblock.features.contains(Features::BITMAP) {
+        return Part::Silent;
+    }
+    let Some(room) = marks_room(&found.map, superblock.features) else { return Part::Silent };
+    let place = room.start..room.end.min(room.start + PAGE_BYTES);
+    let Ok(bytes) = reach.read(&*found.disk, place).await else { return Part::Silent };
+    match Bitmap::parse(&bytes) {
+        Ok(header) if header.uuid != superblock.set_uuid => Part::Silent,
+        Ok(header) if header.events >= events => Part::Took,
+        Ok(header) if header.events >= superblock.events => Part::Missed,
+        _ => Part::Silent,
+    }
+}

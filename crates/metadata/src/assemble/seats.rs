@@ -1,0 +1,194 @@
+//! Who sits where: the configuration that an array starts with.
+//!
+//! Owns the rules for a slot that two members claim, for members in rebuild, and for starting with
+//! members missing.
+
+use io::broken::{Broken, broken};
+use layout::md::ppl::HEADER_BYTES;
+use layout::md::superblock::Role;
+use layout::md::{Features, SECTOR, Superblock};
+use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Seat, Slot, SlotSet, sync};
+
+use super::history::Standing;
+use super::together::Members;
+use super::{Note, Options, refuse, with_reasons};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ledger::{Format, MOST_BLOCK_BYTES, ppl};
+
+/// The configuration, and what is to be said about it.
+pub(super) struct Seated {
+    pub(super) configuration: Configuration,
+    pub(super) notes: Vec<Note>,
+    pub(super) read_only_reason: Option<String>,
+}
+
+/// How much of a member counts, in bytes from the start of its data; `None`: all.
+fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
+    let has = |feature| superblock.features.contains(feature);
+    match superblock.own_role() {
+        Role::Slot(_) if has(Features::RECOVERY_BITMAP) => Some(0),
+        Role::Slot(_) if broken(Broken::HalfRebuiltWhole) => None,
+        Role::Slot(_) => has(Features::RECOVERY_OFFSET)
+            .then(|| superblock.recovery_offset.saturating_mul(SECTOR)),
+        _ => Some(0),
+    }
+}
+
+/// Gives every member its seat.
+pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) -> Result<Seated> {
+    let mut seats = vec![Seat::default(); geometry.slots()];
+    let (mut spares, mut notes) = (Vec::new(), Vec::new());
+    for (slot, seat) in seats.iter_mut().enumerate() {
+        *seat = take_seat(members, geometry, Slot::new(slot), &mut notes)?;
+        if seat.member.is_none() {
+            notes.push(Note::Missing { slot: Slot::new(slot) });
+        }
+    }
+    for (_, found, standing) in members.counted() {
+        if standing == Standing::Spare {
+            spares.push(MemberId(found.superblock.dev_number));
+            notes.push(Note::Spare { name: found.name.clone() });
+        }
+    }
+    let read_only_reason = read_only_reason(members, geometry, options);
+    let mode = if read_only_reason.is_some() { Mode::ReadOnly } else { Mode::ReadWrite };
+    let configuration = Configuration { epoch: Epoch(1), seats, spares, journal: None, mode };
+    enough(members, geometry, &configuration, options)?;
+    Ok(Seated { configuration, notes, read_only_reason })
+}
+
+/// The seat of one slot. Of two claimants, the one that is being made a copy is the twin; alone, it
+/// is the slot's member as far as it got.
+fn take_seat(
+    members: &Members,
+    geometry: &Geometry,
+    slot: Slot,
+    notes: &mut Vec<Note>,
+) -> Result<Seat> {
+    let claims = members.counted().filter(|&(_, _, s)| s == Standing::Active(slot));
+    let (mut whole, mut copies): (Vec<_>, Vec<_>) =
+        claims.map(|(_, found, _)| found).partition(|found| {
+            let superblock = &found.superblock;
+            !superblock.features.contains(Features::REPLACEMENT)
+                && matches!(superblock.own_role(), Role::Slot(_))
+        });
+    if whole.len() > 1 || copies.len() > 1 {
+        let claimants = if whole.len() > 1 { &whole } else { &copies };
+        return refuse(format!(
+            "{} and {} both claim slot {slot}: leave one out",
+            claimants[0].name, claimants[1].name
+        ));
+    }
+    let (member, twin) = match whole.pop() {
+        Some(member) => (Some(member), copies.pop()),
+        None => (copies.pop(), None),
+    };
+    let below = |bytes: u64| sync::recovered_below(geometry, bytes);
+    let id = |superblock: &Superblock| MemberId(superblock.dev_number);
+    let mut seat = Seat::default();
+    if let Some(found) = member {
+        seat.member = Some(id(&found.superblock));
+        seat.recovered = rebuilt_bytes(&found.superblock).map(below);
+        if let Some(below) = seat.recovered {
+            notes.push(Note::Rebuilding { name: found.name.clone(), slot, below });
+        }
+    }
+    if let Some(found) = twin {
+        let below = rebuilt_bytes(&found.superblock).map_or(geometry.capacity(), below);
+        seat.twin = Some((id(&found.superblock), below));
+        notes.push(Note::Replacing { name: found.name.clone(), slot, below });
+    }
+    Ok(seat)
+}
+
+/// The reason of an array that is read-only by its user's order.
+pub const READ_ONLY_AS_ASKED: &str = "it was started read-only";
+
+/// Why nothing may be written, if so.
+fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -> Option<String> {
+    if options.read_only {
+        return Some(READ_ONLY_AS_ASKED.to_string());
+    }
+    let latest = members.latest();
+    if latest.format == Format::Md090 {
+        let why = "its superblock is of the old version 0.90, which is only read; copy the data to \
+                   a new array, or let Linux convert it (mdadm --assemble --update=metadata)";
+        return Some(why.to_string());
+    }
+    let keeps_ppl = latest.superblock.features.intersects(Features::ANY_PPL);
+    if let Some(why) = ppl::unfit(geometry).filter(|_| keeps_ppl) {
+        return Some(why);
+    }
+    members.counted().find_map(|(_, found, _)| {
+        let limits = found.disk.limits();
+        if limits.read_only {
+            return Some(format!("{} is read-only", found.name));
+        }
+        let block = limits.logical_block;
+        let log = found.map.ppl.as_ref().filter(|_| keeps_ppl);
+        if log.is_some_and(|log| log.end - log.start < 2 * HEADER_BYTES) {
+            return Some(format!("the partial parity log of {} has no room", found.name));
+        }
+        let misfit = block > MOST_BLOCK_BYTES
+            || log.is_some_and(|log| !log.start.is_multiple_of(block.into()))
+            || !found.map.superblock.start.is_multiple_of(block.into())
+            || !found.map.data.start.is_multiple_of(block.into());
+        misfit.then(|| {
+            format!("{} is written in blocks of {block} bytes, which do not fit", found.name)
+        })
+    })
+}
+
+/// The slots that had a member when the array was last used, and have none now.
+pub(super) fn gone(
+    members: &Members,
+    geometry: &Geometry,
+    configuration: &Configuration,
+) -> SlotSet {
+    let had = members.latest().superblock.roles.iter().filter_map(|role| match role {
+        Role::Slot(slot) => Some(usize::from(*slot)).filter(|&slot| slot < geometry.slots()),
+        _ => None,
+    });
+    had.map(Slot::new).collect::<SlotSet>().difference(configuration.present())
+}
+
+/// True if someone who had a slot when the array was last used is not here, whoever else has it.
+pub(super) fn is_one_away(members: &Members) -> bool {
+    let here =
+        |number: u32| members.counted().any(|(_, found, _)| found.superblock.dev_number == number);
+    let mut roles = members.latest().superblock.roles.iter().zip(0..);
+    roles.any(|(role, number)| matches!(role, Role::Slot(_)) && !here(number))
+}
+
+/// May the array be started with the members that are there?
+fn enough(
+    members: &Members,
+    geometry: &Geometry,
+    configuration: &Configuration,
+    options: &Options,
+) -> Result<()> {
+    let lost = geometry.all_slots().difference(configuration.in_sync());
+    let reasons = |what: String| with_reasons(what, &members.notes);
+    if !geometry.survives(lost) {
+        let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+        let what = format!(
+            "{} of {} members are there and whole, too few for {}; missing or not rebuilt: \
+             slots {}",
+            configuration.in_sync().count(),
+            geometry.slots(),
+            geometry.layout().level(),
+            slots.join(", ")
+        );
+        return Err(Error::new(ErrorKind::DataLost, reasons(what)));
+    }
+    let gone = gone(members, geometry, configuration);
+    if !gone.is_empty() && !options.degraded {
+        let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
+        let word = if slots.len() == 1 { "slot" } else { "slots" };
+        return refuse(reasons(format!(
+            "members missing: {word} {}. Attach them, or start degraded (--degraded)",
+            slots.join(", ")
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! The shape of an array, from its superblocks; and the kinds of array that Parapet does not run.
+
+use io::broken::{Broken, broken};
+use layout::geometry::Shape;
+use layout::md::superblock::RAID35_LEVEL;
+use layout::md::{Features, Magic, SECTOR, Superblock};
+use layout::{Geometry, Layout, LayoutError, Level, Raid0Layout, Slot};
+
+use super::history::Standing;
+use super::sighting::Sighting;
+use super::together::Members;
+use super::{Options, refuse, with_reasons};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The level of an array; `None` if it is none that holds data.
+pub(crate) fn level(superblock: &Superblock) -> Option<Level> {
+    match (superblock.magic, superblock.level) {
+        (Magic::Parapet, RAID35_LEVEL) => Some(Level::Raid35),
+        (Magic::Md, number) => Level::from_md(number),
+        _ => None,
+    }
+}
+
+/// Level and layout of an array.
+///
+/// # Errors
+/// A level or layout that is not known, in words; [`LayoutError::Unspecified`] is told apart.
+pub(crate) fn layout(superblock: &Superblock) -> std::result::Result<Layout, Unknown> {
+    let number = superblock.level;
+    let level = level(superblock).ok_or(Unknown::Level(number))?;
+    // On RAID 0 the field means something only if a feature says so.
+    let says = superblock.features.contains(Features::RAID0_LAYOUT);
+    let word = if level == Level::Raid0 && !says { 0 } else { superblock.layout };
+    Layout::from_md(level, word).map_err(Unknown::Layout)
+}
+
+/// Why a layout is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unknown {
+    /// No such level.
+    Level(i32),
+    /// No such layout.
+    Layout(LayoutError),
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unknown::Level(-4) => f.write_str("level multipath (-4) is not supported"),
+            Unknown::Level(-5) => f.write_str("level faulty (-5) is not supported"),
+            Unknown::Level(-6) => f.write_str("level container (-6) is not supported"),
+            Unknown::Level(number) => write!(f, "level {number} is not known"),
+            Unknown::Layout(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Why an array cannot even be read safely, and what to do; nothing if it can.
+pub(crate) fn not_run(superblock: &Superblock) -> Option<String> {
+    let features = superblock.features;
+    let has = |feature| features.contains(feature);
+    Some(if has(Features::RESHAPE) {
+        "is being reshaped; let Linux finish that first".to_string()
+    } else if has(Features::JOURNAL) {
+        "has a journal device, which may hold the latest data; let Linux run it and remove that \
+         first (mdadm MD --fail JOURNAL --remove JOURNAL, then write `resync` to \
+         /sys/block/MD/md/consistency_policy)"
+            .to_string()
+    } else if has(Features::CLUSTERED) {
+        "is shared by a cluster of Linux machines (md-cluster), which is not supported; let Linux \
+         run it, or copy the data to a new one"
+            .to_string()
+    } else if features.unknown() != Features::NONE {
+        format!("has features that are not known here ({features}): a newer Parapet may know them")
+    } else {
+        return None;
+    })
+}
+
+/// Refuses the kinds of array that cannot even be read safely.
+pub(super) fn permit_features(found: &Sighting) -> Result<()> {
+    match not_run(&found.superblock) {
+        Some(what) => refuse(format!("the array {what} (superblock of {})", found.name)),
+        None => Ok(()),
+    }
+}
+
+/// The geometry of the array that these members make up.
+pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry> {
+    let latest = members.latest();
+    let superblock = &latest.superblock;
+    let found = layout(superblock);
+    let (layout, unsaid) = match found {
+        Ok(layout) => (layout, false),
+        Err(Unknown::Layout(LayoutError::Unspecified)) => {
+            let given = options.raid0_layout;
+            (Layout::Raid0(given.unwrap_or(Raid0Layout::Original)), given.is_none())
+        }
+        Err(unknown) => return refuse(format!("{}: {unknown}", latest.name)),
+    };
+    let layout = match layout {
+        Layout::Raid0(_) if broken(Broken::Raid0Guessed) => Layout::Raid0(Raid0Layout::Original),
+        told => told,
+    };
+    let sizes = match layout.level() {
+        Level::Linear | Level::Raid0 => own_sizes(members, layout)?,
+        _ => {
+            fit_all(members)?;
+            vec![superblock.size * SECTOR; superblock.raid_disks as usize]
+        }
+    };
+    let chunk_bytes = match layout {
+        Layout::Raid1 => 0,
+        _ => u64::from(superblock.chunk_sectors) * SECTOR,
+    };
+    let shape = Shape { layout, chunk_bytes, members: sizes };
+    let geometry = Geometry::new(shape)
+        .map_err(|error| Error::refused(format!("{}: {error}", latest.name)))?;
+    if unsaid && geometry.is_zoned() {
+        let unsaid = LayoutError::Unspecified;
+        return refuse(format!("{}: {unsaid} Say which; nothing on disk tells", latest.name));
+    }
+    Ok(geometry)
+}
+
+/// The sizes of all members of an array that uses each of them whole; then none may be missing.
+fn own_sizes(members: &Members, layout: Layout) -> Result<Vec<u64>> {
+    let slots = members.latest().superblock.raid_disks as usize;
+    let mut sizes = vec![None; slots];
+    for (_, found, standing) in members.counted() {
+        if let Standing::Active(slot) = standing {
+            sizes[slot.index()] = Some(found.superblock.data_size * SECTOR);
+        }
+    }
+    let missing = sizes.iter().position(Option::is_none);
+    if let Some(slot) = missing {
+        let what = format!(
+            "{} holds each byte once, and slot {slot} of {slots} is missing: bring that \
+             member back",
+            layout.level()
+        );
+        let what = with_reasons(what, &members.notes);
+        return Err(Error::new(ErrorKind::DataLost, what).in_slot(Slot::new(slot)));
+    }
+    Ok(sizes.into_iter().flatten().collect())
+}
+
+/// Every member has room for what the array uses of it.
+fn fit_all(members: &Members) -> Result<()> {
+    let size = members.latest().superblock.size;
+    for (_, found, standing) in members.counted() {
+        let room = found.superblock.data_size;
+        if matches!(standing, Standing::Active(_)) && room < size {
+            return refuse(format!(
+                "{} has {} bytes for data, the array uses {} of each member: wrong disk, or a \
+                 damaged superblock; leave it out",
+                found.name,
+                room * SECTOR,
+                size * SECTOR
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,357 @@
+//! One look at one disk: whose member it is, by its own account.
+//!
+//! Owns the search for superblocks and the choice among several on one disk. Never compares disks.
+//!
+//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its
+//! members (1.0) may itself be a member of another one, whose superblock then lies in the first
+//! one's data. The one whose data contains the others is the disk's own.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Disk;
+use io::broken::{Broken, broken};
+use layout::md::superblock::{RESERVED_BYTES, Role, checksum};
+use layout::md::{
+    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, RawSuperblock, SECTOR,
+    Superblock, Superblock090, Uuid, Version, foreign, position, super090,
+};
+use layout::private::Tag;
+
+use crate::bitmap::Pages;
+use crate::ledger::Format;
+use crate::ledger::reach::{Loaded, Reach};
+use crate::ledger::record::Record;
+
+/// A disk that says it is a member.
+#[derive(Clone)]
+pub(crate) struct Sighting {
+    pub(crate) name: String,
+    pub(crate) disk: Rc<dyn Disk>,
+    pub(crate) format: Format,
+    pub(crate) superblock: Superblock,
+    pub(crate) map: ByteMap,
+    pub(crate) bad: FoundBadBlocks,
+}
+
+impl Sighting {
+    /// What the ledger keeps of it.
+    pub(crate) fn into_record(self) -> Record {
+        let Sighting { name, disk, superblock, map, bad, .. } = self;
+        let ours = keeps_list(&superblock);
+        Record {
+            name,
+            disk,
+            map,
+            superblock,
+            bad: bad.blocks,
+            // Others leave there what was listed once.
+            bad_changed: !ours,
+            behind: Pages::ALL,
+            session: 0,
+            next_session: 0,
+            since: None,
+            stale_ppl: false,
+            flush_failed: Rc::default(),
+        }
+    }
+}
+
+/// A superblock found on a disk, or the remains of one.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    pub(crate) format: Format,
+    /// Bytes from the start of the disk.
+    pub(crate) offset: u64,
+    pub(crate) superblock: Result<Superblock, ParseError>,
+    /// The bytes at that place.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Why a disk is no member that can be used.
+#[derive(Clone, Debug)]
+pub(crate) enum Reject {
+    /// The disk cannot be read.
+    Unreadable(io::Error),
+    /// What was written to it cannot be made durable.
+    Unflushable(io::Error),
+    /// There is no superblock; what else there is, by name.
+    Stranger(Vec<&'static str>),
+    /// There is one, but not a valid one.
+    Damaged { format: Format, offset: u64, error: ParseError },
+    /// The list of blocks that it has lost cannot be understood.
+    BadBlocks { offset: u64, error: ParseError },
+    /// The disk ends before the data does.
+    Short { disk_bytes: u64, needed_bytes: u64 },
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reject::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            Reject::Unflushable(why) => write!(f, "cannot be flushed: {why}"),
+            Reject::Stranger(names) if names.is_empty() => f.write_str("no superblock found"),
+            Reject::Stranger(names) if names.contains(&"isw_raid_member") => {
+                firmware(f, "an Intel firmware RAID (IMSM)")
+            }
+            Reject::Stranger(names) if names.contains(&"ddf_raid_member") => {
+                firmware(f, "a DDF firmware RAID")
+            }
+            Reject::Stranger(names) => {
+                write!(f, "no superblock found, but {}", names.join(", "))
+            }
+            Reject::Damaged { format, offset, error } => {
+                write!(f, "the {format} superblock at byte {offset} is damaged: {error}")
+            }
+            Reject::BadBlocks { offset, error } => {
+                write!(f, "the bad-block log at byte {offset} is damaged: {error}")
+            }
+            Reject::Short { disk_bytes, needed_bytes } => write!(
+                f,
+                "it has {disk_bytes} bytes, but by its superblock its data ends at byte \
+                 {needed_bytes}: it was cut short, or copied to a smaller disk"
+            ),
+        }
+    }
+}
+
+fn firmware(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+    write!(f, "a member of {what}, which is not supported; let Linux run it, and copy the data")
+}
+
+/// The member on a disk. With `wanted`, a superblock of that array is preferred.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) async fn look(
+    reach: &Reach,
+    disk: &Rc<dyn Disk>,
+    name: &str,
+    wanted: Option<Uuid>,
+) -> Result<Sighting, Reject> {
+    let Traces { found, unread } = traces(reach, &**disk).await.map_err(Reject::Unreadable)?;
+    let disk_bytes = disk.limits().bytes;
+    let (mut members, mut rejects) = (Vec::new(), Vec::new());
+    for Trace { format, offset, superblock, .. } in found {
+        let damaged = |error| Reject::Damaged { format, offset, error };
+        let mapped = superblock.map_err(damaged).and_then(|superblock| {
+            let needed_bytes = (superblock.data_offset + superblock.data_size) * SECTOR;
+            if needed_bytes > disk_bytes {
+                return Err(Reject::Short { disk_bytes, needed_bytes });
+            }
+            let map = ByteMap::of(&superblock, disk_bytes).map_err(damaged)?;
+            Ok((format, superblock, map))
+        });
+        match mapped {
+            Ok(member) => members.push(member),
+            Err(reject) => rejects.push(reject),
+        }
+    }
+    let best = choose(members, wanted);
+    // What lies in the data of the one that was found is no superblock of it, nor of what holds it.
+    let inside = |place: &Range<u64>, data: &Range<u64>| {
+        place.start >= data.start && place.end <= data.end && !broken(Broken::AnySectorNeeded)
+    };
+    let needed =
+        |place: &Range<u64>| best.as_ref().is_none_or(|(_, _, map)| !inside(place, &map.data));
+    if let Some((_, why)) = unread.into_iter().find(|(place, _)| needed(place)) {
+        return Err(Reject::Unreadable(why));
+    }
+    if let Some((format, superblock, map)) = best {
+        let bad = bad_blocks(reach, &**disk, &superblock, &map).await?;
+        let (name, disk) = (name.to_string(), Rc::clone(disk));
+        return Ok(Sighting { name, disk, format, superblock, map, bad });
+    }
+    match rejects.into_iter().next() {
+        Some(reject) => Err(reject),
+        None => {
+            let found = signatures(reach, &**disk).await.map_err(Reject::Unreadable)?;
+            let mut names: Vec<_> = found.iter().map(|signature| signature.name).collect();
+            names.dedup();
+            Err(Reject::Stranger(names))
+        }
+    }
+}
+
+/// A superblock's bytes, as they are to be checked.
+fn believed(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !broken(Broken::SuperblockUnchecked) || RawSuperblock::new(bytes).is_err() {
+        return Cow::Borrowed(bytes);
+    }
+    let roles = u16::from_le_bytes([bytes[220], bytes[221]]);
+    let mut bytes = bytes.to_vec();
+    let sum = checksum(&bytes[..256 + 2 * usize::from(roles)]);
+    bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+    Cow::Owned(bytes)
+}
+
+/// What there is on a disk where superblocks may lie.
+pub(crate) struct Traces {
+    /// Everything that begins like one, valid or not.
+    pub(crate) found: Vec<Trace>,
+    /// Where bad sectors keep it from being known.
+    pub(crate) unread: Vec<(Range<u64>, io::Error)>,
+}
+
+impl Traces {
+    /// What a read gave; nothing if a bad sector is in the way, which is noted.
+    fn readable(
+        &mut self,
+        place: Range<u64>,
+        read: io::Result<Vec<u8>>,
+    ) -> io::Result<Option<Vec<u8>>> {
+        match read {
+            Err(why) if matches!(why.kind(), io::ErrorKind::Medium { .. }) => {
+                self.unread.push((place, why));
+                Ok(None)
+            }
+            read => read.map(Some),
+        }
+    }
+}
+
+/// Looks at all places of a disk where superblocks may lie.
+///
+/// # Errors
+/// Of the disk, but for bad sectors.
+pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Traces> {
+    let disk_bytes = disk.limits().bytes;
+    let mut traces = Traces { found: Vec::new(), unread: Vec::new() };
+    for version in Version::ALL {
+        let Some(offset) = position(version, disk_bytes) else { continue };
+        let end = (offset + RESERVED_BYTES).min(disk_bytes);
+        let read = reach.read(disk, offset..end).await;
+        let Some(bytes) = traces.readable(offset..end, read)? else { continue };
+        let superblock = Superblock::parse(&believed(&bytes), offset / SECTOR);
+        if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
+            continue;
+        }
+        let parapet = bytes.starts_with(b"Pp35");
+        let format = if parapet { Format::Parapet(version) } else { Format::Md(version) };
+        // A 0.90 superblock has the same magic, and may lie where a 1.x one could.
+        let older = superblock.as_ref().is_err_and(|error| error.field == "major_version");
+        if !(older && Superblock090::parse(&bytes).is_ok()) {
+            traces.found.push(Trace { format, offset, superblock, bytes });
+        }
+    }
+    if let Some(offset) = super090::position(disk_bytes) {
+        let place = offset..offset + super090::BYTES as u64;
+        let read = reach.read(disk, place.clone()).await;
+        let Some(bytes) = traces.readable(place, read)? else { return Ok(traces) };
+        let read = Superblock090::parse(&bytes);
+        let superblock = read.and_then(|superblock| superblock.as_version_1(disk_bytes));
+        let other =
+            |error: &ParseError| error.fault == Fault::Magic || error.field == "major_version";
+        if !superblock.as_ref().is_err_and(other) {
+            traces.found.push(Trace { format: Format::Md090, offset, superblock, bytes });
+        }
+    }
+    Ok(traces)
+}
+
+type Mapped = (Format, Superblock, ByteMap);
+
+/// The disk's own superblock among several valid ones: of the array that is wanted; else the one
+/// whose data contains the others; else the youngest.
+fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
+    if let Some(uuid) = wanted
+        && let Some(index) = members.iter().position(|(_, found, _)| found.set_uuid == uuid)
+    {
+        return Some(members.swap_remove(index));
+    }
+    let inside = |inner: &Mapped, outer: &Mapped| {
+        let (place, data) = (&inner.2.superblock, &outer.2.data);
+        place.start < data.end && data.start < place.end
+    };
+    let best = (0..members.len()).max_by_key(|&index| {
+        let (this, mut others) = (&members[index], members.iter().enumerate());
+        let contains = others.all(|(other, member)| {
+            other == index || (inside(member, this) && !inside(this, member))
+        });
+        (contains, this.1.ctime.seconds())
+    });
+    best.map(|index| members.swap_remove(index))
+}
+
+/// Where the list of bad blocks of a member lies, if it has one. The list on one of ours counts at
+/// once, without a superblock that says so: a crash may come before that is written.
+pub(crate) fn bad_block_log(superblock: &Superblock, map: &ByteMap) -> Option<Range<u64>> {
+    let ours = keeps_list(superblock) && !broken(Broken::FirstListUnread);
+    let listed = superblock.features.contains(Features::BAD_BLOCKS) || ours;
+    map.bad_blocks.clone().filter(|_| listed)
+}
+
+/// True if the list on a member is ours: written by the commit that gave it its slot, if not since.
+fn keeps_list(superblock: &Superblock) -> bool {
+    Tag::of(superblock.utime).is_some() && matches!(superblock.own_role(), Role::Slot(_))
+}
+
+/// What was read of a list of bad blocks: nothing if a bad sector has cost one that no superblock
+/// tells of.
+///
+/// # Errors
+/// The disk's.
+pub(crate) fn heard(
+    read: io::Result<Vec<u8>>,
+    superblock: &Superblock,
+) -> io::Result<Option<Vec<u8>>> {
+    match read {
+        Err(why)
+            if matches!(why.kind(), io::ErrorKind::Medium { .. })
+                && !superblock.features.contains(Features::BAD_BLOCKS) =>
+        {
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
+}
+
+/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
+/// would be taken for good ones.
+async fn bad_blocks(
+    reach: &Reach,
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    map: &ByteMap,
+) -> Result<FoundBadBlocks, Reject> {
+    let none = || FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() };
+    let Some(log) = bad_block_log(superblock, map) else { return Ok(none()) };
+    let offset = log.start;
+    let read = heard(reach.read(disk, log).await, superblock).map_err(Reject::Unreadable)?;
+    let Some(bytes) = read else { return Ok(none()) };
+    BadBlocks::parse(&bytes, superblock.bblog_shift)
+        .map_err(|error| Reject::BadBlocks { offset, error })
+}
+
+/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read
+/// and it is asked again, until it asks for nothing new.
+pub(crate) async fn signatures(
+    reach: &Reach,
+    disk: &dyn Disk,
+) -> io::Result<Vec<foreign::Signature>> {
+    let disk_bytes = disk.limits().bytes;
+    let mut known: Vec<(Range<u64>, Loaded)> = Vec::new();
+    loop {
+        let mut wanted: Vec<Range<u64>> = Vec::new();
+        let found = foreign::probe(
+            |offset, length| {
+                let range = offset..offset + length as u64;
+                let read = known.iter().find(|(at, _)| *at == range);
+                if read.is_none() && !wanted.contains(&range) {
+                    wanted.push(range);
+                }
+                read.map(|(_, bytes)| &**bytes)
+            },
+            disk_bytes,
+        );
+        if wanted.is_empty() {
+            return Ok(found);
+        }
+        for range in wanted {
+            let bytes = reach.load(disk, range.clone()).await?;
+            known.push((range, bytes));
+        }
+    }
+}

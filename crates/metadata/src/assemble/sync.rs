@@ -1,0 +1,312 @@
+//! What must be synced, and whether a dirty array may be started.
+//!
+//! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a
+//! bit too many only costs time.
+
+use std::collections::BTreeMap;
+
+use io::broken::{Broken, broken};
+use layout::md::{Bitmap, Fault, Features, SECTOR, bitmap};
+use layout::private::{self, HEADERS_BYTES, Tag};
+use layout::sync::{array_range, sync_bytes};
+use layout::{Family, Geometry, MemberId, Mode, RangeSet};
+
+use super::intents::Intents;
+use super::note::Cause;
+use super::seats::Seated;
+use super::sighting::Sighting;
+use super::together::Members;
+use super::{Note, Options, refuse};
+use crate::bitmap::{Bits, Pages};
+use crate::create::FIRST_EVENT;
+use crate::error::Result;
+use crate::ledger::Format;
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::{Record, marks_room};
+
+/// Features of an array that has a bitmap, or something in its place.
+const HAVE_MARKS: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
+
+/// What the members hold, and what of it is in doubt.
+pub(super) struct Loaded {
+    pub(super) records: BTreeMap<MemberId, Record>,
+    pub(super) bits: Option<Bits>,
+    pub(super) unsynced: RangeSet,
+    pub(super) notes: Vec<Note>,
+    /// The array's bitmap is of a kind that cannot be kept up.
+    foreign_bitmap: Option<&'static str>,
+}
+
+/// A member's copy of the bitmap.
+enum Copy {
+    Good(Bits),
+    /// Nothing to rely on, and why.
+    Bad(String),
+    /// A kind that is known and not supported.
+    Foreign(&'static str),
+}
+
+/// Reads the bitmaps.
+pub(super) async fn load(
+    reach: &Reach,
+    members: &Members,
+    seated: &Seated,
+    geometry: &Geometry,
+) -> Loaded {
+    let reads = members
+        .counted()
+        .map(|(_, found, _)| async move { (found, read_bitmap(reach, found, geometry).await) });
+    let mut loaded = Loaded {
+        records: BTreeMap::new(),
+        bits: None,
+        unsynced: RangeSet::new(),
+        notes: Vec::new(),
+        foreign_bitmap: None,
+    };
+    let mut copies = Vec::new();
+    for (found, copy) in all(reads).await {
+        let id = MemberId(found.superblock.dev_number);
+        let mut remark = |text: String| {
+            loaded.notes.push(Note::Remark { name: found.name.clone(), text });
+        };
+        found.bad.refused.iter().for_each(|error| remark(error.to_string()));
+        let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, twin)| {
+            !twin && seated.configuration.seats[slot.index()].recovered.is_none()
+        });
+        match copy {
+            // What a spare or a member in rebuild has is not kept up, or not yet.
+            Some(Copy::Good(bits)) if in_sync => copies.push((id, bits)),
+            Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
+            Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
+            _ => {}
+        }
+        loaded.records.insert(id, found.clone().into_record());
+    }
+    loaded.merge(copies, members, geometry);
+    loaded.find_unsynced(members, geometry);
+    loaded
+}
+
+/// Reads a member's bitmap, or what is in its place; `None` if the array has none, or none that
+/// Parapet looks at.
+async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Option<Copy> {
+    let superblock = &found.superblock;
+    if !superblock.features.intersects(HAVE_MARKS) || found.format == Format::Md090 {
+        return None;
+    }
+    let range = marks_room(&found.map, superblock.features)?;
+    if superblock.features.intersects(Features::ANY_PPL) && !is_ours(reach, found).await {
+        let why = "it does not go with the superblock, which somebody else has written";
+        return Some(Copy::Bad(why.to_string()));
+    }
+    let bytes = match reach.read(&*found.disk, range).await {
+        Ok(bytes) => bytes,
+        Err(why) => return Some(Copy::Bad(why.to_string())),
+    };
+    let bits = match Bits::parse(&bytes) {
+        Ok(Some(bits)) => bits,
+        Ok(None) => return Some(Copy::Bad("it is larger than its room".to_string())),
+        Err(error) => {
+            return Some(match error.fault {
+                Fault::Refused(why) if error.field == "version" => Copy::Foreign(why),
+                _ => Copy::Bad(error.to_string()),
+            });
+        }
+    };
+    let header = bits.header();
+    let covered = header.sync_sectors * SECTOR;
+    let bad = if header.uuid != superblock.set_uuid {
+        format!("it belongs to another array ({})", header.uuid)
+    } else if header.events < superblock.events {
+        format!("it is of event {}, the superblock of {}", header.events, superblock.events)
+    } else if covered < sync_bytes(geometry) {
+        format!("it covers {covered} bytes of {}", sync_bytes(geometry))
+    } else if header.state & (bitmap::STALE | bitmap::WRITE_ERROR) != 0 {
+        "it is marked as out of date".to_string()
+    } else {
+        return Some(Copy::Good(bits));
+    };
+    Some(Copy::Bad(bad))
+}
+
+/// True if the private area of this member counts.
+async fn is_ours(reach: &Reach, found: &Sighting) -> bool {
+    let Some(bounds) = found.map.private.clone() else { return false };
+    let copies = reach.read(&*found.disk, bounds.start..bounds.start + HEADERS_BYTES).await;
+    let valid =
+        |copies: Vec<u8>| private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
+    copies.ok().and_then(valid).is_some()
+}
+
+impl Loaded {
+    /// Makes one bitmap of all copies. If there is no good one, a new one with every bit set.
+    fn merge(&mut self, copies: Vec<(MemberId, Bits)>, members: &Members, geometry: &Geometry) {
+        let superblock = &members.latest().superblock;
+        let wanted = superblock.features.intersects(HAVE_MARKS)
+            && members.latest().format != Format::Md090
+            && self.foreign_bitmap.is_none()
+            && geometry.family() != Family::Plain;
+        if !wanted {
+            return;
+        }
+        // The freshest member's header; a copy with other chunks does not count.
+        let freshest = copies.iter().max_by_key(|(_, bits)| bits.header().events);
+        let Some((_, freshest)) = freshest else {
+            self.bits = new_bitmap(&self.records, members, geometry);
+            return;
+        };
+        let mut merged = freshest.clone();
+        let alike = |bits: &Bits| bits.header().chunk_bytes == freshest.header().chunk_bytes;
+        copies.iter().filter(|(_, bits)| alike(bits)).for_each(|(_, bits)| merged.merge(bits));
+        let cleared = copies.iter().map(|(_, bits)| bits.header().events_cleared).max();
+        merged.edit_header(|header| {
+            header.events_cleared = cleared.unwrap_or(0).max(header.events_cleared);
+        });
+        for (id, bits) in &copies {
+            if let Some(record) = self.records.get_mut(id)
+                && *bits == merged
+            {
+                record.behind = Pages::NONE;
+            }
+        }
+        self.bits = Some(merged);
+    }
+
+    /// From where on, and by the bitmap where, something is to be synced.
+    fn find_unsynced(&mut self, members: &Members, geometry: &Geometry) {
+        let superblock = &members.latest().superblock;
+        if superblock.is_clean() || geometry.family() == Family::Plain {
+            return;
+        }
+        let end = sync_bytes(geometry);
+        let from = superblock.resync_offset.saturating_mul(SECTOR).min(end);
+        let to_array = |sync: std::ops::Range<u64>| array_range(geometry, sync);
+        self.unsynced = match &self.bits {
+            None => std::iter::once(to_array(from..end)).collect(),
+            Some(bits) => {
+                let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
+                let dirty = dirty.map(|range| range.start.max(from)..range.end.min(end));
+                dirty.filter(|range| range.start < range.end).map(to_array).collect()
+            }
+        };
+        // Only our own first superblock is known to be older than every write.
+        let ours = Tag::of(superblock.utime).is_some();
+        let cause = match (superblock.events, superblock.resync_offset) {
+            (..=FIRST_EVENT, _) if ours => Cause::New,
+            // While anything is written, md and we say 0.
+            (_, 0) => Cause::Crash,
+            _ => Cause::Unfinished,
+        };
+        self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
+    }
+
+    /// A write that a crash cut may have reached a member and not the twin that is made a copy of
+    /// it: the copy counts up to there only. Otherwise what was read from the member would change
+    /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
+    /// whether there was a crash: nothing of the copy counts.
+    ///
+    /// `dirty` is all that was being written: also where there is nothing to sync, since the log
+    /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
+    pub(super) fn shorten_copies(
+        dirty: &RangeSet,
+        seated: &mut Seated,
+        geometry: &Geometry,
+    ) -> bool {
+        let first = match geometry.family() {
+            Family::Plain => Some(0),
+            _ => dirty.next(0).map(|range| range.start),
+        };
+        let Some(first) = first.filter(|_| !broken(Broken::CopyTrustedAfterCrash)) else {
+            return false;
+        };
+        let mut shortened = false;
+        for seat in &mut seated.configuration.seats {
+            if let Some((_, copied)) = &mut seat.twin {
+                shortened |= first < *copied;
+                *copied = first.min(*copied);
+            }
+        }
+        shortened
+    }
+
+    /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
+    pub(super) fn permit(
+        &mut self,
+        members: &Members,
+        seated: &mut Seated,
+        geometry: &Geometry,
+        options: &Options,
+        intents: &Intents,
+    ) -> Result<()> {
+        let degraded = seated.configuration.in_sync() != geometry.all_slots();
+        if let Some(why) = self.foreign_bitmap {
+            if degraded {
+                return refuse(format!(
+                    "{why}, and a member is missing: only that bitmap knows which parts of the \
+                     array can be relied on; let Linux assemble it"
+                ));
+            }
+            seated.configuration.mode = Mode::ReadOnly;
+            let reason = || format!("{why}; let Linux run it, or copy the data to a new array");
+            seated.read_only_reason.get_or_insert_with(reason);
+        }
+        let parity = geometry.family() == Family::Parity;
+        if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {
+            match &intents.cuts {
+                // Nothing is settled where nothing may be written.
+                Ok(_) if seated.read_only_reason.is_some() => {}
+                // All that may disagree is in the log, and nothing can be compared now.
+                Ok(_) if degraded && !intents.doubt => self.unsynced = RangeSet::new(),
+                Ok(_) => {}
+                Err(why) => self.notes.push(Note::LogUnusable { why: why.clone() }),
+            }
+        }
+        let doubtful = degraded && parity && !self.unsynced.is_empty();
+        if doubtful && !options.force_dirty_degraded {
+            let lost = geometry.all_slots().difference(seated.configuration.in_sync());
+            let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
+            let cause = self.notes.iter().find_map(|note| match note {
+                Note::Unsynced { cause, .. } => Some(*cause),
+                _ => None,
+            });
+            let why = match cause {
+                Some(Cause::New) => "the array has never been in sync",
+                Some(Cause::Unfinished) => "the array was not in sync yet when it was shut down",
+                _ => "writes were under way when the array was last used",
+            };
+            let unusable = self.notes.iter().find(|note| matches!(note, Note::LogUnusable { .. }));
+            let unusable = unusable.map_or(String::new(), |note| format!("; {note}"));
+            return refuse(super::with_reasons(
+                format!(
+                    "{why}, and a member is missing (slots {}): in {} bytes of the array, what it \
+                     held may come out wrong. Bring the member back, or accept that \
+                     (--force-dirty-degraded){unusable}",
+                    slots.join(", "),
+                    self.unsynced.bytes()
+                ),
+                &members.notes,
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A bitmap with every bit set, in place of one that is lost.
+pub(super) fn new_bitmap(
+    records: &BTreeMap<MemberId, Record>,
+    members: &Members,
+    geometry: &Geometry,
+) -> Option<Bits> {
+    let room = |record: &Record| marks_room(&record.map, record.superblock.features);
+    let room = records.values().map(|record| room(record).map_or(0, |at| at.end - at.start));
+    let room = room.min()?;
+    let sectors = sync_bytes(geometry) / SECTOR;
+    let chunk = bitmap::chunk_for(sectors, room)?;
+    let superblock = &members.latest().superblock;
+    let header = Bitmap {
+        events: superblock.events,
+        events_cleared: superblock.events,
+        ..Bitmap::new(superblock.set_uuid, sectors, chunk)
+    };
+    Some(Bits::new(header, true))
+}

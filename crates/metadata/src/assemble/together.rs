@@ -1,0 +1,229 @@
+//! Which of the disks make up one array, and which of them count.
+//!
+//! Owns the refusals that need more than one superblock: two arrays, duplicates, two histories,
+//! other shapes, features that Parapet does not run.
+
+use layout::md::Superblock;
+use layout::md::superblock::Role;
+use layout::{MAX_SLOTS, MemberId};
+
+use super::history::{self, Divergence, Lapse, Standing};
+use super::sighting::{Reject, Sighting};
+use super::{Note, Options, is_called, list, refuse, shape, with_reasons};
+use crate::error::Result;
+
+/// Members of one array, with what each counts for.
+pub(super) struct Members {
+    pub(super) sightings: Vec<Sighting>,
+    pub(super) standings: Vec<Standing>,
+    freshest: usize,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Members {
+    /// The member whose superblock is believed.
+    pub(super) fn latest(&self) -> &Sighting {
+        &self.sightings[self.freshest]
+    }
+
+    /// The members that count, each with its standing.
+    pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &Sighting, Standing)> {
+        let all = self.sightings.iter().zip(&self.standings).enumerate();
+        all.filter(|(_, (_, standing))| !matches!(standing, Standing::Stale(_)))
+            .map(|(index, (sighting, &standing))| (index, sighting, standing))
+    }
+
+    /// A member that counts does not any more: it stays in the list as stale, with the reason.
+    pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
+        assert_ne!(index, self.freshest, "the member that is believed is not stale");
+        self.standings[index] = Standing::Stale(lapse);
+        self.notes.push(stale(&self.sightings[index], self.latest(), lapse));
+    }
+
+    /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
+    /// says of the others would be forgotten.
+    pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
+        let latest = self.latest().superblock.events;
+        let is_meant = |found: &Sighting| MemberId(found.superblock.dev_number) == id;
+        let holds = |found: &Sighting| matches!(found.superblock.own_role(), Role::Slot(_));
+        let other = self.counted().find(|(_, found, _)| {
+            !is_meant(found) && holds(found) && found.superblock.events == latest
+        });
+        let meant = self.counted().find(|(_, found, _)| is_meant(found));
+        let (Some((freshest, ..)), Some((index, found, _))) = (other, meant) else { return false };
+        self.notes.push(Note::Unusable { name: found.name.clone(), why: why.to_string() });
+        self.sightings.remove(index);
+        self.standings.remove(index);
+        self.freshest = freshest - usize::from(index < freshest);
+        true
+    }
+}
+
+/// The sightings of the one array that is meant.
+pub(super) struct Chosen {
+    sightings: Vec<Sighting>,
+    notes: Vec<Note>,
+}
+
+/// Finds the one array.
+pub(super) fn choose(
+    mut sightings: Vec<Sighting>,
+    rejects: Vec<(String, Reject)>,
+    options: &Options,
+) -> Result<Chosen> {
+    // Whoever names a disk wants to know what is wrong with it; a scan has sorted out strangers.
+    let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
+    let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
+    sightings.retain(|found| {
+        options.uuid.is_none_or(|uuid| found.superblock.set_uuid == uuid)
+            && options.name.as_ref().is_none_or(|name| is_called(&found.superblock.set_name, name))
+    });
+    let Some(first) = sightings.first() else {
+        let what = match (&options.name, &options.uuid) {
+            (Some(name), _) => format!("no member of an array called {name} was found"),
+            (None, Some(uuid)) => format!("no member of array {uuid} was found"),
+            (None, None) => "none of the disks is a member of an array".to_string(),
+        };
+        return refuse(with_reasons(what, &notes));
+    };
+    let describe = |found: &Sighting| {
+        let superblock = &found.superblock;
+        format!("{} is of {} ({})", found.name, superblock.set_name, superblock.set_uuid)
+    };
+    let other = |found: &&Sighting| found.superblock.set_uuid != first.superblock.set_uuid;
+    if let Some(other) = sightings.iter().find(other) {
+        return refuse(format!(
+            "these are members of different arrays: {}, {}; say which array is meant, by uuid",
+            describe(first),
+            describe(other)
+        ));
+    }
+    Ok(Chosen { sightings, notes })
+}
+
+/// Judges the members of the array.
+pub(super) fn join(chosen: Chosen) -> Result<Members> {
+    let Chosen { sightings, mut notes } = chosen;
+    refuse_duplicates(&sightings)?;
+    let superblocks: Vec<&Superblock> = sightings.iter().map(|found| &found.superblock).collect();
+    for found in &sightings {
+        let slots = found.superblock.raid_disks as usize;
+        if slots > MAX_SLOTS {
+            return refuse(format!(
+                "{}: an array of {slots} slots; at most {MAX_SLOTS} are supported",
+                found.name
+            ));
+        }
+    }
+    let judged = history::judge(&superblocks);
+    let judged = judged.or_else(|divergence| refuse(tell(&sightings, &divergence)))?;
+    let latest = &sightings[judged.freshest];
+    for (found, &standing) in sightings.iter().zip(&judged.standings) {
+        if let Standing::Stale(lapse) = standing {
+            notes.push(stale(found, latest, lapse));
+            continue;
+        }
+        if let Some(what) = history::difference(&latest.superblock, &found.superblock) {
+            return refuse(format!(
+                "{} does not fit the others of its array: {what} (as in {}); leave it out",
+                found.name, latest.name
+            ));
+        }
+        shape::permit_features(found)?;
+    }
+    let (standings, freshest) = (judged.standings, judged.freshest);
+    Ok(Members { sightings, standings, freshest, notes })
+}
+
+fn refuse_duplicates(sightings: &[Sighting]) -> Result<()> {
+    for (index, a) in sightings.iter().enumerate() {
+        let same = |b: &&Sighting| {
+            let (a, b) = (&a.superblock, &b.superblock);
+            a.dev_number == b.dev_number && a.device_uuid == b.device_uuid
+        };
+        if let Some(b) = sightings[..index].iter().find(same) {
+            return refuse(format!(
+                "{} and {} are the same member (number {}, {}): one is a copy of the other, or one \
+                 disk was named twice; leave one out",
+                b.name, a.name, a.superblock.dev_number, a.superblock.device_uuid
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn stale(found: &Sighting, latest: &Sighting, lapse: Lapse) -> Note {
+    let why = match lapse {
+        Lapse::GivenUp => "the others went on without it".to_string(),
+        Lapse::Behind => "it missed more than one change".to_string(),
+        Lapse::RolledBack => {
+            "it took no part in the last session: it is a copy from before, or was put back"
+                .to_string()
+        }
+        Lapse::Replaced => "another disk has its number now".to_string(),
+        Lapse::Unknown => "the others do not know its number".to_string(),
+        Lapse::Elsewhere(own) => format!("it says it holds slot {own}, the others say otherwise"),
+    };
+    Note::Stale {
+        name: found.name.clone(),
+        events: found.superblock.events,
+        latest_events: latest.superblock.events,
+        latest: latest.name.clone(),
+        why,
+    }
+}
+
+/// Both sides' story.
+fn tell(sightings: &[Sighting], divergence: &Divergence) -> String {
+    let names = |side: &[usize]| list(side.iter().map(|&index| sightings[index].name.as_str()));
+    let story = |side: &[usize], others: &[usize]| {
+        let latest = side.iter().max_by_key(|&&index| sightings[index].superblock.events);
+        let superblock = &sightings[*latest.expect("each side has a member")].superblock;
+        format!(
+            "{} went on without {} (event {}, last written {})",
+            names(side),
+            names(others),
+            superblock.events,
+            utc(superblock.utime.seconds())
+        )
+    };
+    let Divergence { ours, theirs } = divergence;
+    format!(
+        "the members have two histories that cannot be merged: {}; {}. Assemble the side you want \
+         to keep by naming only its members, then add the others as new ones: what was written to \
+         them alone is lost then",
+        story(ours, theirs),
+        story(theirs, ours)
+    )
+}
+
+/// `2026-11-21 20:05:09 UTC`, by the proleptic Gregorian calendar.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March, so that the leap day is the last of its year; eras have 400 years.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn seconds_become_a_date() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_700_000_000), "2023-11-14 22:13:20 UTC");
+        assert_eq!(utc(4_107_542_399), "2100-02-28 23:59:59 UTC");
+        assert_eq!(utc(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
+}

@@ -1,0 +1,469 @@
+//! A new array: first a plan that can be shown, then the bytes.
+//!
+//! Owns the order in which a new member is written. Superblocks come last, after everything else is
+//! durable: until the first of them there is no array, only what was there before, overwritten.
+//!
+//! ```text
+//!   plan ─▶ look for what lies there ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
+//!                                       header of the journal device                     │
+//!                                                                          superblocks, FUA ◀─╯
+//! ```
+//!
+//! Nothing outside the byte map is touched, but for the signatures of what was there before, when
+//! the user has said that it may go.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io::{Clock, Disk};
+use layout::md::superblock::{CLEAN, RAID35_LEVEL};
+use layout::md::{
+    BadBlocks, Bitmap, ByteMap, Features, Magic, Name, Role, SECTOR, Superblock, Timestamp, Uuid,
+    Version,
+};
+use layout::private::bad::BadList;
+use layout::private::{Consistency, HEADERS_BYTES, Tag};
+use layout::{Family, Layout, Level, sync};
+
+use crate::assemble::{Candidate, journal, sighting};
+use crate::bitmap::{Bits, Pages};
+use crate::bounds::Bounds;
+use crate::error::{Error, Result};
+use crate::ledger::journal::Journal;
+use crate::ledger::private::{Private, Zones};
+use crate::ledger::reach::{Reach, Writer, all};
+use crate::ledger::record::{Record, copy_pages};
+use crate::ledger::{Facts, Format};
+
+mod plan;
+
+pub use plan::{Plan, plan};
+
+/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the
+/// array for new and stamp a block size on it that older kernels refuse.
+pub(crate) const FIRST_EVENT: u64 = 1;
+
+/// How large a piece of the members one bit of the bitmap stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BitmapChunk {
+    /// 64 MiB, or more where that does not fit: what mdadm takes.
+    #[default]
+    Fitting,
+    /// So many bytes: a power of two, at least 4 KiB.
+    Bytes(u32),
+}
+
+/// A new array. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewArray {
+    /// Its name, `name` or `host:name`: at most 32 bytes.
+    pub name: String,
+    /// Level and parameters.
+    pub layout: Layout,
+    /// Bytes of a chunk; 0 for RAID 1. RAID 3.5: of a fragment, the block / 2^order.
+    pub chunk_bytes: u64,
+    /// Where superblocks lie.
+    pub version: Version,
+    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
+    /// With md's partial parity log there always are such bits, in the private area.
+    pub bitmap: Option<BitmapChunk>,
+    /// So many of the disks, the last ones, are spares.
+    pub spares: usize,
+    /// Every disk is known to hold zeros only: then nothing need be synced.
+    pub zeroed: bool,
+    /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
+    pub size_bytes: Option<u64>,
+    /// How it stands against the write hole, at levels with parity; `None` for the intent log.
+    /// md's partial parity log is for RAID 5 only.
+    pub consistency: Option<Consistency>,
+    /// Keep checksums of all blocks; `None`: if the level can have them.
+    pub checksums: Option<bool>,
+    /// What lies on the disks may be lost.
+    pub overwrite: bool,
+    /// A disk that does not answer for so long has failed.
+    pub deadline: Duration,
+}
+
+impl NewArray {
+    /// An array with the usual choices: superblock 1.2, a bitmap, no spare, contents unknown.
+    pub fn new(name: impl Into<String>, layout: Layout, chunk_bytes: u64) -> NewArray {
+        NewArray {
+            name: name.into(),
+            layout,
+            chunk_bytes,
+            version: Version::V1_2,
+            bitmap: Some(BitmapChunk::Fitting),
+            spares: 0,
+            zeroed: false,
+            size_bytes: None,
+            consistency: None,
+            checksums: None,
+            overwrite: false,
+            deadline: Bounds::default().deadline,
+        }
+    }
+}
+
+/// Creates an array on these disks, spares last.
+///
+/// # Errors
+/// Refused: what [`plan()`] refuses; a disk that is read-only, or holds something (named) while
+/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold
+/// nothing that looks like one.
+pub async fn create(
+    new: &NewArray,
+    members: Vec<Candidate>,
+    clock: &Rc<dyn Clock>,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Facts> {
+    create_with_journal(new, (members, None), clock, random).await
+}
+
+/// As [`create`], with a journal device beside the members.
+///
+/// # Errors
+/// As [`create`]; and refused: a journal device where the policy is another one, or that is too
+/// small.
+pub async fn create_with_journal(
+    new: &NewArray,
+    (members, journal): (Vec<Candidate>, Option<Candidate>),
+    clock: &Rc<dyn Clock>,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Facts> {
+    let log = journal.as_ref().map(|device| permit_journal(new, device)).transpose()?;
+    let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
+    let plan = plan(new, &limits)?;
+    let reach = Reach::within(Rc::clone(clock), new.deadline);
+    let mut all_disks = members.clone();
+    all_disks.extend(journal.clone());
+    let mut old = look_first(&reach, new, &all_disks).await?;
+    let on_journal = old.split_off(members.len()).pop().unwrap_or_default();
+    let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
+    let mut private = private(new, &plan, random);
+
+    if let Some((device, log)) = journal.zip(log) {
+        wipe(&reach, (&device.name, &device.disk), &on_journal)
+            .await
+            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+        let journal = Journal::new(device.name, device.disk, log, uuid(random));
+        let set = &records[0].superblock;
+        private.journal = Some(journal.note());
+        journal
+            .write_first(&reach, (set.set_uuid, set.set_name))
+            .await
+            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+    }
+    let work = records.iter().zip(&old).map(|(record, old)| async {
+        write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
+            .await
+            .map_err(|why| failed(record, why))
+    });
+    all(work).await.into_iter().collect::<Result<()>>()?;
+    let work = records.iter().map(|record| async {
+        let written = record.write_superblock(&reach, &record.superblock).await;
+        written.map_err(|why| failed(record, why))
+    });
+    if let Some(why) = all(work).await.into_iter().find_map(Result::err) {
+        undo(&reach, &records).await;
+        return Err(why);
+    }
+    let superblock = &records[0].superblock;
+    let header = bits.as_ref().map(Bits::header);
+    let format = Format::of(superblock);
+    Ok(Facts::of(superblock, format, &plan.geometry, header, &private))
+}
+
+const NOT_WRITTEN: &str = "the journal device could not be written; there is no array";
+
+/// Where the log will lie on the journal device.
+fn permit_journal(new: &NewArray, device: &Candidate) -> Result<Range<u64>> {
+    check_journal(new, (&device.name, device.disk.limits()))
+}
+
+/// Whether a disk of this name can be the journal device of a new array: gives where the log will
+/// lie on it, in bytes.
+///
+/// # Errors
+/// Refused: another policy, a disk that is read-only or too small.
+pub fn check_journal(new: &NewArray, (name, limits): (&str, io::Limits)) -> Result<Range<u64>> {
+    if new.consistency != Some(Consistency::Journal) {
+        return Err(Error::refused(format!(
+            "{name}: a journal device is for consistency policy journal"
+        )));
+    }
+    journal::fit(name, limits)
+}
+
+fn uuid(random: &dyn Fn(&mut [u8])) -> Uuid {
+    let mut bytes = [0; 16];
+    random(&mut bytes);
+    Uuid(bytes)
+}
+
+fn failed(record: &Record, why: io::Error) -> Error {
+    let late = match why.kind() {
+        io::ErrorKind::Timeout => "; what was sent to it may still land: wipe it before it is used",
+        _ => "",
+    };
+    let message = format!("{} could not be written; there is no array{late}", record.name);
+    Error::refused(message).because(why)
+}
+
+/// What [`create`] writes on a member with this map, apart from the signatures that it wipes: byte
+/// ranges, some of them generous.
+pub fn writes(new: &NewArray, plan: &Plan, map: &ByteMap) -> Vec<Range<u64>> {
+    let part = zeroed_part(map, new.zeroed && plan.checksums);
+    let md = [&map.bitmap, &map.bad_blocks, &map.ppl].into_iter().flatten().cloned();
+    std::iter::once(map.superblock.clone()).chain(md).chain(part).collect()
+}
+
+/// What [`create_with_journal`] writes on the journal device, apart from the signatures that it
+/// wipes.
+pub fn writes_on_journal() -> Vec<Range<u64>> {
+    let copy = |at: u64| at..at + layout::private::journal::HEADER_BYTES;
+    layout::private::journal::COPIES.map(copy).into()
+}
+
+/// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
+async fn look_first(
+    reach: &Reach,
+    new: &NewArray,
+    members: &[Candidate],
+) -> Result<Vec<Vec<layout::md::Signature>>> {
+    for (index, member) in members.iter().enumerate() {
+        let same = |other: &&Candidate| Rc::ptr_eq(&other.disk, &member.disk);
+        if let Some(other) = members[..index].iter().find(same) {
+            let names = (&other.name, &member.name);
+            return Err(Error::refused(format!("{} and {} are one disk", names.0, names.1)));
+        }
+    }
+    let looks = members.iter().map(|member| async {
+        sighting::signatures(reach, &*member.disk)
+            .await
+            .map_err(|why| Error::refused(format!("{} cannot be read", member.name)).because(why))
+    });
+    let found = all(looks).await.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut full = members.iter().zip(&found).filter(|(_, found)| !found.is_empty()).peekable();
+    if full.peek().is_none() || new.overwrite {
+        return Ok(found);
+    }
+    let each = full.map(|(member, found)| {
+        format!("{} holds {} (byte {})", member.name, found[0].name, found[0].offset)
+    });
+    let each: Vec<String> = each.collect();
+    Err(Error::refused(format!(
+        "{}: nothing was written. To give up what is there, allow it to be overwritten",
+        each.join("; ")
+    )))
+}
+
+/// What the headers of the private areas say: at the levels with parity, and where checksums are
+/// kept.
+fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
+    let parity = plan.geometry.family() == Family::Parity;
+    let usual = match (parity, plan.bitmap_chunk) {
+        (true, _) => Consistency::Intent,
+        (false, Some(_)) => Consistency::Bitmap,
+        (false, None) => Consistency::Resync,
+    };
+    let consistency = new.consistency.filter(|_| parity).unwrap_or(usual);
+    Private {
+        consistency,
+        next_consistency: consistency,
+        history_id: uuid(random),
+        kept: parity || plan.checksums,
+        log: Zones::default(),
+        next_log: Zones::default(),
+        doubt: false,
+        // What is synced is summed.
+        sums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
+        sums_torn: false,
+        journal: None,
+        next_journal: None,
+        begun: false,
+    }
+}
+
+/// Everything that will be written, for each member.
+fn draw_up(
+    new: &NewArray,
+    plan: &Plan,
+    members: Vec<Candidate>,
+    clock: &dyn Clock,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<(Vec<Record>, Option<Bits>)> {
+    let uuid = || uuid(random);
+    let array = array_superblock(new, plan, uuid(), clock.unix_micros(), random)?;
+    let bits = plan.bitmap_chunk.map(|chunk| {
+        let sectors = sync::sync_bytes(&plan.geometry) / SECTOR;
+        let header = Bitmap {
+            events: FIRST_EVENT,
+            events_cleared: FIRST_EVENT,
+            ..Bitmap::new(array.set_uuid, sectors, chunk)
+        };
+        Bits::new(header, !new.zeroed)
+    });
+    let records = members.into_iter().zip(&plan.maps).enumerate().map(|(number, (member, map))| {
+        let mut superblock = array.clone();
+        superblock.dev_number = number as u32;
+        superblock.device_uuid = uuid();
+        map.describe(&mut superblock);
+        Record {
+            name: member.name,
+            disk: member.disk,
+            map: map.clone(),
+            superblock,
+            bad: BadBlocks::default(),
+            bad_changed: false,
+            behind: Pages::NONE,
+            session: 0,
+            next_session: 0,
+            since: None,
+            stale_ppl: false,
+            flush_failed: Rc::default(),
+        }
+    });
+    Ok((records.collect(), bits))
+}
+
+/// What the superblocks of all members have in common.
+fn array_superblock(
+    new: &NewArray,
+    plan: &Plan,
+    set_uuid: Uuid,
+    unix_micros: u64,
+    random: &dyn Fn(&mut [u8]),
+) -> Result<Superblock> {
+    let long =
+        || Error::refused(format!("the name {:?} has more than 32 bytes, or NULs", new.name));
+    let set_name = Name::new(&new.name).ok_or_else(long)?;
+    let level = new.layout.level();
+    let (magic, level_number) = match level.md_number() {
+        Some(number) => (Magic::Md, number),
+        None => (Magic::Parapet, RAID35_LEVEL),
+    };
+    let mut features = Features::NONE;
+    if new.consistency == Some(Consistency::Ppl) {
+        features = features.with(Features::MULTIPLE_PPLS);
+    } else if plan.bitmap_chunk.is_some() {
+        features = features.with(Features::BITMAP);
+    }
+    if level == Level::Raid0 {
+        features = features.with(Features::RAID0_LAYOUT);
+    }
+    let mut roles = Superblock::role_table(plan.maps.len())
+        .ok_or_else(|| Error::refused("more disks than a superblock has room for"))?;
+    for (slot, role) in roles.iter_mut().take(plan.geometry.slots()).enumerate() {
+        *role = Role::Slot(slot as u16);
+    }
+    let seconds = (unix_micros / 1_000_000) & ((1 << 40) - 1);
+    let mut tag = [0; 4];
+    random(&mut tag);
+    let needs_sync = !new.zeroed && plan.geometry.family() != Family::Plain;
+    Ok(Superblock {
+        magic,
+        features,
+        set_uuid,
+        set_name,
+        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then believes no
+        // member's superblock, and shows no UUID.
+        ctime: Timestamp::new(seconds, 0),
+        level: level_number,
+        layout: new.layout.to_md(),
+        size: plan.used_bytes / SECTOR,
+        chunk_sectors: (new.chunk_bytes / SECTOR) as u32,
+        raid_disks: plan.geometry.slots() as u32,
+        utime: Tag::new(u32::from_le_bytes(tag)).stamp(seconds),
+        events: FIRST_EVENT,
+        resync_offset: if needs_sync { 0 } else { CLEAN },
+        roles,
+        ..Superblock::default()
+    })
+}
+
+/// Writes everything but the superblock, durably.
+async fn write_structures(
+    reach: &Reach,
+    (record, old): (&Record, &[layout::md::Signature]),
+    bits: Option<&Bits>,
+    private: &Private,
+    zeroed: bool,
+) -> io::Result<()> {
+    wipe(reach, (&record.name, &record.disk), old).await?;
+    record.write_bad_blocks(reach).await?;
+    record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
+    let table = zeroed && private.sums_from.is_some();
+    // What is written here and above must lie within `writes`.
+    zero_private(&record.writer(reach), &record.map, table).await?;
+    if let Some(bits) = bits {
+        // They may lie in the private area.
+        record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
+    }
+    if private.kept {
+        let slot = match record.superblock.own_role() {
+            Role::Slot(slot) => Some(slot),
+            _ => None,
+        };
+        let none = BadList::default();
+        record.write_header(reach, private, &record.superblock, slot, none).await?;
+    }
+    record.writer(reach).flush().await
+}
+
+/// Zeros what must be zero of the private area.
+async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) -> io::Result<()> {
+    let Some(part) = zeroed_part(map, table_counts) else { return Ok(()) };
+    match writer.zero(part.clone(), true).await {
+        Ok(()) => Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::Timeout => Err(why),
+        Err(_) => writer.zero(part, false).await,
+    }
+}
+
+/// What a new member's private area begins with as zeros. The table of checksums is large: only
+/// where it counts from the beginning, since nothing is synced. Else nobody reads what is there.
+fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
+    let area = map.private.clone()?;
+    let table = map.private_parts().map_or(area.end, |parts| parts.checksums.start);
+    let headers_end = (area.start + HEADERS_BYTES).min(area.end);
+    let end = if table_counts { area.end } else { table.max(headers_end) };
+    Some(area.start..end)
+}
+
+/// Overwrites signatures with zeros, so that nothing finds what was there before.
+async fn wipe(
+    reach: &Reach,
+    (name, disk): (&str, &Rc<dyn Disk>),
+    old: &[layout::md::Signature],
+) -> io::Result<()> {
+    let block = u64::from(disk.limits().logical_block);
+    let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for signature in old {
+        for byte in signature.wipe() {
+            let start = byte / block * block;
+            let bytes = match blocks.entry(start) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(reach.read(&**disk, start..start + block).await?),
+            };
+            bytes[(byte - start) as usize] = 0;
+        }
+    }
+    for (start, bytes) in blocks {
+        reach.of(name, disk).write(start, &bytes, false).await?;
+    }
+    Ok(())
+}
+
+/// Takes back superblocks after one could not be written, as far as the disks allow.
+async fn undo(reach: &Reach, records: &[Record]) {
+    let work = records.iter().map(|record| async {
+        let bytes = vec![0; 4096];
+        let start = record.map.superblock.start;
+        // A disk that fails here has told its error already.
+        record.writer(reach).write(start, &bytes, true).await.ok()
+    });
+    all(work).await;
+}

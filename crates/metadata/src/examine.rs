@@ -1,0 +1,198 @@
+//! What lies on a disk, for a person to look at: every superblock, valid or not, and what goes with
+//! it.
+//!
+//! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s
+//! business.
+
+use std::rc::Rc;
+
+use io::{Clock, Disk};
+use layout::Layout;
+use layout::md::superblock::{FAIL_FAST, WRITE_MOSTLY};
+use layout::md::{
+    BadBlocks, Bitmap, ByteMap, Features, FoundBadBlocks, ParseError, RawSuperblock, Signature,
+    Superblock,
+};
+
+use crate::assemble::{shape, sighting};
+use crate::bitmap::Bits;
+use crate::bounds::Bounds;
+use crate::error::{Error, Result};
+use crate::ledger::Format;
+use crate::ledger::reach::Reach;
+
+mod private;
+
+pub use private::{FoundJournal, FoundLog, FoundPrivate, NoHeader};
+
+/// Everything that was found on a disk.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// Size of the disk in bytes.
+    pub bytes: u64,
+    /// Superblocks and remains of superblocks.
+    pub superblocks: Vec<FoundSuperblock>,
+    /// The journal device that it is, if it is one.
+    pub journal: Option<FoundJournal>,
+    /// Everything else that has a signature; superblocks have one too.
+    pub signatures: Vec<Signature>,
+}
+
+/// One superblock.
+#[derive(Clone, Debug)]
+pub struct FoundSuperblock {
+    /// Whose, and where it lies.
+    pub format: Format,
+    /// Bytes from the start of the disk.
+    pub offset: u64,
+    /// What it says, or the first thing that is wrong with it. 0.90 in the terms of version 1.
+    pub superblock: std::result::Result<Superblock, ParseError>,
+    /// For one that is damaged, each field with its bytes, if it can be told apart at all.
+    pub fields: Vec<(&'static str, u64, Vec<u8>)>,
+    /// Level and layout, or why they are not known.
+    pub layout: std::result::Result<Layout, String>,
+    /// Where everything lies on the member.
+    pub map: Option<std::result::Result<ByteMap, ParseError>>,
+    /// The bitmap, if there should be one.
+    pub bitmap: Option<FoundBitmap>,
+    /// The bad-block list, if it is not empty.
+    pub bad_blocks: Option<std::result::Result<FoundBadBlocks, String>>,
+    /// Parapet's private area, if there is room for one.
+    pub private: Option<FoundPrivate>,
+    /// What else a person should know of it, in sentences.
+    pub remarks: Vec<String>,
+}
+
+/// A bitmap that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundBitmap {
+    /// Its header, or what is wrong with it.
+    pub header: std::result::Result<Bitmap, String>,
+    /// How many bits are set.
+    pub dirty: u64,
+}
+
+/// Looks at everything on a disk. Writes nothing.
+///
+/// # Errors
+/// The disk cannot be read, or does not answer within [`Bounds::deadline`].
+pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examination> {
+    let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let unreadable = |why| Error::refused("the disk cannot be read").because(why);
+    let bytes = disk.limits().bytes;
+    let mut superblocks = Vec::new();
+    for trace in sighting::traces(&reach, disk).await.map_err(unreadable)?.found {
+        superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
+    }
+    let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
+    let signatures = sighting::signatures(&reach, disk).await.map_err(unreadable)?;
+    Ok(Examination { bytes, superblocks, journal, signatures })
+}
+
+async fn look_closer(
+    reach: &Reach,
+    disk: &dyn Disk,
+    trace: sighting::Trace,
+) -> io::Result<FoundSuperblock> {
+    let sighting::Trace { format, offset, superblock, bytes } = trace;
+    let mut found = FoundSuperblock {
+        format,
+        offset,
+        fields: Vec::new(),
+        layout: Err("the superblock is damaged".to_string()),
+        map: None,
+        bitmap: None,
+        bad_blocks: None,
+        private: None,
+        remarks: Vec::new(),
+        superblock,
+    };
+    let superblock = match &found.superblock {
+        Ok(superblock) => superblock,
+        Err(_) => {
+            if let Ok(raw) = RawSuperblock::new(&bytes) {
+                let fields = raw.fields();
+                let field = |(field, bytes): (layout::md::Field, &[u8])| {
+                    (field.name, field.offset as u64, bytes.to_vec())
+                };
+                found.fields = fields.map(field).collect();
+            }
+            return Ok(found);
+        }
+    };
+    found.layout = shape::layout(superblock).map_err(|unknown| unknown.to_string());
+    let map = ByteMap::of(superblock, disk.limits().bytes);
+    if let Ok(map) = &map {
+        found.bitmap = read_bitmap(reach, disk, superblock, map).await?;
+        found.bad_blocks = read_bad_blocks(reach, disk, superblock, map).await?;
+        if let Some(area) = map.private.clone().filter(|_| format != Format::Md090) {
+            found.private = Some(private::look(reach, disk, superblock, &area).await?);
+        }
+    }
+    found.remarks = remarks(superblock, found.bitmap.as_ref());
+    found.map = Some(map);
+    Ok(found)
+}
+
+/// What is special about a member: why its array is not run, and what is kept for others.
+fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    remarks.extend(shape::not_run(superblock).map(|what| format!("the array {what}")));
+    if superblock.features.contains(Features::RESHAPE) {
+        let now = i64::from(superblock.raid_disks);
+        let before = now - i64::from(superblock.delta_disks);
+        remarks.push(format!("the reshape is one from {before} to {now} slots"));
+    }
+    if let Some(Err(why)) = bitmap.map(|found| &found.header) {
+        remarks.push(format!("the bitmap is not used: {why}"));
+    }
+    let block = superblock.logical_block_size;
+    if block != 0 {
+        remarks.push(format!(
+            "Linux 6.19 or later has noted blocks of {block} bytes for the array: that is kept, \
+             and older kernels refuse it for that"
+        ));
+    }
+    if superblock.device_flags & WRITE_MOSTLY != 0 {
+        remarks.push("write-mostly: kept for Linux, and without effect here".to_string());
+    }
+    if superblock.device_flags & FAIL_FAST != 0 {
+        remarks.push("failfast: kept for Linux, and without effect here".to_string());
+    }
+    remarks
+}
+
+async fn read_bitmap(
+    reach: &Reach,
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    map: &ByteMap,
+) -> io::Result<Option<FoundBitmap>> {
+    let room = map.bitmap.clone().filter(|_| superblock.features.contains(Features::BITMAP));
+    let Some(room) = room else { return Ok(None) };
+    let bytes = reach.read(disk, room).await?;
+    let found = match Bits::parse(&bytes) {
+        Ok(Some(bits)) => FoundBitmap { header: Ok(bits.header().clone()), dirty: bits.count() },
+        Ok(None) => FoundBitmap { header: Err("larger than its room".to_string()), dirty: 0 },
+        Err(error) => FoundBitmap { header: Err(error.to_string()), dirty: 0 },
+    };
+    Ok(Some(found))
+}
+
+async fn read_bad_blocks(
+    reach: &Reach,
+    disk: &dyn Disk,
+    superblock: &Superblock,
+    map: &ByteMap,
+) -> io::Result<Option<std::result::Result<FoundBadBlocks, String>>> {
+    let Some(room) = sighting::bad_block_log(superblock, map) else { return Ok(None) };
+    let Some(bytes) = sighting::heard(reach.read(disk, room).await, superblock)? else {
+        return Ok(None);
+    };
+    let parsed = BadBlocks::parse(&bytes, superblock.bblog_shift);
+    let says = superblock.features.contains(Features::BAD_BLOCKS);
+    if !says && parsed.as_ref().is_ok_and(|found| found.blocks.is_empty()) {
+        return Ok(None);
+    }
+    Ok(Some(parsed.map_err(|error| error.to_string())))
+}

@@ -1,0 +1,597 @@
+//! The superblocks and the bitmap of all members of one array, as they were last written.
+//!
+//! Owns every byte that describes the array on its members, and the order in which such bytes are
+//! written. Decides nothing: the keeper says who sits where and how far things are, the ledger
+//! makes it durable.
+//!
+//! # A commit
+//!
+//! ```text
+//!   events + 1
+//!   bitmap header, pages that are behind, bad-block log,
+//!   md's partial parity log if it is to begin anew         each seated member, side by side
+//!   header of the journal device, once in a session        that device
+//!   header of the private area                             each seated member
+//!   flush                                                  each seated member
+//!   superblock, FUA                                        each seated member and each spare
+//! ```
+//!
+//! Everything that any superblock says about a member is durable before the first superblock is. If
+//! a member fails before that, no superblock is written and the keeper is told: one that called the
+//! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
+//! superblock cannot be written is one event behind the others, as those are after a crash in the
+//! middle: the freshest one's role table decides who counts (`assemble/history.rs`), and the next
+//! commit brings it up before it does anything else (`behind`).
+//!
+//! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
+//! two commits with the same event count can be told apart.
+//!
+//! Invariant: `events` only grows. Bits of the bitmap: see `marks`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Clock;
+use io::broken::{Broken, broken};
+use layout::md::superblock::CLEAN;
+use layout::md::{
+    BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
+};
+use layout::private::{Consistency, Tag};
+use layout::{Configuration, Family, Geometry, Layout, MemberId, RangeSet, sync};
+
+use crate::bitmap::{Bits, Pages};
+use crate::ledger::behind::Behind;
+use crate::ledger::journal::Journal;
+use crate::ledger::private::Private;
+use crate::ledger::reach::{Reach, all};
+use crate::ledger::record::Record;
+use crate::ledger::turn::Turn;
+
+mod behind;
+mod data;
+pub mod flush;
+mod join;
+pub mod journal;
+mod late;
+mod marks;
+pub(crate) mod ppl;
+pub(crate) mod private;
+pub mod reach;
+pub mod record;
+pub mod turn;
+
+pub(crate) use join::MOST_BLOCK_BYTES;
+pub use join::{Admitted, Readmitted};
+
+/// Fills bytes with random ones: from the host's generator, or the simulator's seed.
+pub type Random = Rc<dyn Fn(&mut [u8])>;
+
+/// Members that could not be written, and why.
+pub type Failures = Vec<(MemberId, io::Error)>;
+
+/// How an array is written down on its members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Linux md's version 1 superblock.
+    Md(Version),
+    /// Linux md's version 0.90 superblock: only read.
+    Md090,
+    /// The same layout as version 1 under Parapet's magic: RAID 3.5.
+    Parapet(Version),
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Format::Md(version) => write!(f, "md {version}"),
+            Format::Md090 => f.write_str("md 0.90"),
+            Format::Parapet(version) => write!(f, "parapet {version}"),
+        }
+    }
+}
+
+impl Format {
+    /// The format of a version 1 superblock.
+    pub fn of(superblock: &Superblock) -> Format {
+        match superblock.magic {
+            Magic::Md => Format::Md(superblock.version()),
+            Magic::Parapet => Format::Parapet(superblock.version()),
+        }
+    }
+}
+
+/// What never changes while an array runs. Sizes in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The array's identity.
+    pub uuid: Uuid,
+    /// Its name, without the host in front.
+    pub name: String,
+    /// Level and parameters.
+    pub layout: Layout,
+    /// Bytes of a chunk; 0 where the level has none.
+    pub chunk_bytes: u64,
+    /// How many slots.
+    pub slots: usize,
+    /// Bytes of the array.
+    pub capacity: u64,
+    /// Bytes of sync space that a bit of the bitmap stands for; `None` without a bitmap.
+    pub mark_bytes: Option<u64>,
+    /// How it is written down.
+    pub format: Format,
+    /// When it was created: seconds since 1970, UTC.
+    pub created_s: u64,
+    /// How it stands against the write hole: of use at the levels with parity.
+    pub consistency: Consistency,
+    /// Checksums of its blocks are kept.
+    pub checksums: bool,
+}
+
+impl Facts {
+    /// The facts in a superblock, and in the bitmap that goes with it.
+    pub(crate) fn of(
+        superblock: &Superblock,
+        format: Format,
+        geometry: &Geometry,
+        bitmap: Option<&Bitmap>,
+        private: &private::Private,
+    ) -> Facts {
+        Facts {
+            uuid: superblock.set_uuid,
+            name: superblock.set_name.short(),
+            layout: geometry.layout(),
+            chunk_bytes: geometry.chunk_bytes(),
+            slots: geometry.slots(),
+            capacity: geometry.capacity(),
+            mark_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
+            format,
+            created_s: superblock.ctime.seconds(),
+            consistency: private.next_consistency,
+            checksums: private.sums_from.is_some(),
+        }
+    }
+}
+
+/// What the keeper wants to be durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// Who sits where.
+    pub configuration: Configuration,
+    /// Nothing is being written.
+    pub clean: bool,
+    /// The array offset from which on something is not synced; `None` if all is.
+    pub resync_from: Option<u64>,
+}
+
+/// The record of one array. One keeper uses it, through a shared reference.
+pub struct Ledger {
+    facts: Facts,
+    geometry: Geometry,
+    state: RefCell<State>,
+    clock: Rc<dyn Clock>,
+    random: Random,
+    reach: Reach,
+    /// One commit at a time.
+    committing: Turn,
+    /// One write of bitmap pages at a time.
+    marking: Turn,
+    /// Members are flushed by one at a time.
+    flushing: Turn,
+    events: Cell<u64>,
+    private: Cell<Private>,
+    /// The journal device of this session, as long as it works.
+    journal: Option<Journal>,
+    /// Members that have missed the last commit before this start.
+    behind: RefCell<Option<Behind>>,
+    /// With the next commit the bitmap ceases to tell what members lack that have left.
+    void_marks: Cell<bool>,
+    /// Why nothing may ever be written to the members, if so: commits do nothing then.
+    sealed: Option<String>,
+}
+
+/// What changes.
+struct State {
+    records: BTreeMap<MemberId, Record>,
+    /// What each device number stood for in the last commit.
+    roles: Vec<Role>,
+    /// Those that are to have no place from the next commit on.
+    leaving: BTreeSet<MemberId>,
+    bits: Option<Bits>,
+    /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
+    doomed: BTreeSet<u64>,
+    /// Array ranges that are lost though no member's block is bad.
+    bad: RangeSet,
+}
+
+impl State {
+    /// The member had a slot once, and the last commit went on without it.
+    fn is_gone(&self, id: MemberId) -> bool {
+        self.roles.get(id.0 as usize) == Some(&Role::Faulty)
+    }
+}
+
+/// What assembly hands over.
+pub(crate) struct Opened {
+    pub(crate) facts: Facts,
+    pub(crate) geometry: Geometry,
+    pub(crate) records: BTreeMap<MemberId, Record>,
+    /// The members' superblocks as they were found.
+    pub(crate) found: BTreeMap<MemberId, Superblock>,
+    pub(crate) bits: Option<Bits>,
+    pub(crate) private: Private,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) bad: RangeSet,
+    /// Why nothing may be written to the members, if so.
+    pub(crate) sealed: Option<String>,
+    /// Who sits where.
+    pub(crate) configuration: Configuration,
+    /// The freshest superblock.
+    pub(crate) latest: Superblock,
+}
+
+/// What becomes of what is sent to a member that was expelled.
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::Gone, "a member that was removed")
+}
+
+impl Ledger {
+    pub(crate) fn new(
+        opened: Opened,
+        clock: Rc<dyn Clock>,
+        random: Random,
+        reach: Reach,
+    ) -> Ledger {
+        let behind = Behind::of(&opened);
+        let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
+        let Opened { bad, sealed, latest, .. } = opened;
+        let (events, roles) = (latest.events, latest.roles);
+        let (leaving, doomed) = (BTreeSet::new(), BTreeSet::new());
+        Ledger {
+            facts,
+            geometry,
+            state: RefCell::new(State { records, roles, leaving, bits, doomed, bad }),
+            clock,
+            random,
+            reach,
+            committing: Turn::default(),
+            marking: Turn::default(),
+            flushing: Turn::default(),
+            events: Cell::new(events),
+            private: Cell::new(private),
+            journal,
+            behind: RefCell::new(behind),
+            void_marks: Cell::new(false),
+            sealed,
+        }
+    }
+
+    /// Why nothing may be written to the members, if so.
+    pub fn sealed(&self) -> Option<&str> {
+        self.sealed.as_deref()
+    }
+
+    /// What never changes.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// How many changes of the metadata there have been.
+    pub fn events(&self) -> u64 {
+        self.events.get()
+    }
+
+    /// Makes a decision durable on every seated member and every spare. In an array that was
+    /// started read-only it holds until the array is stopped, and leaves no trace.
+    ///
+    /// # Errors
+    /// The members that could not be written. If it was their superblocks, the others have theirs.
+    pub(crate) async fn commit(&self, decision: &Decision) -> Result<(), Failures> {
+        if self.sealed.is_some() {
+            return Ok(());
+        }
+        let _turn = self.committing.take().await;
+        let configuration = &decision.configuration;
+        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        self.none_late(seated.iter().chain(&configuration.spares))?;
+        self.catch_up(configuration).await?;
+        let events = self.events.get() + 1;
+        self.events.set(events);
+        let mut failures = self.strangers(&seated);
+        failures.extend(self.prepare(&seated, events).await);
+        failures.extend(self.begin_journal(configuration).await);
+        let utime = self.stamp();
+        let alive = self.records(&seated, &failures);
+        let (early, late): (Vec<_>, Vec<_>) =
+            alive.into_iter().partition(|_| !broken(Broken::HeaderAfterSuperblock));
+        failures.extend(self.write_headers(early, configuration, events, utime).await);
+        let alive =
+            self.records(&seated, &failures).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        if !broken(Broken::CommitUnflushed) {
+            failures.extend(self.flush(&alive).await);
+        }
+
+        if !failures.is_empty() && !broken(Broken::CommitWithoutFailed) {
+            // Nobody has seen this number: the next attempt has it again, and the headers that go
+            // with the superblocks of now stay where they are.
+            self.events.set(events - 1);
+            return Err(failures);
+        }
+
+        let superblocks = self.draw_up(decision, events, utime);
+        let mut everyone = seated;
+        everyone.extend(&configuration.spares);
+        let writes = self.records(&everyone, &failures).into_iter();
+        let writes = writes.map(|(id, record)| {
+            let superblock = &superblocks[&id];
+            async move {
+                let written = record.write_superblock(&self.reach, superblock).await;
+                written.map_err(|why| (id, why)).err()
+            }
+        });
+        failures.extend(all(writes).await.into_iter().flatten());
+        failures.extend(self.write_headers(late, configuration, events, utime).await);
+        self.adopt(superblocks, &failures);
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// The record of a member.
+    pub fn record(&self, id: MemberId) -> Option<Record> {
+        self.state.borrow().records.get(&id).cloned()
+    }
+
+    /// The means to read and write members.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Seated members that were expelled: nothing can be made durable on them.
+    fn strangers(&self, seated: &[MemberId]) -> Failures {
+        let state = self.state.borrow();
+        let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
+        unknown.map(|&id| (id, stranger())).collect()
+    }
+
+    /// Writes what must lie on the members before a superblock with `events` does.
+    async fn prepare(&self, seated: &[MemberId], events: u64) -> Failures {
+        {
+            let mut state = self.state.borrow_mut();
+            let State { records, bits, .. } = &mut *state;
+            if let Some(bits) = bits {
+                self.number(bits, events);
+                records.values_mut().for_each(|r| r.behind = r.behind.union(Pages::HEADER));
+            }
+        }
+        let mut failures = self.write_marks(seated).await;
+        failures.extend(self.empty_ppl(seated, &failures).await);
+        let mut changed = self.records(seated, &failures);
+        changed.retain(|(_, record)| record.bad_changed);
+        // The list counts at once: what is not on it any more must be there.
+        if !changed.is_empty() && !broken(Broken::ListBeforeData) {
+            let ids: Vec<MemberId> = changed.iter().map(|(id, _)| *id).collect();
+            failures.extend(self.flush(&ids).await);
+            changed.retain(|(id, _)| !failures.iter().any(|(failed, _)| failed == id));
+        }
+        let writes = changed.into_iter().map(|(id, record)| async move {
+            (id, record.bad.clone(), record.write_bad_blocks(&self.reach).await)
+        });
+        for (id, written, result) in all(writes).await {
+            match result {
+                Err(why) => failures.push((id, why)),
+                Ok(()) => {
+                    let mut state = self.state.borrow_mut();
+                    if let Some(record) = state.records.get_mut(&id) {
+                        record.bad_changed = record.bad != written;
+                    }
+                }
+            }
+        }
+        failures
+    }
+
+    /// The records of these members, but for those that failed.
+    fn records(&self, ids: &[MemberId], failures: &Failures) -> Vec<(MemberId, Record)> {
+        let state = self.state.borrow();
+        let alive = ids.iter().filter(|id| !failures.iter().any(|(failed, _)| failed == *id));
+        alive.filter_map(|id| Some((*id, state.records.get(id)?.clone()))).collect()
+    }
+
+    /// The superblock of each member, as the decision wants it.
+    fn draw_up(
+        &self,
+        decision: &Decision,
+        events: u64,
+        utime: Timestamp,
+    ) -> BTreeMap<MemberId, Superblock> {
+        let configuration = &decision.configuration;
+        let roles = self.role_table(configuration);
+        let resync_offset = self.resync_offset(decision);
+        let state = self.state.borrow();
+        let draw = |(&id, record): (&MemberId, &Record)| {
+            let superblock = Superblock {
+                roles: roles.clone(),
+                events,
+                utime,
+                resync_offset,
+                ..self.draw_own(configuration, id, record)
+            };
+            (id, superblock)
+        };
+        state.records.iter().map(draw).collect()
+    }
+
+    /// The superblock of a member, as far as it tells of that member alone.
+    fn draw_own(&self, configuration: &Configuration, id: MemberId, record: &Record) -> Superblock {
+        let mut features = record.own_features(record.superblock.features);
+        let mut recovery_offset = 0;
+        if let Some((recovered, twin)) = self.progress(configuration, id) {
+            if let Some(sectors) = recovered {
+                features = features.with(Features::RECOVERY_OFFSET);
+                recovery_offset = sectors;
+            }
+            if twin {
+                features = features.with(Features::REPLACEMENT);
+            }
+        }
+        Superblock { features, recovery_offset, ..record.superblock.clone() }
+    }
+
+    /// How many sectors of a seated member are there (`None`: all), and whether it is a twin.
+    fn progress(&self, configuration: &Configuration, id: MemberId) -> Option<(Option<u64>, bool)> {
+        let (slot, twin) = configuration.seat_of(id)?;
+        let seat = &configuration.seats[slot.index()];
+        let recovered = match seat.twin {
+            Some((_, copied)) if twin => Some(copied).filter(|&at| at < self.geometry.capacity()),
+            _ => seat.recovered,
+        };
+        let sectors = |offset: u64| sync::recovery_offset(&self.geometry, offset) / SECTOR;
+        let offset = |offset: u64| sectors(offset.min(self.geometry.capacity()));
+        Some((recovered.map(offset), twin))
+    }
+
+    /// md's `resync_offset`: 0 while anything is written, else how far everything is in sync.
+    fn resync_offset(&self, decision: &Decision) -> u64 {
+        if self.geometry.family() == Family::Plain {
+            return CLEAN;
+        }
+        if !decision.clean {
+            return 0;
+        }
+        let from = decision.resync_from.filter(|&from| from < self.geometry.capacity());
+        from.map_or(CLEAN, |from| sync::sync_range(&self.geometry, from..from + 1).start / SECTOR)
+    }
+
+    /// Now, with a tag that no other commit has.
+    fn stamp(&self) -> Timestamp {
+        let mut bytes = [0; 4];
+        (self.random)(&mut bytes);
+        let seconds = self.clock.unix_micros() / 1_000_000;
+        Tag::new(u32::from_le_bytes(bytes)).stamp(seconds & ((1 << 40) - 1))
+    }
+
+    /// What each device number stands for. A number that once had a slot and has none now is faulty
+    /// until someone else gets it: so a member can tell that others went on without it.
+    fn role_table(&self, configuration: &Configuration) -> Vec<Role> {
+        let state = self.state.borrow();
+        let mut roles = state.roles.clone();
+        let top = state.records.keys().map(|id| id.0 as usize + 1).max().unwrap_or(0);
+        if top > roles.len() {
+            roles = Superblock::role_table(top).expect("admission bounds the numbers");
+            roles[..state.roles.len()].copy_from_slice(&state.roles);
+        }
+        for (number, role) in roles.iter_mut().enumerate() {
+            let id = MemberId(number as u32);
+            *role = match (configuration.seat_of(id), *role) {
+                (Some((slot, _)), _) => Role::Slot(slot.0.into()),
+                (None, _) if configuration.spares.contains(&id) => Role::Spare,
+                (None, Role::Slot(_)) => Role::Faulty,
+                (None, _) if state.leaving.contains(&id) => Role::Faulty,
+                (None, role) => role,
+            };
+        }
+        roles
+    }
+
+    /// Remembers what was written.
+    fn adopt(&self, mut written: BTreeMap<MemberId, Superblock>, failures: &Failures) {
+        let mut state = self.state.borrow_mut();
+        if let Some(superblock) = written.values().next() {
+            state.roles.clone_from(&superblock.roles);
+        }
+        for (id, record) in &mut state.records {
+            if !failures.iter().any(|(failed, _)| failed == id)
+                && let Some(superblock) = written.remove(id)
+            {
+                // Reads may have been repaired meanwhile.
+                let corrected_reads = record.superblock.corrected_reads;
+                record.superblock = Superblock { corrected_reads, ..superblock };
+            }
+        }
+    }
+
+    /// How many bytes of a member's data are on its bad-block log.
+    pub fn bad_bytes(&self, id: MemberId) -> u64 {
+        self.state.borrow().records.get(&id).map_or(0, |record| record.bad_ranges().bytes())
+    }
+
+    /// Takes bytes of a member's data off its bad-block log, from the next commit on.
+    pub fn clear_bad_block(&self, id: MemberId, range: Range<u64>) {
+        let mut state = self.state.borrow_mut();
+        let Some(record) = state.records.get_mut(&id) else { return };
+        let start = (record.map.data.start + range.start).div_ceil(SECTOR);
+        let end = (record.map.data.start + range.end) / SECTOR;
+        record.bad.remove(start..end);
+        record.bad_changed = true;
+    }
+
+    /// Gives a spare the very size of the member that it will replace: where members are not all of
+    /// a size (linear, RAID 0) the sizes decide where every byte lives.
+    ///
+    /// # Errors
+    /// Refused if the spare has less room.
+    pub fn fit(&self, spare: MemberId, like: MemberId) -> crate::Result<()> {
+        let mut state = self.state.borrow_mut();
+        let Some(wanted) = state.records.get(&like).map(|old| old.superblock.data_size) else {
+            return Ok(());
+        };
+        let Some(record) = state.records.get_mut(&spare) else { return Ok(()) };
+        if record.superblock.data_size < wanted {
+            let what = format!(
+                "{} has room for {} bytes, {} are needed to take this member's place",
+                record.name,
+                record.superblock.data_size * SECTOR,
+                wanted * SECTOR
+            );
+            return Err(crate::Error::refused(what));
+        }
+        record.superblock.data_size = wanted;
+        record.map.data.end = record.map.data.start + wanted * SECTOR;
+        Ok(())
+    }
+
+    /// Forgets a member. Its own superblock is left as it is: stale, as md does. In the next commit
+    /// its number is marked faulty, so that it does not come back by itself, not even as a spare.
+    pub fn expel(&self, id: MemberId) {
+        let mut state = self.state.borrow_mut();
+        let known = state.records.remove(&id).is_some();
+        state.leaving.remove(&id);
+        if let Some(role) = state.roles.get_mut(id.0 as usize)
+            && known
+        {
+            *role = Role::Faulty;
+        }
+    }
+
+    /// Records bytes of a member (counted from the start of its data) as lost, at the next commit.
+    ///
+    /// # Errors
+    /// The member has no room for it in its bad-block log, or no log.
+    pub fn add_bad_block(&self, id: MemberId, range: Range<u64>) -> Result<(), LogFull> {
+        let mut state = self.state.borrow_mut();
+        let Some(record) = state.records.get_mut(&id) else { return Ok(()) };
+        let start = (record.map.data.start + range.start) / SECTOR;
+        let end = (record.map.data.start + range.end).div_ceil(SECTOR);
+        let mut bad: BadBlocks = record.bad.clone();
+        bad.add(start..end);
+        record.print_bad_blocks(&bad)?;
+        record.bad = bad;
+        record.bad_changed = true;
+        Ok(())
+    }
+
+    /// Adds to the count of sectors that were rewritten after a read error, at the next commit.
+    pub fn add_corrected(&self, id: MemberId, sectors: u64) {
+        let mut state = self.state.borrow_mut();
+        if let Some(record) = state.records.get_mut(&id) {
+            let sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
+            let count = &mut record.superblock.corrected_reads;
+            *count = count.saturating_add(sectors);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Members that a crash has left one event behind: the first commit begins with bringing them up.
+//!
+//! ```text
+//!              crash           the next commit              crash        what is left
+//!   a.img   23 ─────▶ 24       header 25 in place of 23's,  25           the freshest
+//!   b.img   23 ─────▶ 23       header 25 in place of 23's,  23           two behind: left out,
+//!                                                                        and without a header
+//! ```
+//!
+//! All that the superblocks of a commit speak for is durable on every member before the first of
+//! them is written. So members that have missed only their superblock are given it here, with the
+//! number and the tag that the others have, before the next number goes anywhere. Another policy
+//! that the user has given the array meanwhile is no part of that commit: features, and what lies
+//! where, are as they were found.
+
+use io::broken::{Broken, broken};
+use layout::md::Superblock;
+use layout::{Configuration, MemberId};
+
+use super::reach::all;
+use super::record::Record;
+use super::{Failures, Ledger, Opened};
+
+/// What the last commit before a start has left undone.
+pub(super) struct Behind {
+    /// Who misses its superblock, and the one it has.
+    members: Vec<(MemberId, Superblock)>,
+    /// One that was written.
+    latest: Superblock,
+    /// How far each member was at the start.
+    start: Configuration,
+}
+
+impl Behind {
+    /// `None` if every member that has a slot has the freshest superblock.
+    pub(super) fn of(opened: &Opened) -> Option<Behind> {
+        let Opened { found, configuration, latest, .. } = opened;
+        let missed = |(_, id)| {
+            let found = found.get(&id).filter(|found| found.events < latest.events)?;
+            Some((id, found.clone()))
+        };
+        let members: Vec<_> = configuration.seated().filter_map(missed).collect();
+        let (latest, start) = (latest.clone(), configuration.clone());
+        let some = !members.is_empty() && !broken(Broken::BehindStays);
+        some.then_some(Behind { members, latest, start })
+    }
+
+    /// The superblock of the last commit for one who has missed it.
+    fn draw(&self, ledger: &Ledger, id: MemberId, mut record: Record) -> Superblock {
+        let latest = &self.latest;
+        let found = self.members.iter().find(|(member, _)| *member == id);
+        let found = found.map_or(&record.superblock, |(_, found)| found).clone();
+        record.superblock = Superblock { features: latest.features, ..found };
+        Superblock {
+            roles: latest.roles.clone(),
+            events: latest.events,
+            utime: latest.utime,
+            resync_offset: latest.resync_offset,
+            ..ledger.draw_own(&self.start, id, &record)
+        }
+    }
+}
+
+impl Ledger {
+    /// Writes the superblock of the last commit to those who have missed it and still hold a slot.
+    ///
+    /// # Errors
+    /// The members that could not be written.
+    pub(super) async fn catch_up(&self, configuration: &Configuration) -> Result<(), Failures> {
+        let Some(behind) = self.behind.take() else { return Ok(()) };
+        let members = behind.members.iter().map(|(id, _)| *id);
+        let members: Vec<_> = members.filter(|&id| configuration.seat_of(id).is_some()).collect();
+        let writes = self.records(&members, &Failures::new()).into_iter().map(|(id, record)| {
+            let superblock = behind.draw(self, id, record.clone());
+            async move {
+                let written = record.write_superblock(&self.reach, &superblock).await;
+                written.map_err(|why| (id, why)).err()
+            }
+        });
+        let failures: Failures = all(writes).await.into_iter().flatten().collect();
+        if failures.is_empty() {
+            return Ok(());
+        }
+        self.behind.replace(Some(behind));
+        Err(failures)
+    }
+}

@@ -1,0 +1,59 @@
+//! Data and checksum tables of members, read and written while no client is served: replay of the
+//! log after a crash.
+
+use std::ops::Range;
+
+use layout::private::sums::PAGE_BYTES;
+use layout::{MemberId, RangeSet};
+
+use super::Ledger;
+use super::record::Record;
+
+impl Ledger {
+    fn record_of(&self, id: MemberId) -> io::Result<Record> {
+        let gone = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
+        self.record(id).ok_or_else(gone)
+    }
+
+    /// Reads bytes of a member's data; its bad blocks are errors.
+    pub async fn read_data(&self, id: MemberId, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let record = self.record_of(id)?;
+        if record.bad_ranges().overlaps(range.clone()) {
+            let kind = io::ErrorKind::Medium { offset: range.start, len: range.end - range.start };
+            return Err(io::Error::new(kind, "on the list of bad blocks"));
+        }
+        let start = record.map.data.start;
+        self.reach().read(&*record.disk, start + range.start..start + range.end).await
+    }
+
+    /// Which of these bytes of a member's data are on its list of bad blocks.
+    pub fn listed(&self, id: MemberId, range: Range<u64>) -> RangeSet {
+        let bad = self.record(id).map(|record| record.bad_ranges()).unwrap_or_default();
+        let within = bad.iter().map(|bad| bad.start.max(range.start)..bad.end.min(range.end));
+        within.filter(|bad| bad.start < bad.end).collect()
+    }
+
+    /// Writes bytes of a member's data.
+    pub async fn write_data(&self, id: MemberId, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let record = self.record_of(id)?;
+        record.writer(self.reach()).write(record.map.data.start + at, bytes, false).await
+    }
+
+    /// Reads a page of a member's table of checksums.
+    pub async fn read_table(&self, id: MemberId, number: u64) -> io::Result<Vec<u8>> {
+        let (record, start) = self.table(id, number)?;
+        self.reach().read(&*record.disk, start..start + PAGE_BYTES).await
+    }
+
+    /// Writes a page of a member's table of checksums.
+    pub async fn write_table(&self, id: MemberId, number: u64, page: &[u8]) -> io::Result<()> {
+        let (record, start) = self.table(id, number)?;
+        record.writer(self.reach()).write(start, page, false).await
+    }
+
+    fn table(&self, id: MemberId, number: u64) -> io::Result<(Record, u64)> {
+        let none = || io::Error::new(io::ErrorKind::Gone, "a member without a table of checksums");
+        let (record, start) = self.record(id).zip(self.table_place(id)).ok_or_else(none)?;
+        Ok((record, start + number * PAGE_BYTES))
+    }
+}

@@ -1,0 +1,65 @@
+//! The flushes of members: all go through here, one after the other.
+//!
+//! After a flush that fails, all that its member was sent since the last good one is unknown,
+//! whoever wrote it. But kernels tell each error once (`fsync`): of two flushes that are under way
+//! together, or one after the other, one is told of the lost write, and the other one of a success
+//! that is none. So there is one at a time, and none succeeds after one that failed, until the
+//! member is taken in anew.
+//!
+//! Without redundancy a failed member stays where it is, and its metadata goes on being written:
+//! nothing is rebuilt on the word of superblocks and bitmap.
+
+use std::cell::RefCell;
+
+use io::broken::{Broken, broken};
+use layout::{Family, MemberId};
+
+use super::reach::all;
+use super::turn::Held;
+use super::{Failures, Ledger};
+
+/// Why what a member was sent is unknown, if so.
+pub(crate) type Failed = RefCell<Option<io::Error>>;
+
+impl Ledger {
+    /// Waits until nobody flushes members.
+    pub async fn turn_to_flush(&self) -> Option<Held<'_>> {
+        match broken(Broken::FlushErrorForgotten) {
+            true => None,
+            false => Some(self.flushing.take().await),
+        }
+    }
+
+    /// Why no flush of this member succeeds any more, if so.
+    pub fn unflushable(&self, id: MemberId) -> Option<io::Error> {
+        let state = self.state.borrow();
+        match state.records.get(&id) {
+            _ if broken(Broken::FlushErrorForgotten) => None,
+            Some(record) => record.flush_failed.borrow().clone(),
+            None => Some(super::stranger()),
+        }
+    }
+
+    /// A flush of this member has failed.
+    pub fn set_unflushable(&self, id: MemberId, why: &io::Error) {
+        if let Some(record) = self.state.borrow().records.get(&id) {
+            record.flush_failed.borrow_mut().get_or_insert(why.clone());
+        }
+    }
+
+    /// Makes durable what was written of the metadata of these members, and of their data.
+    pub async fn flush(&self, members: &[MemberId]) -> Failures {
+        let _turn = self.turn_to_flush().await;
+        let plain = self.geometry.family() == Family::Plain;
+        let flushes = self.records(members, &Failures::new()).into_iter();
+        let flushes = flushes.map(|(id, record)| async move {
+            if let Some(why) = self.unflushable(id).filter(|_| !plain) {
+                return Some((id, why));
+            }
+            let why = record.writer(&self.reach).flush().await.err()?;
+            self.set_unflushable(id, &why);
+            Some((id, why))
+        });
+        all(flushes).await.into_iter().flatten().collect()
+    }
+}

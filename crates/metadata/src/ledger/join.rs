@@ -1,0 +1,376 @@
+//! Members that join: a new disk as a spare, or an old member that comes back to its slot.
+//!
+//! Owns the checks before a disk is taken in. Never writes a superblock: the next commit does, so
+//! that a crash before it leaves the disk a stranger.
+//!
+//! An old member may be brought up to date by the bitmap alone only if every write it missed has
+//! left its bit set:
+//!
+//! ```text
+//!   events    … cleared ──── member's last ──── now      bits were last cleared before it left,
+//!               ╰── no bit was cleared since ──╯         so what it missed is what is set
+//! ```
+
+use std::rc::Rc;
+
+use io::Disk;
+use io::broken::{Broken, broken};
+use layout::md::superblock::{MAX_DEVICES, Role};
+use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSmall, Uuid};
+use layout::{Family, MemberId, RangeSet, Slot, private};
+
+use super::Ledger;
+use super::record::Record;
+use crate::assemble::history;
+use crate::assemble::sighting::{self, Sighting};
+use crate::bitmap::{Bits, Pages};
+use crate::error::{Error, Result};
+
+/// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
+pub(crate) const MOST_BLOCK_BYTES: u32 = 4096;
+
+/// A disk that was taken in as a spare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admitted {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+}
+
+/// A member that may come back to its slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Readmitted {
+    /// Its number in the array.
+    pub id: MemberId,
+    /// Where its data begins, in bytes.
+    pub data_offset: u64,
+    /// The slot it held.
+    pub slot: Slot,
+    /// The array ranges that it may have missed so far; see `Ledger::dirty_ranges`.
+    pub ranges: RangeSet,
+    /// Its checksums mean nothing from this array offset on.
+    pub sums_from: u64,
+    /// Bytes it has lost, counted from the start of its data.
+    pub bad: RangeSet,
+}
+
+impl Ledger {
+    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies
+    /// on the disk is not looked at; whoever calls this has asked. The next commit makes it a
+    /// member.
+    ///
+    /// # Errors
+    /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
+    pub async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Admitted> {
+        self.check_disk(&disk, name)?;
+        self.free_number(name)?;
+        let mut record = self.new_record(&disk, name)?;
+        self.prepare_member(&disk, name, &record.map).await?;
+        // Others may have joined while this one was written.
+        let id = self.free_number(name)?;
+        record.superblock.dev_number = id.0;
+        let data_offset = record.map.data.start;
+        let mut state = self.state.borrow_mut();
+        if let Some(role) = state.roles.get_mut(id.0 as usize) {
+            *role = Role::Spare;
+        }
+        state.records.insert(id, record);
+        Ok(Admitted { id, data_offset })
+    }
+
+    /// A member that may be a spare is let go of by the user's word: the next commit says so, or a
+    /// crash would make it a spare again, whatever it is used for by then.
+    pub fn leaves(&self, id: MemberId) {
+        if !broken(Broken::RemovalUnrecorded) {
+            self.state.borrow_mut().leaving.insert(id);
+        }
+    }
+
+    /// The record of a new member: like one of the others, or like one of a new array.
+    ///
+    /// # Errors
+    /// Refused if the disk has no room for data, log and checksums, whatever is placed where.
+    fn new_record(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<Record> {
+        let member_bytes = disk.limits().bytes;
+        let superblock = self.new_superblock();
+        let needed = match superblock.size {
+            0 => self.geometry.chunk_bytes().max(MOST_BLOCK_BYTES.into()),
+            size => size * SECTOR,
+        };
+        let session = self.session();
+        let draw = |map: ByteMap| {
+            let mut superblock = superblock.clone();
+            map.describe(&mut superblock);
+            Record {
+                name: name.to_string(),
+                disk: Rc::clone(disk),
+                map,
+                superblock,
+                bad: BadBlocks::default(),
+                bad_changed: false,
+                behind: Pages::ALL,
+                session,
+                next_session: session,
+                since: None,
+                stale_ppl: true,
+                flush_failed: Rc::default(),
+            }
+        };
+        let (maps, small) = self.places(member_bytes, needed);
+        let records: Vec<Record> = maps.into_iter().map(draw).collect();
+        if records.is_empty() {
+            let small = small.expect("nothing fits, so one has said why");
+            return Err(Error::refused(format!("{name}: {small}; use a larger disk")));
+        }
+        let no_room = |what: &str| {
+            let bytes = needed >> 10;
+            Err(Error::refused(format!(
+                "{name} has no room for the array's {what} beside {bytes} KiB of data; use a \
+                 larger disk"
+            )))
+        };
+        let logs = || records.iter().filter(|record| self.has_room_for_log(record));
+        match logs().find(|record| self.has_room_for_sums(record)) {
+            Some(record) => Ok(record.clone()),
+            None if logs().next().is_none() => no_room("intent log"),
+            None => no_room("checksums"),
+        }
+    }
+
+    /// Where everything could lie on a new member of this size: as on each of the others, then as
+    /// on a member of a new array. Also why it is too small to be like one of the others.
+    fn places(&self, member_bytes: u64, needed: u64) -> (Vec<ByteMap>, Option<TooSmall>) {
+        let state = self.state.borrow();
+        let plain = self.geometry.family() == Family::Plain;
+        let (mut maps, mut small): (Vec<ByteMap>, Option<TooSmall>) = (Vec::new(), None);
+        for template in state.records.values().map(|record| &record.map) {
+            match template.for_joining_member(member_bytes, needed) {
+                // Without redundancy each member has its own size, and nothing but data.
+                Ok(map) if plain => maps.push(map),
+                Ok(map) => maps.push(map.capped(template.data_bytes().max(needed))),
+                Err(why) => {
+                    let least = |small: &TooSmall| small.least_bytes;
+                    small = small.into_iter().chain([why]).min_by_key(least);
+                }
+            }
+        }
+        let version = state.records.values().next().expect("an array has members").map.version;
+        let room = |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
+        let least_room = state.records.values().map(|record| room(&record.map)).min();
+        // Members of other sizes have other distances: what a new array would give it is as good.
+        let own = ByteMap::for_new_member(member_bytes, self.geometry.chunk_bytes(), version);
+        maps.extend(
+            own.ok()
+                .filter(|map| map.data_bytes() >= needed && room(map) >= least_room.unwrap_or(0)),
+        );
+        if plain {
+            // A template may have been cut to the size of a smaller one whose place it took.
+            maps.sort_by_key(|map| std::cmp::Reverse(map.data_bytes()));
+        }
+        (maps, small)
+    }
+
+    /// The parts of any superblock of the array that hold for a new member too, with an identity.
+    fn new_superblock(&self) -> Superblock {
+        let mut device_uuid = [0; 16];
+        (self.random)(&mut device_uuid);
+        let state = self.state.borrow();
+        let any = state.records.values().next().expect("an array has members");
+        Superblock {
+            device_uuid: Uuid(device_uuid),
+            features: any.own_features(any.superblock.features).without(Features::BAD_BLOCKS),
+            recovery_offset: 0,
+            corrected_reads: 0,
+            device_flags: 0,
+            ..any.superblock.clone()
+        }
+    }
+
+    /// What holds of every disk that joins.
+    fn check_disk(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<()> {
+        let limits = disk.limits();
+        let refuse = |what: String| Err(Error::refused(what));
+        let state = self.state.borrow();
+        let mut held = state.records.iter().filter(|(id, _)| !state.is_gone(**id));
+        if let Some((_, same)) = held.find(|(_, record)| Rc::ptr_eq(&record.disk, disk)) {
+            return refuse(format!("{name} is a member already, as {}", same.name));
+        }
+        if limits.read_only {
+            return refuse(format!("{name} is read-only; a member must be writable"));
+        }
+        let block = |disk: &Rc<dyn Disk>| disk.limits().logical_block;
+        let most = state.records.values().map(|r| block(&r.disk)).max().unwrap_or(512);
+        if limits.logical_block > most {
+            return refuse(format!(
+                "{name} is written in blocks of {} bytes, the array in blocks of {most}; use a \
+                 disk with blocks of {most} bytes, or stop the array and assemble it with it",
+                limits.logical_block
+            ));
+        }
+        if let Some(why) = self.sealed() {
+            return refuse(format!("nothing is written to this array's members: {why}"));
+        }
+        Ok(())
+    }
+
+    /// Leaves no trace of an earlier life where Parapet would look: an empty bad-block log, and no
+    /// header in the private area.
+    async fn prepare_member(&self, disk: &Rc<dyn Disk>, name: &str, map: &ByteMap) -> Result<()> {
+        let failed = |why| Error::refused(format!("{name} cannot be written")).because(why);
+        let writer = self.reach.of(name, disk);
+        if let Some(area) = &map.private {
+            let headers = area.start..area.start + private::HEADERS_BYTES;
+            writer.zero(headers, false).await.map_err(failed)?;
+        }
+        if let Some(log) = &map.bad_blocks {
+            let empty = vec![0xff; (log.end - log.start) as usize];
+            writer.write(log.start, &empty, false).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The lowest free number at or above the slots, as md gives them; numbers of members that
+    /// failed come last, since they may still come back.
+    fn free_number(&self, name: &str) -> Result<MemberId> {
+        let state = self.state.borrow();
+        let room = |record: &Record| record.map.superblock.end - record.map.superblock.start;
+        let room = state.records.values().map(room).min().unwrap_or(0);
+        let fits = |number: &u32| {
+            let table = Superblock::role_table(*number as usize + 1).unwrap_or_default();
+            *number < self.geometry.slots() as u32 || 256 + 2 * table.len() as u64 <= room
+        };
+        let numbers = || (self.geometry.slots() as u32..MAX_DEVICES as u32).take_while(fits);
+        let role = |number: u32| state.roles.get(number as usize).copied().unwrap_or(Role::Spare);
+        let free = |number: &u32| {
+            let known = state.records.contains_key(&MemberId(*number));
+            !known && role(*number) == Role::Spare
+        };
+        let gone = |number: &u32| role(*number) == Role::Faulty;
+        let number = numbers().find(free).or_else(|| numbers().find(gone));
+        number.map(MemberId).ok_or_else(|| {
+            Error::refused(format!("{name}: the superblock has no room for one more member"))
+        })
+    }
+
+    /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next
+    /// commit that seats it makes it a member again.
+    ///
+    /// # Errors
+    /// Refused, with the reason: then only a full rebuild will do (`admit` it as a new member).
+    /// Nothing was written.
+    pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Readmitted> {
+        self.check_disk(&disk, name)?;
+        let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
+        let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
+        let slot = self.may_return(&found)?;
+        let sums_from = self.sums_of(&found).await;
+        let session = self.session();
+        let record =
+            Record { session, next_session: session, stale_ppl: true, ..found.into_record() };
+        if !self.has_room_for_log(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's intent log")));
+        }
+        if !self.has_room_for_sums(&record) {
+            return Err(Error::refused(format!("{name} has no room for the array's checksums")));
+        }
+        let id = MemberId(record.superblock.dev_number);
+        let data_offset = record.map.data.start;
+        let bad = record.bad_ranges();
+        self.state.borrow_mut().records.insert(id, record);
+        let ranges = self.dirty_ranges();
+        Ok(Readmitted { id, data_offset, slot, ranges, sums_from, bad })
+    }
+
+    /// The array offset below which the checksums of a member were right when it left, by its own
+    /// record: what was made of them since, or was not durable there, no bit tells of.
+    async fn sums_of(&self, found: &Sighting) -> u64 {
+        if self.private.get().sums_from.is_none() || broken(Broken::ReaddSumsBelieved) {
+            return u64::MAX;
+        }
+        let Some(bounds) = found.map.private.clone() else { return 0 };
+        let headers = bounds.start..bounds.start + private::HEADERS_BYTES;
+        let Ok(copies) = self.reach.read(&*found.disk, headers).await else { return 0 };
+        let own = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
+        own.and_then(|header| header.sums_from).unwrap_or(0)
+    }
+
+    /// A member that is lost has lost bytes that it once held: the bits, which tell what it missed,
+    /// do not tell that. With the next commit they count as cleared, so no member that leaves then,
+    /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
+    pub fn void_marks(&self) {
+        self.void_marks.set(!broken(Broken::CutReadded));
+    }
+
+    /// Gives the bitmap the number of the commit that writes it.
+    pub(super) fn number(&self, bits: &mut Bits, events: u64) {
+        let void = self.void_marks.replace(false);
+        bits.edit_header(|header| {
+            header.events = events;
+            if void {
+                header.events_cleared = events;
+            }
+        });
+    }
+
+    /// The slot that a member may return to with no more than the bitmap's regions copied.
+    fn may_return(&self, found: &Sighting) -> Result<Slot> {
+        let (theirs, name) = (&found.superblock, &found.name);
+        let full = "add it as a new member: it must be rebuilt in full";
+        let refuse = |what: String| Err(Error::refused(format!("{name}: {what}; {full}")));
+        let state = self.state.borrow();
+        let any = state.records.values().next().expect("an array has members");
+        let ours = &any.superblock;
+        if theirs.set_uuid != self.facts.uuid {
+            return refuse(format!("it belongs to another array ({})", theirs.set_uuid));
+        }
+        if let Some(what) = history::difference(ours, theirs) {
+            return refuse(format!("the array has changed its shape since it left: {what}"));
+        }
+        if ours.features.consistency() != theirs.features.consistency() {
+            return refuse("the array had another consistency policy when it left".to_string());
+        }
+        let Role::Slot(slot) = theirs.own_role() else {
+            return refuse("it had no slot when it left".to_string());
+        };
+        let partial = [Features::RECOVERY_OFFSET, Features::RECOVERY_BITMAP, Features::REPLACEMENT];
+        if partial.into_iter().any(|feature| theirs.features.contains(feature)) {
+            return refuse("it was not rebuilt to the end when it left".to_string());
+        }
+        let id = MemberId(theirs.dev_number);
+        if let Some(other) = state.records.get(&id).filter(|_| !state.is_gone(id)) {
+            return refuse(format!("its number {} is {}'s now", id.0, other.name));
+        }
+        let holder = state
+            .records
+            .iter()
+            .find(|(other, _)| state.roles.get(other.0 as usize) == Some(&Role::Slot(slot)));
+        if let Some((_, holder)) = holder {
+            return refuse(format!("its slot {slot} is held by {}", holder.name));
+        }
+        let header = state.bits.as_ref().map(crate::bitmap::Bits::header);
+        let Some(&Bitmap { events_cleared, .. }) = header else {
+            return refuse("without a bitmap nobody knows what it missed".to_string());
+        };
+        let (events, now) = (theirs.events, self.events.get());
+        if events < events_cleared && !broken(Broken::ReaddAfterClear) {
+            return refuse(format!(
+                "it left at event {events}, and the bitmap only tells what changed since event \
+                 {events_cleared}"
+            ));
+        }
+        let active = state
+            .records
+            .keys()
+            .filter(|id| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_))));
+        let mut active = active.peekable();
+        let alone = active.peek().is_some() && active.all(|id| history::excludes(theirs, id.0));
+        if events > now || alone {
+            return refuse(format!(
+                "it went on without this array's members (event {events}, here {now}), and has a \
+                 history of its own"
+            ));
+        }
+        Ok(Slot::new(usize::from(slot)))
+    }
+}

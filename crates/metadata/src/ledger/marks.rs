@@ -1,0 +1,140 @@
+//! Bits of the write-intent bitmap, on all members.
+//!
+//! Owns when a page of the bitmap is written, and where to. Which bits are set, and when they may
+//! be cleared, is the keeper's business.
+//!
+//! A bit is set in memory first, which puts its page on the list of pages each member is behind in;
+//! then whoever has the turn writes what its members are behind in. Calls that arrive together
+//! share one write, and no page is ever written twice at once. Every such write is FUA: whoever
+//! waited for the turn and finds nothing left to write relies on it.
+//!
+//! Invariant: a bit is cleared on disk only when nobody is missing, and after `events_cleared` says
+//! so on every member.
+
+use std::ops::RangeInclusive;
+
+use io::broken::{Broken, broken};
+use layout::{Configuration, MemberId, RangeSet, sync};
+
+use super::reach::all;
+use super::record::copy_pages;
+use super::{Failures, Ledger, State};
+use crate::bitmap::{Bits, Pages};
+
+impl Ledger {
+    /// Sets bits, durably on every seated member before it returns.
+    ///
+    /// # Errors
+    /// The members that could not be written: on them the bits may not be set.
+    pub async fn set_bits(
+        &self,
+        seated: &Configuration,
+        regions: RangeInclusive<u64>,
+    ) -> Result<(), Failures> {
+        self.state.borrow_mut().doomed.retain(|region| !regions.contains(region));
+        self.change(|bits| bits.set(regions));
+        let seated: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
+        let failures = self.write_marks(&seated).await;
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Clears bits, of regions that are in sync and not being written. Those that are set again
+    /// before it returns stay set. Does nothing while a slot is not held by a member that has all
+    /// it should: whoever comes back will need the bits.
+    ///
+    /// # Errors
+    /// The members that could not be written.
+    pub async fn clear_bits(
+        &self,
+        seated: &Configuration,
+        regions: &[u64],
+    ) -> Result<(), Failures> {
+        let whole = seated.in_sync().count() == self.geometry.slots();
+        if !whole && !broken(Broken::BitClearedDegraded) {
+            return Ok(());
+        }
+        // From here on, a bit that is set again stays: nothing was awaited since the caller
+        // decided.
+        self.state.borrow_mut().doomed.extend(regions);
+        let ids: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
+        let events = self.events.get();
+        // Members that left before now lack more than the bits will say: that comes first.
+        self.change(|bits| {
+            if bits.header().events_cleared == events {
+                return Pages::NONE;
+            }
+            bits.edit_header(|header| header.events_cleared = events);
+            Pages::HEADER
+        });
+        let failures = self.write_marks(&ids).await;
+        let doomed = std::mem::take(&mut self.state.borrow_mut().doomed);
+        if !failures.is_empty() {
+            return Err(failures);
+        }
+        self.change(|bits| bits.clear(doomed));
+        let failures = self.write_marks(&ids).await;
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+
+    /// Regions whose bit is set, ascending.
+    pub fn dirty_bits(&self) -> impl Iterator<Item = u64> + use<> {
+        let state = self.state.borrow();
+        state.bits.as_ref().map(Bits::dirty).unwrap_or_default().into_iter()
+    }
+
+    /// What the dirty regions are in array space: what a member lacks that was lost while all was
+    /// clean. More is added with every write until the member has its seat again, so whoever seats
+    /// it asks once more when no write can be under way.
+    pub fn dirty_ranges(&self) -> RangeSet {
+        let state = self.state.borrow();
+        let Some(bits) = &state.bits else { return RangeSet::new() };
+        let dirty = bits.dirty().into_iter().map(|region| bits.sync_range(region));
+        dirty.map(|range| sync::array_range(&self.geometry, range)).collect()
+    }
+
+    /// Changes the bitmap in memory; every member is behind in the pages that change.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Bits) -> Pages) {
+        let mut state = self.state.borrow_mut();
+        let State { records, bits, .. } = &mut *state;
+        if let Some(bits) = bits {
+            let pages = change(bits);
+            records.values_mut().for_each(|record| record.behind = record.behind.union(pages));
+        }
+    }
+
+    /// Writes the pages that these members are behind in. When it returns, each of them that is not
+    /// among the failures holds durably all that was set before the call.
+    pub(super) async fn write_marks(&self, ids: &[MemberId]) -> Failures {
+        if self.state.borrow().bits.is_none() {
+            return Failures::new();
+        }
+        let _turn = self.marking.take().await;
+        let late = ids.iter().filter_map(|&id| Some((id, self.late(id)?)));
+        let mut failures: Failures = late.collect();
+        let work: Vec<_> = {
+            let mut state = self.state.borrow_mut();
+            let State { records, bits, .. } = &mut *state;
+            let bits = bits.as_ref().expect("looked above; a bitmap does not vanish");
+            let behind = |id: &MemberId| {
+                let record = records.get_mut(id)?;
+                let pages = std::mem::take(&mut record.behind);
+                (!pages.is_empty()).then(|| (*id, record.clone(), pages, copy_pages(bits, pages)))
+            };
+            let able = ids.iter().filter(|id| !failures.iter().any(|(late, _)| late == *id));
+            able.filter_map(behind).collect()
+        };
+        let writes = work.into_iter().map(|(id, record, pages, bytes)| async move {
+            (id, pages, record.write_pages(&self.reach, &bytes).await)
+        });
+        for (id, pages, result) in all(writes).await {
+            if let Err(why) = result {
+                let mut state = self.state.borrow_mut();
+                if let Some(record) = state.records.get_mut(&id) {
+                    record.behind = record.behind.union(pages);
+                }
+                failures.push((id, why));
+            }
+        }
+        failures
+    }
+}

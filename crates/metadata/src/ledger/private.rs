@@ -1,0 +1,319 @@
+//! The headers of the members' private areas, and the session of the intent log.
+//!
+//! Owns when a header is written: before each superblock, and made durable with everything else
+//! that must be, so that a superblock of ours always has one (`layout::private` has the rule).
+
+use std::ops::Range;
+
+use io::broken::{Broken, broken};
+use layout::md::{Superblock, Timestamp, Uuid};
+use layout::private::bad::{self, BadList};
+use layout::private::journal::JournalNote;
+use layout::private::log::{BATCH_ALIGNMENT, Form};
+use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
+use layout::{Configuration, MemberId};
+use log::{LogPlace, LogSetup, least_zone};
+
+use super::reach::{Reach, all};
+use super::record::Record;
+use super::{Failures, Ledger};
+
+/// How a log is divided. md's is not, and has so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Zones {
+    pub(crate) count: u32,
+    pub(crate) bytes: u64,
+    /// See [`LogShape::run`].
+    pub(crate) run: u64,
+    /// The form of the batches.
+    pub(crate) form: Form,
+}
+
+/// What the headers of all members have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Private {
+    /// How the array stands against the write hole, as the headers say.
+    pub(crate) consistency: Consistency,
+    /// How it does from the beginning of the session on.
+    pub(crate) next_consistency: Consistency,
+    /// Differs between halves of an array that were run apart.
+    pub(crate) history_id: Uuid,
+    /// The members have headers.
+    pub(crate) kept: bool,
+    /// How each log is divided, as the headers say; 0 zones without a log.
+    pub(crate) log: Zones,
+    /// How it is from the beginning of the session on.
+    pub(crate) next_log: Zones,
+    /// There is parity that a crash may have cut.
+    pub(crate) doubt: bool,
+    /// See [`PrivateHeader::sums_from`].
+    pub(crate) sums_from: Option<u64>,
+    /// See [`PrivateHeader::sums_torn`].
+    pub(crate) sums_torn: bool,
+    /// The journal device, as the headers say; from the beginning of the session on the
+    /// configuration tells whether the log lies there.
+    pub(crate) journal: Option<JournalNote>,
+    /// What they say of it from then on.
+    pub(crate) next_journal: Option<JournalNote>,
+    /// The session has begun.
+    pub(crate) begun: bool,
+}
+
+impl Ledger {
+    /// Opens the intent log for a session, with so many zones of at most `most_bytes` each: it
+    /// begins with [`Ledger::begin_session`], and with the next commit the log of the one before
+    /// does not count any more. `None` if the array has none.
+    ///
+    /// # Panics
+    /// If there is no room for so many zones: see [`Ledger::zones_possible`].
+    pub fn open_log(&self, zones: usize, most_bytes: u64) -> Option<LogSetup> {
+        let mut private = self.private.get();
+        if !private.next_consistency.closes_hole() || self.sealed.is_some() {
+            return None;
+        }
+        if private.next_consistency == Consistency::Ppl {
+            assert_eq!(zones, 1, "md's log is written by one shard");
+            let next_log = Zones { bytes: self.ppl_bytes(most_bytes), ..Zones::default() };
+            self.private.set(Private { kept: true, next_log, ..private });
+            return Some(self.ppl_setup());
+        }
+        let share = self.log_bytes()? / zones as u64;
+        let zone_bytes = share.min(most_bytes) / BATCH_ALIGNMENT * BATCH_ALIGNMENT;
+        assert!(zone_bytes >= self.least_zone(), "no room for {zones} zones");
+        let form = Form::of(self.geometry.data_count());
+        let (count, run) = (zones as u32, self.session());
+        private.next_log = Zones { count, bytes: zone_bytes, run, form };
+        self.journal.as_ref().inspect(|journal| journal.session.set(self.session()));
+        private.kept = true;
+        self.private.set(private);
+        let mut state = self.state.borrow_mut();
+        state.records.values_mut().for_each(|record| record.next_session = self.session());
+        drop(state);
+        if broken(Broken::RecordBeforeSettled) {
+            self.begin_session();
+        }
+        let data = private.next_consistency == Consistency::Journal;
+        let sums = private.sums_from.is_some();
+        Some(LogSetup::Zone { zone_bytes, data, sums, device: self.journal.is_some() })
+    }
+
+    /// The session begins: what the log said before is settled.
+    pub fn begin_session(&self) {
+        let private = self.private.get();
+        let (log, consistency) = (private.next_log, private.next_consistency);
+        let log = if consistency.has_log() { log } else { Zones::default() };
+        let journal = private.next_journal;
+        self.private.set(Private { log, consistency, journal, begun: true, ..private });
+        let mut state = self.state.borrow_mut();
+        for record in state.records.values_mut() {
+            record.session = record.next_session;
+            record.since = None;
+            if consistency == Consistency::Ppl {
+                record.begin_ppl();
+            }
+        }
+    }
+
+    /// How many shards may log; `None` if the array has no log.
+    pub(crate) fn zones_possible(&self) -> Option<u64> {
+        if self.keeps_ppl() && self.sealed.is_none() {
+            // Of all that a member's log holds, only what was written last counts.
+            return Some(1);
+        }
+        let logs = self.private.get().next_consistency.has_log() && self.sealed.is_none();
+        let bytes = self.log_bytes().filter(|_| logs)?;
+        Some(bytes / self.least_zone())
+    }
+
+    fn least_zone(&self) -> u64 {
+        let journal = self.private.get().next_consistency == Consistency::Journal;
+        least_zone(self.geometry.slots(), journal)
+    }
+
+    /// Room for the log on every member, and on the journal device: when that is lost, the same
+    /// zones are on the members.
+    fn log_bytes(&self) -> Option<u64> {
+        let state = self.state.borrow();
+        let each = state.records.values().map(|record| {
+            let parts = record.map.private_parts();
+            parts.map_or(0, |parts| parts.log.end - parts.log.start)
+        });
+        let device = self.journal.as_ref().map(|journal| journal.log.end - journal.log.start);
+        each.chain(device).min().filter(|&bytes| bytes > 0)
+    }
+
+    /// There is parity that is not in sync and that the log knows nothing of, or is no more: from
+    /// the next commit on.
+    pub fn set_doubt(&self, doubt: bool) {
+        self.private.set(Private { doubt, ..self.private.get() });
+    }
+
+    /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
+    /// them. Above it a crash has torn them from their blocks if `torn`, else they mean nothing.
+    /// Nothing where none are kept.
+    pub fn set_sums_from(&self, offset: u64, torn: bool) {
+        let private = self.private.get();
+        let sums_from = private.sums_from.map(|_| offset);
+        self.private.set(Private { sums_from, sums_torn: torn, ..private });
+    }
+
+    /// Where a member's table of checksums begins, if the array keeps them.
+    pub fn table_place(&self, id: MemberId) -> Option<u64> {
+        self.private.get().sums_from?;
+        let state = self.state.borrow();
+        Some(state.records.get(&id)?.map.private_parts()?.checksums.start)
+    }
+
+    /// True if a member with this record has room for the array's checksums, if it keeps any.
+    pub(super) fn has_room_for_sums(&self, record: &Record) -> bool {
+        self.private.get().sums_from.is_none() || record.has_table()
+    }
+
+    /// Lists an array range as bad, or as good again, from the next commit on. False if the list
+    /// has no room for it.
+    pub fn set_bad(&self, range: Range<u64>, lost: bool) -> bool {
+        let mut state = self.state.borrow_mut();
+        let mut next = state.bad.clone();
+        if lost {
+            next.insert(range)
+        } else {
+            next.remove(range)
+        }
+        let fits = next.count() <= bad::MOST_RANGES;
+        if fits {
+            state.bad = next;
+        }
+        fits
+    }
+
+    /// How many bytes of the array are listed as bad.
+    pub fn bad_array_bytes(&self) -> u64 {
+        self.state.borrow().bad.bytes()
+    }
+
+    /// Where a member's log lies, if the array has one.
+    pub fn log_place(&self, id: MemberId) -> Option<LogPlace> {
+        if id == MemberId::JOURNAL {
+            return self.journal_place();
+        }
+        let state = self.state.borrow();
+        let record = state.records.get(&id)?;
+        if self.keeps_ppl() {
+            let bytes = self.private.get().next_log.bytes;
+            return record.ppl_place().map(|place| LogPlace { bytes, ..place });
+        }
+        let log = record.map.private_parts().filter(|_| self.private.get().next_log.count > 0)?.log;
+        let bytes = log.end - log.start;
+        Some(LogPlace { offset: log.start, bytes, session: record.next_session })
+    }
+
+    /// True if a member with this record has room for the log of this session.
+    pub(super) fn has_room_for_log(&self, record: &Record) -> bool {
+        if self.keeps_ppl() {
+            let least = self.private.get().next_log.bytes;
+            return record.ppl_place().is_some_and(|place| place.bytes >= least);
+        }
+        let Zones { count, bytes, .. } = self.private.get().next_log;
+        let parts = record.map.private_parts();
+        let room = parts.map_or(0, |parts| parts.log.end - parts.log.start);
+        room >= u64::from(count) * bytes
+    }
+
+    /// A number that no log carries yet.
+    pub(super) fn session(&self) -> u64 {
+        let mut bytes = [0; 8];
+        (self.random)(&mut bytes);
+        if broken(Broken::SessionReused) { 1 } else { u64::from_le_bytes(bytes).max(1) }
+    }
+
+    /// Writes the headers that go with superblocks of `events` and `utime`.
+    pub(super) async fn write_headers(
+        &self,
+        members: Vec<(MemberId, Record)>,
+        configuration: &Configuration,
+        events: u64,
+        utime: Timestamp,
+    ) -> Failures {
+        let private = self.private_of(configuration);
+        if !private.kept {
+            return Failures::new();
+        }
+        let bad = self.state.borrow().bad.clone();
+        let printed = bad::print(bad.iter(), parity::crc32c);
+        let (list, found) = &printed.unwrap_or_default();
+        let seated = |mut member: (MemberId, Record)| {
+            let epoch = configuration.epoch.0 as u32;
+            if configuration.seat_of(member.0).is_some() && member.1.since.is_none() {
+                member.1.since = Some(epoch);
+                let mut state = self.state.borrow_mut();
+                state.records.get_mut(&member.0).into_iter().for_each(|r| r.since = Some(epoch));
+            }
+            member
+        };
+        let writes = members.into_iter().map(seated).map(|(id, record)| async move {
+            let slot = configuration.seat_of(id).map(|(slot, _)| slot.0.into());
+            let superblock = Superblock { events, utime, ..record.superblock.clone() };
+            let written = record.write_header(&self.reach, &private, &superblock, slot, *found);
+            let written = match written.await {
+                Ok(()) if found.count > 0 => record.write_bad_list(&self.reach, events, list).await,
+                other => other,
+            };
+            written.map_err(|why| (id, why)).err()
+        });
+        all(writes).await.into_iter().flatten().collect()
+    }
+}
+
+impl Record {
+    /// True if there is room for a table of checksums of all its data.
+    pub(crate) fn has_table(&self) -> bool {
+        self.map.private_parts().is_some_and(|parts| !parts.checksums.is_empty())
+    }
+
+    /// Writes the header that goes with `superblock`. Nothing where there is no private area.
+    pub(crate) async fn write_header(
+        &self,
+        reach: &Reach,
+        private: &Private,
+        superblock: &Superblock,
+        slot: Option<u16>,
+        bad: BadList,
+    ) -> io::Result<()> {
+        let parts = self.map.private.clone().zip(self.map.private_parts());
+        let Some((bounds, parts)) = parts else { return Ok(()) };
+        let log = LogShape {
+            session: self.session,
+            zones: private.log.count,
+            zone_bytes: private.log.bytes,
+            run: private.log.run,
+            since: self.since.unwrap_or(u32::MAX),
+            form: private.log.form,
+        };
+        let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
+        let header = PrivateHeader {
+            set_uuid: superblock.set_uuid,
+            device_uuid: superblock.device_uuid,
+            history_id: private.history_id,
+            events: superblock.events,
+            utime: superblock.utime,
+            slot,
+            bounds,
+            parts,
+            log,
+            consistency: private.consistency,
+            doubt: private.doubt,
+            bad,
+            sums_from: private.sums_from,
+            sums_torn: private.sums_torn,
+            journal: private.journal,
+        };
+        self.writer(reach).write(at, &header.print(parity::crc32c), false).await
+    }
+
+    /// Writes the list of the array's bad blocks that goes with the header for `events`.
+    async fn write_bad_list(&self, reach: &Reach, events: u64, list: &[u8]) -> io::Result<()> {
+        let Some(parts) = self.map.private_parts() else { return Ok(()) };
+        let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
+        self.writer(reach).write(at, list, false).await
+    }
+}

@@ -1,0 +1,137 @@
+//! One member's part of the ledger: where everything lies on it, and what was last written there.
+//!
+//! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
+//! touches a byte outside the member's byte map.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Disk;
+use io::broken::{Broken, broken};
+use layout::RangeSet;
+use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
+
+use crate::bitmap::{Bits, Pages};
+use crate::ledger::flush::Failed;
+use crate::ledger::reach::{Reach, Writer};
+
+/// What the ledger knows of a member.
+#[derive(Clone)]
+pub struct Record {
+    /// Path or address, for people.
+    pub(crate) name: String,
+    pub(crate) disk: Rc<dyn Disk>,
+    pub(crate) map: ByteMap,
+    /// As last written, or as it was found.
+    pub(crate) superblock: Superblock,
+    pub(crate) bad: BadBlocks,
+    /// The bad-block log on the member is older than `bad`.
+    pub(crate) bad_changed: bool,
+    /// Pages of the bitmap that the member does not hold, or not durably.
+    pub(crate) behind: Pages,
+    /// The number that its intent log carries, as its header says; 0: nothing was logged.
+    pub(crate) session: u64,
+    /// The number that it carries from the beginning of the session on.
+    pub(crate) next_session: u64,
+    /// The epoch in which it got its slot; `None`: it has had none in this session.
+    pub(crate) since: Option<u32>,
+    /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
+    /// superblock that seats it.
+    pub(crate) stale_ppl: bool,
+    /// A flush has failed: see `flush.rs`.
+    pub(crate) flush_failed: Rc<Failed>,
+}
+
+impl Record {
+    /// The means to change its disk.
+    pub(crate) fn writer<'a>(&'a self, reach: &'a Reach) -> Writer<'a> {
+        reach.of(&self.name, &self.disk)
+    }
+
+    /// Writes `superblock`, durably.
+    pub(crate) async fn write_superblock(
+        &self,
+        reach: &Reach,
+        superblock: &Superblock,
+    ) -> io::Result<()> {
+        let block = self.disk.limits().logical_block as usize;
+        let mut bytes = superblock.print();
+        bytes.resize(bytes.len().next_multiple_of(block), 0);
+        let room = &self.map.superblock;
+        if bytes.len() as u64 > room.end - room.start {
+            let what = "the superblock does not fit between what lies before and behind it";
+            return Err(io::Error::refused(what));
+        }
+        self.writer(reach).write(self.map.superblock.start, &bytes, true).await
+    }
+
+    /// Writes `pages` of the bitmap, durably.
+    pub(crate) async fn write_pages(
+        &self,
+        reach: &Reach,
+        pages: &[(u64, Vec<u8>)],
+    ) -> io::Result<()> {
+        let Some(room) = marks_room(&self.map, self.superblock.features) else { return Ok(()) };
+        let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
+        let (start, writer) = (room.start, self.writer(reach));
+        for (at, bytes) in pages {
+            // A foreign bitmap's room may end within its last page.
+            let room = room.end.saturating_sub(room.start + at);
+            let bytes = &bytes[..bytes.len().min(whole(room))];
+            if !bytes.is_empty() {
+                writer.write(start + at, bytes, true).await?;
+            }
+        }
+        if broken(Broken::BitmapSpills) {
+            writer.write(room.end, &[0; SECTOR as usize], true).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the bad-block log.
+    pub(crate) async fn write_bad_blocks(&self, reach: &Reach) -> io::Result<()> {
+        let Some(room) = &self.map.bad_blocks else { return Ok(()) };
+        let Ok(bytes) = self.print_bad_blocks(&self.bad) else { return Ok(()) };
+        self.writer(reach).write(room.start, &bytes, false).await
+    }
+
+    /// The log of `bad` as it would lie on the member.
+    pub(crate) fn print_bad_blocks(&self, bad: &BadBlocks) -> Result<Vec<u8>, LogFull> {
+        if self.map.bad_blocks.is_none() {
+            return Err(LogFull { needed: bad.ranges().len(), room: 0 });
+        }
+        bad.print(self.superblock.bblog_shift, self.superblock.bblog_size)
+    }
+
+    /// Bad bytes, counted from the start of the data.
+    pub fn bad_ranges(&self) -> RangeSet {
+        let data = &self.map.data;
+        let inside = |start: u64| start.clamp(data.start, data.end) - data.start;
+        let sectors = self.bad.ranges().iter();
+        sectors.map(|r| inside(r.start * SECTOR)..inside(r.end * SECTOR)).collect()
+    }
+
+    /// The features that follow from the member's own state; the others are the array's.
+    pub(crate) fn own_features(&self, found: Features) -> Features {
+        let own = Features::BAD_BLOCKS
+            .with(Features::RECOVERY_OFFSET)
+            .with(Features::RECOVERY_BITMAP)
+            .with(Features::REPLACEMENT);
+        let rest = found.without(own);
+        if self.bad.is_empty() { rest } else { rest.with(Features::BAD_BLOCKS) }
+    }
+}
+
+/// Where the bits of what may be out of step lie on a member with these features: md's bitmap, or,
+/// where md's partial parity log excludes that, in the same form in the private area.
+pub(crate) fn marks_room(map: &ByteMap, features: Features) -> Option<Range<u64>> {
+    match features.intersects(Features::ANY_PPL) {
+        true => map.private_parts().map(|parts| parts.regions),
+        false => map.bitmap.clone(),
+    }
+}
+
+/// Copies of `pages` of a bitmap, to be written without a borrow held.
+pub(crate) fn copy_pages(bits: &Bits, pages: Pages) -> Vec<(u64, Vec<u8>)> {
+    bits.pages(pages).map(|(at, bytes)| (at, bytes.to_vec())).collect()
+}

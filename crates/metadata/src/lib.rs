@@ -1,0 +1,28 @@
+//! What the members of an array say about it, at rest: the offline half of the engine.
+//!
+//! ```text
+//!   create ──▶ members ──▶ assemble ──▶ Assembly ──▶ the running engine ──▶ ledger ──▶ members
+//!                │  └────▶ examine      what one member says
+//!                └───────▶ recover      what they held, when nothing says it any more
+//! ```
+//!
+//! Can be read, tested and fuzzed without the engine, as mdadm without md. `layout` has the forms
+//! of all bytes; this crate reads and writes them, over [`io::Disk`].
+#![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod assemble;
+mod bitmap;
+pub mod bounds;
+pub mod create;
+pub mod decisions;
+pub mod error;
+pub mod examine;
+pub mod ledger;
+pub mod recover;
+#[cfg(test)]
+mod rig;
+
+pub use bounds::Bounds;
+pub use decisions::{Decisions, Local, Undecided, Verdict};
+pub use error::{Error, ErrorKind, Result};
