@@ -18,17 +18,18 @@ use metadata::decisions::{Decisions, Local};
 use metadata::error::{Error, ErrorKind, Result};
 use parity::Kernel;
 
-use crate::durable::CacheMode;
-use crate::front::{Blueprint, Front};
+use crate::checksum;
+use crate::checksum::SumsSetup;
 use crate::keeper::{Command, Keeper, Start};
-use crate::marks::Intent;
 use crate::member::Introduction;
-use crate::message::{Message, ToShard};
-use crate::post::Post;
+use crate::rows::job::Task;
+use crate::shard::bitmap::Intent;
+use crate::shard::flush::CacheMode;
+use crate::shard::mail::Post;
+use crate::shard::message::{Message, ToShard};
+use crate::shard::queue::Load;
+use crate::shard::submit::{Blueprint, Front};
 use crate::status::{EventLog, MemberStatus, Status};
-use crate::sums::{self, SumsSetup};
-use crate::unit::Load;
-use crate::upkeep::Task;
 
 mod snapshot;
 
@@ -506,7 +507,7 @@ fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
         assembly.configuration.journal = None;
     }
     if assembly.unsummed.is_some() {
-        let bytes = sums::region_bytes(&assembly.geometry);
+        let bytes = checksum::region_bytes(&assembly.geometry);
         assembly.geometry = assembly.geometry.with_region_bytes(bytes);
     }
     assembly

@@ -38,22 +38,22 @@ use metadata::ledger::turn::{Held, Turn};
 use metadata::ledger::{Decision, Ledger};
 
 use crate::member::Introduction;
-use crate::message::{ToKeeper, ToShard};
 use crate::shard::Shard;
+use crate::shard::message::{ToKeeper, ToShard};
+use crate::shard::queue::Load;
 use crate::status::{Event, EventKind, EventLog, FULL_LIST, Replay};
-use crate::unit::Load;
 
+pub(crate) mod bitmap;
 mod changes;
-mod claims;
 mod flush;
 mod jobs;
-mod marks;
-mod pace;
-mod settle;
+pub(crate) mod replay;
+pub(crate) mod replay_checksums;
+pub(crate) mod throttle;
 
 pub(crate) use jobs::{Job, describe};
 pub use jobs::{JobKind, ScrubResult};
-pub(crate) use pace::Pace;
+pub(crate) use throttle::Pace;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -110,7 +110,7 @@ pub(crate) struct Keeper {
     lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     /// Members that are being taken out, and still have a seat.
     losing: RefCell<Vec<MemberId>>,
-    marking: RefCell<VecDeque<marks::Asked>>,
+    marking: RefCell<VecDeque<bitmap::Asked>>,
     /// Shards that wait for the next flush.
     flushing: RefCell<Vec<flush::Asked>>,
     /// Regions whose bits may be cleared.
@@ -138,7 +138,7 @@ pub(crate) struct Keeper {
     pub(crate) job: RefCell<Option<Job>>,
     /// For members that came back: the only ranges that must be copied.
     partial: RefCell<BTreeMap<MemberId, RangeSet>>,
-    pub(crate) scrub: RefCell<Option<crate::upkeep::Task>>,
+    pub(crate) scrub: RefCell<Option<crate::rows::job::Task>>,
     pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
     stopping: Cell<bool>,
 }
@@ -275,18 +275,18 @@ impl Keeper {
                 self.quiesced.borrow_mut().insert(shard);
             }
             ToKeeper::Mark { shard, ticket, first, last } => {
-                let asked = marks::Asked::Mark { shard, ticket, regions: first..=last };
+                let asked = bitmap::Asked::Mark { shard, ticket, regions: first..=last };
                 self.marking.borrow_mut().push_back(asked);
             }
             ToKeeper::Unmark { shard, regions } => {
-                let asked = marks::Asked::Unmark { shard, regions };
+                let asked = bitmap::Asked::Unmark { shard, regions };
                 self.marking.borrow_mut().push_back(asked);
             }
             ToKeeper::Flush { shard, ticket, slots } => {
                 self.flushing.borrow_mut().push(flush::Asked { shard, ticket, slots });
             }
             ToKeeper::Quiet { shard } => {
-                self.marking.borrow_mut().push_back(marks::Asked::Quiet { shard: Some(shard) });
+                self.marking.borrow_mut().push_back(bitmap::Asked::Quiet { shard: Some(shard) });
             }
             ToKeeper::Bad { member, start, len, filling } => {
                 self.record_bad(member, (start, len), filling);
@@ -296,7 +296,7 @@ impl Keeper {
             }
             ToKeeper::GivenUp { offset, len } => self.give_up_rest(offset..offset + len),
             ToKeeper::Record { shard, ticket } => {
-                self.marking.borrow_mut().push_back(marks::Asked::Record { shard, ticket });
+                self.marking.borrow_mut().push_back(bitmap::Asked::Record { shard, ticket });
             }
             ToKeeper::Good { member, start, len } => {
                 self.ledger.clear_bad_block(member, start..start + len);

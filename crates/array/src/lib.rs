@@ -1,13 +1,17 @@
-//! The engine: an array of disks as one disk.
+//! The engine: an array of disks as one disk, while it runs.
 //!
 //! ```text
-//!            Array            requests in, units out; the verbs of an array's life
+//!            Array              requests in; the verbs of an array's life
 //!           /     \
-//!      Shard …   Keeper       rows and data              membership, superblocks, marks, jobs
+//!      shard …   keeper         scheduling, locks, mail     membership, bitmap, jobs, replay
 //!        |          |
-//!   layout::plan  Ledger      what to do, as a value     the members' bytes about the array
-//!        |
-//!     Batch ──▶ io::Disk      member operations
+//!      rows         |           read, write, mirror, hedge, rebuild, scrub; the log's writer
+//!        |          |
+//!   checksum, cache |           checksums of blocks; write-back and read-ahead
+//!        |          |
+//!      member    metadata       one disk: view, batches, latency, deadlines
+//!        |          |
+//!        └─▶ io::Disk ◀─┘
 //! ```
 //!
 //! Decides purely (`layout::plan`), acts in straight-line `async`. Runs on any executor over any
@@ -16,44 +20,22 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod ahead;
 mod array;
-mod balance;
-mod batch;
-mod copies;
-mod durable;
-mod front;
-mod gate;
-mod hedge;
-mod intent;
+mod cache;
+mod checksum;
 mod keeper;
-mod late;
-mod locks;
-mod marks;
 mod member;
-mod message;
-mod post;
-mod pulse;
-mod read;
 mod rows;
 mod shard;
 pub mod status;
-mod sums;
-mod unit;
-mod upkeep;
-mod view;
-mod watch;
-mod write;
-mod writeback;
-mod zero;
 
 pub use array::{Array, Host, Newcomer};
-pub use durable::CacheMode;
-pub use front::{Blueprint, Front};
 pub use keeper::{JobKind, ScrubResult};
-pub use marks::Intent;
 pub use member::Introduction;
-pub use message::Message;
-pub use pulse::Latency;
+pub use member::latency::Latency;
+pub use rows::job::{Finding, Report};
+pub use shard::bitmap::Intent;
+pub use shard::flush::CacheMode;
+pub use shard::message::Message;
+pub use shard::submit::{Blueprint, Front};
 pub use status::Status;
-pub use upkeep::{Finding, Report};

@@ -11,7 +11,14 @@ use io::{Disk, Limits};
 use layout::{MemberId, RangeSet};
 use log::LogPlace;
 
-use crate::pulse::{Latency, Pulse};
+use crate::member::latency::{Latency, Pulse};
+
+pub(crate) mod batch;
+pub(crate) mod deadline;
+pub(crate) mod latency;
+pub(crate) mod orphans;
+pub(crate) mod read_balance;
+pub(crate) mod view;
 
 /// A number that one thread counts up and any thread may look at.
 #[derive(Default, Debug)]

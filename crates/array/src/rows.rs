@@ -11,8 +11,16 @@ use layout::{Slot, SlotSet, Stripe, StripeMap};
 use metadata::error::{Error, ErrorKind};
 
 use crate::member::Member;
+use crate::member::view::View;
 use crate::shard::Shard;
-use crate::view::View;
+
+pub(crate) mod hedge;
+pub(crate) mod intent;
+pub(crate) mod job;
+pub(crate) mod mirror;
+pub(crate) mod read;
+pub(crate) mod write;
+pub(crate) mod write_zeroes;
 
 /// So many runs of rows that were written since a crash, before they are synced, are remembered.
 const SETTLED_MAX: usize = 1 << 16;

@@ -9,7 +9,7 @@ use layout::private::journal::JournalUse;
 use layout::{Layout, MemberId, Mode, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
-use crate::pulse::Latency;
+use crate::member::latency::Latency;
 
 /// Why a member was given up whose list of bad blocks can take no more.
 pub const FULL_LIST: &str = "its list of bad blocks is full";

@@ -1,7 +1,7 @@
 //! What blocks may hold after a crash, by the intent log: old sums and new.
 //!
 //! Owns the gathering of that from the records of a log. Whether a block holds any of it, and what
-//! follows, is for `keeper/claims.rs`.
+//! follows, is for `keeper/replay_checksums.rs`.
 
 use std::collections::BTreeMap;
 

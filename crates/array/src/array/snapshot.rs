@@ -6,7 +6,7 @@ use io::broken::{Broken, broken};
 use layout::{Configuration, Family, MemberId, Seat, Slot, SlotSet};
 use metadata::error::{Error, Result};
 
-use super::Inner;
+use crate::array::Inner;
 use crate::status::{JobStatus, JournalStatus, MemberStatus, SlotState, SlotStatus};
 
 /// How long to wait at a time for a disk's late answers.

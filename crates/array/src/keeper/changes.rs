@@ -5,8 +5,8 @@ use layout::{Configuration, Epoch, Family, MemberId, Mode, RangeSet, Seat, Slot,
 use metadata::decisions::Undecided;
 use metadata::error::{Error, ErrorKind, Result};
 
-use super::{Command, Keeper};
-use crate::message::ToShard;
+use crate::keeper::{Command, Keeper};
+use crate::shard::message::ToShard;
 use crate::status::EventKind;
 
 impl Keeper {

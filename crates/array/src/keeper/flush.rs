@@ -20,9 +20,9 @@ use io::broken::{Broken, broken};
 use layout::{Epoch, Family, Mode, SlotSet};
 use metadata::error::{Error, ErrorKind, Result};
 
-use super::Keeper;
-use crate::batch::{Batch, Failure, Manner};
-use crate::message::ToShard;
+use crate::keeper::Keeper;
+use crate::member::batch::{Batch, Failure, Manner};
+use crate::shard::message::ToShard;
 
 /// A shard asks for what it wrote to the members in these slots.
 pub(crate) struct Asked {

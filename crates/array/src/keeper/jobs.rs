@@ -14,11 +14,11 @@ use io::broken::{Broken, broken};
 use io::{Completion, Time};
 use layout::{Configuration, Family, Mode, RangeSet, Slot, SlotSet};
 
-use super::Keeper;
-use super::marks::Asked;
-use crate::message::ToShard;
+use crate::keeper::Keeper;
+use crate::keeper::bitmap::Asked;
+use crate::rows::job::{Report, Task};
+use crate::shard::message::ToShard;
 use crate::status::EventKind;
-use crate::upkeep::{Report, Task};
 
 /// How long background work that is held back sleeps at a time.
 const NAP: Duration = Duration::from_millis(100);

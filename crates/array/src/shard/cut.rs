@@ -3,9 +3,9 @@
 use io::broken::{Broken, broken};
 use layout::{Family, Stripe};
 
-use super::Shard;
-use crate::locks::{Claim, Rows};
-use crate::unit::{Action, Unit};
+use crate::shard::Shard;
+use crate::shard::locks::{Claim, Rows};
+use crate::shard::queue::{Action, Unit};
 
 impl Shard {
     /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a

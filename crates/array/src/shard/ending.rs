@@ -4,10 +4,10 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::error::Result;
 
-use super::Shard;
-use crate::durable::CacheMode;
-use crate::message::ToShard;
-use crate::unit::{Action, Ended, Gain, Merged, Unit};
+use crate::shard::Shard;
+use crate::shard::flush::CacheMode;
+use crate::shard::message::ToShard;
+use crate::shard::queue::{Action, Ended, Gain, Merged, Unit};
 
 impl Shard {
     /// Tells who asked for a unit how it ended, once it is as durable as they were promised.

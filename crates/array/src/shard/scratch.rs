@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use layout::Place;
 
-use crate::batch::{Batch, Failure};
-use crate::read::Parts;
+use crate::cache::map;
+use crate::checksum;
+use crate::member::batch::{Batch, Failure};
+use crate::rows::read::Parts;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::sums;
-use crate::writeback::held;
 
 /// What a worker keeps between units, so that none of it is allocated anew.
 #[derive(Default)]
@@ -21,11 +21,11 @@ pub(crate) struct Scratch {
     pub(crate) parts: Parts,
     pub(crate) chosen: Vec<Place>,
     /// Parts of members whose sums are needed, their pages, and sums to be.
-    pub(crate) wanted: Vec<sums::Wanted>,
-    pub(crate) pages: Vec<Rc<sums::Page>>,
-    pub(crate) news: Vec<sums::New>,
+    pub(crate) wanted: Vec<checksum::Wanted>,
+    pub(crate) pages: Vec<Rc<checksum::Page>>,
+    pub(crate) news: Vec<checksum::New>,
     /// What the cache held of a range when its read began, and room to sort it.
-    pub(crate) held: Vec<held::Piece>,
+    pub(crate) held: Vec<map::Piece>,
     pub(crate) order: Vec<(u64, u64)>,
     /// What was written has taken blocks off a list of bad ones, which is not on record yet.
     pub(crate) healed: bool,

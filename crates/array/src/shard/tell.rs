@@ -6,10 +6,10 @@ use std::time::Duration;
 use io::broken::{Broken, broken};
 use metadata::error::{Error, ErrorKind, Result};
 
-use super::{Scratch, Shard};
 use crate::member::Member;
-use crate::message::ToKeeper;
-use crate::unit::{Action, Unit};
+use crate::shard::message::ToKeeper;
+use crate::shard::queue::{Action, Unit};
+use crate::shard::{Scratch, Shard};
 
 /// Errors to clients are told so far apart.
 const TELLING: Duration = Duration::from_secs(1);

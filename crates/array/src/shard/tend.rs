@@ -6,10 +6,10 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::error::Result;
 
-use super::{Scratch, Shard};
-use crate::message::{Message, ToKeeper, ToShard};
-use crate::sums::Sums;
-use crate::view::View;
+use crate::checksum::Sums;
+use crate::member::view::View;
+use crate::shard::message::{Message, ToKeeper, ToShard};
+use crate::shard::{Scratch, Shard};
 
 impl Shard {
     /// Takes in messages until the shard stops.

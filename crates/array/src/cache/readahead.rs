@@ -1,0 +1,357 @@
+//! Read-ahead: whoever reads one piece after the other, waiting for each, finds the next one there.
+//!
+//! ```text
+//!   client    ├─ read ─┤ ├─ read ─┤ ├─ read ─┤ ├ copy ┤ ├ copy ┤ ├ copy ┤
+//!                                   │ twice in a row: a stream
+//!   members                         └──▶ ├─── window ───┤├───── twice as much ─────┤   all at once
+//! ```
+//!
+//! Owns a small table of streams and the bytes read ahead for each. Decides when to read ahead, and
+//! answers reads that lie wholly in what is there or on its way. Never repairs, locks or reports
+//! anything: what cannot be read as it is is dropped, and the real read finds out.
+//!
+//! A stream is noticed when a read begins where an earlier one ended *after* that one was answered,
+//! and waited for a member, twice in a row. A reader with several requests in flight keeps the
+//! members busy by itself; one whose members answer at once has nothing to gain.
+//!
+//! **Never stale.** What changes bytes on members drops all that was read ahead of its range, there
+//! or on its way, when it ends and before that is told to anyone. A read that begins after the
+//! answer finds nothing there from before; one that began earlier may see either. Bytes that only
+//! the write-back cache holds lie over what is answered from here as over what members answer; when
+//! they leave the cache, what was read ahead of them is dropped in the same turn.
+//!
+//! No deadlock: a read waits only for pieces that a worker has begun to read.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use io::{Budget, Buf, Class, Permit, Signal};
+
+use crate::cache::map::memory_of;
+use crate::member::batch::Manner;
+use crate::rows::read::Target;
+use crate::shard::queue::{Action, Origin, Unit};
+use crate::shard::{Scratch, Shard};
+
+/// Reads in a row, each after the answer to the one before, that make a stream.
+const IN_A_ROW: u32 = 2;
+
+/// A stream that is read ahead of keeps its place for so many reads of others.
+const LOYALTY: u64 = 64;
+
+/// The read-ahead of one shard.
+pub(crate) struct Ahead {
+    streams: RefCell<Vec<Stream>>,
+    /// Memory: `Bounds::ahead_bytes` for each of `Bounds::ahead_streams`.
+    room: Budget,
+    /// Reads that were looked at: the age of streams.
+    reads: Cell<u64>,
+    /// The number of the next piece.
+    next: Cell<u64>,
+    /// Raised when a piece is there, or will never be.
+    changed: Signal,
+    /// Units to be queued; kept so that its room is used again.
+    outbox: RefCell<Vec<Unit>>,
+}
+
+/// Somebody who reads one piece after the other.
+struct Stream {
+    /// The last read: its units' request, the first byte of the last unit, its length, its end.
+    request: (usize, u32),
+    unit: u64,
+    len: u64,
+    end: u64,
+    answered: bool,
+    /// The members did not answer at once.
+    waited: bool,
+    in_a_row: u32,
+    /// When it was last seen.
+    seen: u64,
+    /// How far it is read ahead next time.
+    window: u64,
+    /// Where its read-ahead ends.
+    upto: u64,
+    /// By offset.
+    pieces: Vec<Piece>,
+}
+
+struct Piece {
+    number: u64,
+    start: u64,
+    end: u64,
+    state: State,
+    _memory: Permit,
+}
+
+enum State {
+    Queued,
+    Begun,
+    There(Buf),
+}
+
+/// What a read finds here.
+enum Found {
+    Nothing,
+    /// Some of it is on its way.
+    Coming,
+    /// It was copied.
+    All,
+}
+
+impl Ahead {
+    pub(crate) fn new(bytes: u64, streams: usize) -> Ahead {
+        Ahead {
+            streams: RefCell::new(Vec::with_capacity(streams)),
+            room: Budget::new(bytes.saturating_mul(streams as u64)),
+            reads: Cell::new(0),
+            next: Cell::new(0),
+            changed: Signal::new(),
+            outbox: RefCell::default(),
+        }
+    }
+
+    /// The unit of a read has ended; `waited` if it asked members and they took their time.
+    pub(crate) fn answered(&self, unit: &Unit, waited: Option<bool>) {
+        let request = (unit.from.shard, unit.from.request);
+        let mut streams = self.streams.borrow_mut();
+        let same = |stream: &&mut Stream| stream.unit == unit.offset && stream.request == request;
+        if let Some(stream) = streams.iter_mut().find(same) {
+            stream.answered = true;
+            stream.waited = waited.unwrap_or(stream.waited);
+        }
+    }
+
+    /// Drops what was read ahead of these bytes: they have changed.
+    pub(crate) fn forget(&self, (offset, len): (u64, u64)) {
+        let mut dropped = false;
+        for stream in self.streams.borrow_mut().iter_mut() {
+            let before = stream.pieces.len();
+            stream.pieces.retain(|piece| piece.end <= offset || offset + len <= piece.start);
+            dropped |= stream.pieces.len() < before;
+        }
+        if dropped {
+            self.changed.raise();
+        }
+    }
+
+    /// A worker begins to read a piece. False if nobody wants it any more.
+    fn begin(&self, number: u64) -> bool {
+        let mut streams = self.streams.borrow_mut();
+        let mut pieces = streams.iter_mut().flat_map(|stream| &mut stream.pieces);
+        let found = pieces.find(|piece| piece.number == number);
+        found.map(|piece| piece.state = State::Begun).is_some()
+    }
+
+    /// A piece was read, or could not be.
+    fn end(&self, number: u64, buf: Option<Buf>) {
+        for stream in self.streams.borrow_mut().iter_mut() {
+            let Some(at) = stream.pieces.iter().position(|piece| piece.number == number) else {
+                continue;
+            };
+            match buf {
+                Some(buf) => stream.pieces[at].state = State::There(buf),
+                None => drop(stream.pieces.remove(at)),
+            }
+            break;
+        }
+        self.changed.raise();
+    }
+
+    /// Copies a range out, if all of it is there.
+    fn copy(&self, range: &Range<u64>, bufs: &mut [Buf]) -> Found {
+        let mut streams = self.streams.borrow_mut();
+        for stream in streams.iter_mut() {
+            let first = stream.pieces.partition_point(|piece| piece.end <= range.start);
+            let (mut at, mut coming, mut last) = (range.start, false, first);
+            for piece in &stream.pieces[first..] {
+                if at >= range.end || piece.start > at || matches!(piece.state, State::Queued) {
+                    break;
+                }
+                coming |= matches!(piece.state, State::Begun);
+                (at, last) = (piece.end, last + 1);
+            }
+            if at < range.end {
+                continue;
+            }
+            if coming {
+                return Found::Coming;
+            }
+            let mut target = Target { offset: range.start, bufs };
+            for piece in &stream.pieces[first..last] {
+                let State::There(buf) = &piece.state else { unreachable!("looked at above") };
+                let (from, to) = (piece.start.max(range.start), piece.end.min(range.end));
+                let part = (from - piece.start) as usize..(to - piece.start) as usize;
+                target.put(from, &buf[part]);
+            }
+            // What was read to its end is not read again.
+            stream.pieces.retain(|piece| piece.end > range.end || piece.end <= range.start);
+            return Found::All;
+        }
+        Found::Nothing
+    }
+}
+
+impl Stream {
+    /// The first read of what may become a stream.
+    fn new(unit: &Unit, seen: u64) -> Stream {
+        Stream {
+            request: (unit.from.shard, unit.from.request),
+            unit: unit.offset,
+            len: unit.len,
+            end: unit.offset + unit.len,
+            answered: false,
+            waited: false,
+            in_a_row: 0,
+            seen,
+            window: 0,
+            upto: 0,
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Takes in a unit that begins where the stream ends.
+    fn go_on(&mut self, unit: &Unit, seen: u64) {
+        let request = (unit.from.shard, unit.from.request);
+        let same = self.request == request && unit.from.part > 0;
+        if same {
+            self.len += unit.len;
+        } else {
+            self.len = unit.len;
+            // Without the answer to the last one: a reader that looks ahead by itself.
+            self.in_a_row = if self.answered { self.in_a_row + 1 } else { 0 };
+            if self.in_a_row == 0 {
+                (self.window, self.upto) = (0, 0);
+                self.pieces.clear();
+            }
+        }
+        // What lies behind is not read again.
+        self.pieces.retain(|piece| piece.end > unit.offset);
+        (self.request, self.unit, self.seen) = (request, unit.offset, seen);
+        (self.end, self.answered) = (unit.offset + unit.len, false);
+    }
+
+    /// What to read ahead now, with windows of `most` bytes at most.
+    fn wanted(&mut self, most: u64) -> Option<Range<u64>> {
+        if self.in_a_row < IN_A_ROW || !self.waited || self.len >= most {
+            return None;
+        }
+        self.upto = self.upto.max(self.end);
+        self.window = self.window.max(2 * self.len).min(most);
+        if self.upto - self.end > self.window / 2 {
+            return None;
+        }
+        let range = self.upto..self.end + self.window;
+        self.window = (2 * self.window).min(most);
+        Some(range)
+    }
+}
+
+impl Shard {
+    /// Looks at a read that has come in, and reads ahead of it if that is worth it.
+    pub(crate) fn read_ahead_of(&self, unit: &Unit) {
+        let bounds = &self.setup.bounds;
+        let is_read = matches!(unit.action, Action::Read(_)) && unit.class == Class::Foreground;
+        if !is_read || bounds.ahead_bytes == 0 || self.setup.check_reads {
+            return;
+        }
+        let ahead = &self.ahead;
+        let seen = ahead.reads.replace(ahead.reads.get() + 1);
+        let mut streams = ahead.streams.borrow_mut();
+        let known = streams.iter().position(|stream| stream.end == unit.offset);
+        if let Some(at) = known {
+            streams[at].go_on(unit, seen);
+            self.extend(&mut streams[at]);
+        } else if streams.len() < bounds.ahead_streams {
+            streams.push(Stream::new(unit, seen));
+        } else {
+            // The one that was not seen for longest; one that is read ahead of comes last.
+            let loyal = |s: &Stream| s.in_a_row >= IN_A_ROW && seen - s.seen < LOYALTY;
+            let oldest = streams.iter_mut().min_by_key(|stream| (loyal(stream), stream.seen));
+            if let Some(oldest) = oldest {
+                *oldest = Stream::new(unit, seen);
+            }
+        }
+        drop(streams);
+    }
+
+    /// Puts the pieces that a stream wants next in the outbox.
+    fn extend(&self, stream: &mut Stream) {
+        let ahead = &self.ahead;
+        let Some(range) = stream.wanted(self.setup.bounds.ahead_bytes) else { return };
+        // One region is one shard's.
+        let region = self.setup.geometry.region_bytes();
+        let border = (stream.end.saturating_sub(1) / region + 1) * region;
+        let end = range.end.min(border).min(self.setup.geometry.capacity());
+        let step = self.unit_border();
+        while stream.upto < end {
+            let start = stream.upto;
+            let to = ((start / step + 1) * step).min(end);
+            let Some(memory) = ahead.room.try_take(memory_of(to - start)) else { return };
+            let number = ahead.next.replace(ahead.next.get() + 1);
+            let piece = Piece { number, start, end: to, state: State::Queued, _memory: memory };
+            stream.pieces.push(piece);
+            stream.upto = to;
+            ahead.outbox.borrow_mut().push(Unit {
+                offset: start,
+                len: to - start,
+                action: Action::ReadAhead(number),
+                fua: false,
+                class: Class::Foreground,
+                // Nobody waits for the answer.
+                from: Origin { shard: self.index, request: u32::MAX, part: 0 },
+                merged: Vec::new(),
+            });
+        }
+    }
+
+    /// Queues what is to be read ahead, behind the read that asked for it.
+    pub(crate) fn line_up_ahead(&self) {
+        if self.ahead.outbox.borrow().is_empty() {
+            return;
+        }
+        let mut units = self.ahead.outbox.take();
+        units.drain(..).for_each(|unit| self.line_up(unit));
+        self.ahead.outbox.replace(units);
+    }
+
+    /// Reads a piece ahead.
+    pub(crate) async fn carry_read_ahead(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        number: u64,
+    ) {
+        if !self.ahead.begin(number) {
+            return;
+        }
+        let mut bufs = self.requests.list();
+        bufs.push(self.pool.take(range.1 as usize));
+        let whole = self.read_as_it_is(work, manner, range, &mut bufs).await;
+        // Where a member did not answer there are others, or none.
+        let buf = bufs.pop().filter(|buf| whole && buf.len() as u64 == range.1);
+        bufs.clear();
+        self.requests.keep(bufs);
+        self.ahead.end(number, buf);
+    }
+
+    /// Fills the buffers with what was read ahead, if that is all of the range; waits for what is
+    /// on its way.
+    pub(crate) async fn copy_read_ahead(
+        &self,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> bool {
+        let range = offset..offset + len;
+        loop {
+            match self.ahead.copy(&range, bufs) {
+                Found::Nothing => return false,
+                Found::Coming => self.ahead.changed.wait().await,
+                Found::All => {
+                    self.setup.clock.charge(io::Cost::Copy, len);
+                    return true;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! Checksums of the members' blocks: what is read is what was written, or it is an error and made
+//! good (`layout::private::sums` has the theory and the form).
+//!
+//! ```text
+//!   read   ─▶ page in memory? ─no─▶ read it ─▶ sum of each block ─ wrong ─▶ lock the row, look at
+//!                                                                          all of it (`repair.rs`)
+//!   write  ─▶ old blocks checked ─▶ log: new sums, old entries ─▶ data ─▶ entries in memory
+//!                                                                          │ later
+//!   page   ◀── before the log's space, the region's bit, or the dirty mark is given up ──╯
+//! ```
+//!
+//! Owns the pages of the table that are in memory. A page goes to its member whenever there is
+//! reason to; no order between it and the data is needed:
+//!
+//! - With an intent log, a record that is still needed has the old entry and the new sum of every
+//!   block that it was written for. After a crash the block has one of the two, and the page is
+//!   made right by which (`keeper/replay_checksums.rs`).
+//! - Without one, entries of regions whose bit is set vouch only for blocks that fit them, until
+//!   the regions are synced and summed anew (`torn.rs`).
+//!
+//! Invariants:
+//! - An entry is changed only under the lock of its row, after its block was written.
+//! - A page in memory is newer than the one on the member; it leaves memory only when it is not.
+//! - Regions that different shards own have no page in common ([`region_bytes`]).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use io::{Buf, Class, Signal};
+use layout::private::CHECKSUM_BLOCK_BYTES;
+use layout::private::sums::{PAGE_BYTES, PAGE_COVERS, Seed, Sum, place};
+use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::member::Member;
+use crate::member::batch::Manner;
+use crate::rows::intent::Log;
+use crate::shard::{Scratch, Shard};
+
+pub(crate) mod generations;
+pub(crate) mod repair;
+mod torn;
+pub(crate) mod update;
+pub(crate) mod verify;
+
+pub(crate) use generations::newest_copies;
+pub(crate) use torn::Read;
+pub(crate) use update::New;
+
+/// So many pages are remembered as just used.
+const RECENT: usize = 16;
+
+/// Bytes that are summed together.
+pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
+
+/// What a shard is told of checksums when it starts.
+#[derive(Clone, Debug)]
+pub(crate) struct SumsSetup {
+    pub(crate) seed: Seed,
+    /// Array ranges whose entries do not count yet.
+    pub(crate) unsummed: RangeSet,
+    /// Array ranges where a crash may have separated blocks from their entries.
+    pub(crate) torn: RangeSet,
+}
+
+/// Bytes of a region, so that no two have a page in common: about as many as usual, or all of the
+/// array where its places do not go side by side.
+pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
+    let usual = geometry.region_bytes();
+    let unit = match (geometry.family(), geometry.layout()) {
+        (Family::Parity, _) => {
+            let stripes = PAGE_COVERS.div_ceil(geometry.chunk_bytes());
+            stripes * geometry.stripe_bytes()
+        }
+        (_, Layout::Raid1) => PAGE_COVERS,
+        _ => return geometry.capacity().next_multiple_of(geometry.stripe_bytes()),
+    };
+    (usual / unit).max(1) * unit
+}
+
+/// See the module.
+pub(crate) struct Sums {
+    seed: Seed,
+    pages: RefCell<BTreeMap<(MemberId, u64), Rc<Page>>>,
+    /// Some of them that were just used: a write asks a dozen times for the same few.
+    recent: RefCell<[Option<Rc<Page>>; RECENT]>,
+    /// So many pages are kept when nobody needs them.
+    most: usize,
+    /// Counts uses of pages.
+    turn: Cell<u64>,
+    /// Pages that their members do not have.
+    dirty: Cell<usize>,
+    /// Array ranges whose entries do not count yet.
+    pub(crate) unsummed: RefCell<RangeSet>,
+    /// Of these, ranges where an entry that fits its block still counts. Never changes.
+    torn: RangeSet,
+    /// Raised when a page is there, or could not be read.
+    arrived: Signal,
+    /// Writing out: one at a time, numbered as they begin.
+    begun: Cell<u64>,
+    ended: Cell<u64>,
+    running: Cell<bool>,
+    changed: Signal,
+    /// Raised when pages should be written, and at the end.
+    pub(crate) crowded: Signal,
+    list: RefCell<Vec<Rc<Page>>>,
+    /// Entries were damaged and are right again, which no mark tells of.
+    pub(crate) mended: Cell<bool>,
+}
+
+/// A page of a member's table.
+pub(crate) struct Page {
+    member: Rc<Member>,
+    slot: Slot,
+    number: u64,
+    bytes: RefCell<Vec<u8>>,
+    /// It is there: else it is being read.
+    ready: Cell<bool>,
+    dirty: Cell<bool>,
+    used: Cell<u64>,
+}
+
+/// A part of a member whose sums are wanted.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) member: Rc<Member>,
+    pub(crate) slot: Slot,
+    /// From the start of the member's data.
+    pub(crate) range: Range<u64>,
+}
+
+impl Sums {
+    pub(crate) fn new(setup: &SumsSetup, bytes: u64) -> Sums {
+        Sums {
+            seed: setup.seed,
+            pages: RefCell::default(),
+            recent: RefCell::default(),
+            most: (bytes / PAGE_BYTES) as usize,
+            turn: Cell::new(0),
+            dirty: Cell::new(0),
+            unsummed: RefCell::new(setup.unsummed.clone()),
+            torn: setup.torn.clone(),
+            arrived: Signal::new(),
+            begun: Cell::new(0),
+            ended: Cell::new(0),
+            running: Cell::new(false),
+            changed: Signal::new(),
+            crowded: Signal::new(),
+            list: RefCell::default(),
+            mended: Cell::new(false),
+        }
+    }
+
+    /// True if what the table says of this array range counts.
+    pub(crate) fn counts(&self, offset: u64, len: u64) -> bool {
+        let unsummed = self.unsummed.borrow();
+        unsummed.is_empty() || !unsummed.overlaps(offset..offset + len)
+    }
+
+    /// True if a crash may have separated the blocks of this array range from their entries: a
+    /// block that fits its entry is right, any other block may be too.
+    pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
+        let (end, unsummed) = (offset + len, self.unsummed.borrow());
+        if !unsummed.overlaps(offset..end) || broken(Broken::TornSumsIgnored) {
+            return false;
+        }
+        let mut at = offset;
+        while let Some(range) = unsummed.next(at).filter(|range| range.start < end) {
+            let part = range.start.max(at)..range.end.min(end);
+            if !self.torn.covers(&part) {
+                return false;
+            }
+            at = part.end;
+        }
+        true
+    }
+
+    /// The sum of a block of a slot with this CRC.
+    pub(crate) fn sum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
+        let (slot, block) =
+            if broken(Broken::SumsUnseeded) { (Slot::new(0), 0) } else { (slot, block) };
+        self.seed.sum(slot, block, crc)
+    }
+
+    /// The sum that a block of zeros would have there.
+    pub(crate) fn sum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
+        self.seed.sum_of_zeros(slot, block)
+    }
+
+    /// True if this is the entry of a block of a slot with this CRC.
+    pub(crate) fn fits(&self, entry: Sum, (slot, block): (Slot, u64), crc: u32) -> bool {
+        entry.fits(crc, self.sum(slot, block, crc))
+    }
+
+    /// The page with a block's entry, and which one it is there, if it is in memory.
+    fn page(&self, member: MemberId, block: u64) -> Option<(Rc<Page>, usize)> {
+        let (number, index) = place(block);
+        self.recall(member, number).map(|page| (page, index))
+    }
+
+    /// A page that is in memory.
+    fn recall(&self, member: MemberId, number: u64) -> Option<Rc<Page>> {
+        let mut recent = self.recent.borrow_mut();
+        let seat = &mut recent[(u64::from(member.0) + number) as usize % RECENT];
+        if let Some(page) = seat.as_ref().filter(|page| page.is(member, number)) {
+            return Some(Rc::clone(page));
+        }
+        let pages = self.pages.borrow();
+        let page = pages.get(&(member, number)).filter(|page| page.ready.get())?;
+        *seat = Some(Rc::clone(page));
+        Some(Rc::clone(page))
+    }
+
+    /// Nothing was just used: whoever else holds a page needs it.
+    fn forget_recent(&self) {
+        self.recent.borrow_mut().fill(None);
+    }
+
+    /// True if the page with a block's entry is in memory.
+    pub(crate) fn is_there(&self, member: MemberId, block: u64) -> bool {
+        self.page(member, block).is_some()
+    }
+
+    /// What the table has for a block; nothing known where the page is not in memory.
+    pub(crate) fn entry(&self, member: MemberId, block: u64) -> Sum {
+        let page = self.page(member, block);
+        page.map_or(Sum::UNKNOWN, |(page, index)| Sum::get(&page.bytes.borrow(), index))
+    }
+
+    /// Changes an entry whose page is in memory. False if it is not.
+    pub(crate) fn set(&self, member: MemberId, block: u64, sum: Sum) -> bool {
+        let Some((page, index)) = self.page(member, block) else { return false };
+        sum.put(&mut page.bytes.borrow_mut(), index);
+        if !page.dirty.replace(true) {
+            self.dirty.set(self.dirty.get() + 1);
+        }
+        true
+    }
+
+    /// True if so many pages wait to be written that they should be.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.dirty.get() > self.most / 2
+    }
+
+    /// True if there are pages that their members do not have.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.get() > 0 || self.running.get()
+    }
+
+    /// Forgets the pages of a member that is introduced anew, or has no place. Who is about to
+    /// write them does not: the disk may be somebody else's by now.
+    pub(crate) fn forget(&self, member: MemberId) {
+        self.forget_recent();
+        let mut pages = self.pages.borrow_mut();
+        let own = pages.values().filter(|page| page.member.id == member);
+        let kept = broken(Broken::ForgottenPageWritten);
+        let dirty = own.filter(|page| page.dirty.replace(kept && page.dirty.get())).count();
+        self.dirty.set(self.dirty.get() - dirty);
+        pages.retain(|&(id, _), _| id != member);
+    }
+
+    /// Finds a page, or makes one that is to be read: then it is this caller's to do so.
+    fn find(&self, wanted: &Wanted, number: u64) -> (Rc<Page>, bool) {
+        self.turn.set(self.turn.get() + 1);
+        if let Some(page) = self.recall(wanted.member.id, number) {
+            page.used.set(self.turn.get());
+            return (page, false);
+        }
+        let mut pages = self.pages.borrow_mut();
+        let key = (wanted.member.id, number);
+        if let Some(page) = pages.get(&key) {
+            page.used.set(self.turn.get());
+            return (Rc::clone(page), false);
+        }
+        let page = Rc::new(Page {
+            member: Rc::clone(&wanted.member),
+            slot: wanted.slot,
+            number,
+            bytes: RefCell::new(Vec::new()),
+            ready: Cell::new(false),
+            dirty: Cell::new(false),
+            used: Cell::new(self.turn.get()),
+        });
+        pages.insert(key, Rc::clone(&page));
+        (page, true)
+    }
+
+    /// Lets go of pages that nobody has used for longest, if there are too many.
+    fn evict(&self) {
+        let mut pages = self.pages.borrow_mut();
+        if pages.len() <= self.most {
+            return;
+        }
+        self.forget_recent();
+        let idle = |page: &Rc<Page>| Rc::strong_count(page) == 1 && !page.dirty.get();
+        let mut uses: Vec<u64> =
+            pages.values().filter(|page| idle(page)).map(|page| page.used.get()).collect();
+        // An eighth at a time: to look at all of them for each would be slow.
+        let excess = (pages.len() - self.most + self.most / 8).min(uses.len());
+        let Some(last) = excess.checked_sub(1) else { return };
+        let (_, &mut limit, _) = uses.select_nth_unstable(last);
+        pages.retain(|_, page| !idle(page) || page.used.get() > limit);
+    }
+}
+
+/// Pages that one reader fetches: none stays half there if he is dropped on the way.
+struct Fetch<'a> {
+    sums: &'a Sums,
+    pages: Vec<Rc<Page>>,
+}
+
+impl Drop for Fetch<'_> {
+    fn drop(&mut self) {
+        let mut pages = self.sums.pages.borrow_mut();
+        for page in self.pages.iter().filter(|page| !page.ready.get()) {
+            pages.remove(&(page.member.id, page.number));
+        }
+        drop(pages);
+        if !self.pages.is_empty() {
+            self.sums.arrived.raise();
+        }
+    }
+}
+
+impl Shard {
+    /// Brings the pages of these parts into memory, and keeps them there as long as `work.pages`.
+    /// False if a member failed: it is in `work.failures`. A page that cannot be read knows
+    /// nothing.
+    pub(crate) async fn load_sums(&self, work: &mut Scratch) -> bool {
+        let Some(sums) = &self.sums else { return true };
+        work.pages.clear();
+        sums.evict();
+        loop {
+            let mut fetch = Fetch { sums, pages: Vec::new() };
+            let mut missing = false;
+            for wanted in &work.wanted {
+                let Range { start, end } = wanted.range;
+                for number in start / PAGE_COVERS..end.div_ceil(PAGE_COVERS) {
+                    let (page, own) = sums.find(wanted, number);
+                    missing |= !page.ready.get();
+                    if own {
+                        fetch.pages.push(Rc::clone(&page));
+                    }
+                    work.pages.push(page);
+                }
+            }
+            if !missing {
+                return true;
+            }
+            if fetch.pages.is_empty() {
+                // Somebody else is about to have them.
+                work.pages.clear();
+                let arrived = sums.arrived.wait();
+                drop(fetch);
+                arrived.await;
+                continue;
+            }
+            if !self.fetch(work, &fetch).await {
+                return false;
+            }
+            drop(fetch);
+            work.pages.clear();
+        }
+    }
+
+    async fn fetch(&self, work: &mut Scratch, fetch: &Fetch<'_>) -> bool {
+        for (tag, page) in fetch.pages.iter().enumerate() {
+            let buf = self.pool.take(PAGE_BYTES as usize);
+            let at = page.place();
+            work.batch.read_elsewhere(&page.member, page.slot, at, buf, tag as u32);
+        }
+        let manner = Manner {
+            fua: false,
+            class: Class::Foreground,
+            op_bytes: 0,
+            deadline: self.setup.bounds.deadline,
+        };
+        self.run(&mut work.batch, manner).await;
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let page = &fetch.pages[tag as usize];
+            if let Some(buf) = buf.filter(|_| ok) {
+                *page.bytes.borrow_mut() = buf.to_vec();
+                page.ready.set(true);
+            }
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        for failure in &work.failures {
+            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
+                continue;
+            }
+            for page in fetch.pages.iter().filter(|page| !page.ready.get()) {
+                if Rc::ptr_eq(&page.member, &failure.member) {
+                    *page.bytes.borrow_mut() = Sum::unknown_page();
+                    page.ready.set(true);
+                }
+            }
+        }
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        work.failures.is_empty()
+    }
+
+    /// Completes when every entry that was changed before this call is with its member, though not
+    /// durably: a flush makes it so. Members that fail are lost, on record: until then the log
+    /// keeps what their tables lack. Not to be waited for inside the gate.
+    ///
+    /// # Errors
+    /// If one did: what was changed on the others may not be with them yet.
+    pub(crate) async fn write_sums(&self, work: &mut Scratch) -> Result<()> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        let wanted = sums.begun.get() + 1;
+        loop {
+            if sums.ended.get() >= wanted {
+                return Ok(());
+            }
+            if sums.running.get() {
+                sums.changed.wait().await;
+                continue;
+            }
+            sums.running.set(true);
+            sums.begun.set(sums.begun.get() + 1);
+            let number = self.log.as_ref().map(Log::sums_begin);
+            let whole = self.write_pages(work, sums).await;
+            if !whole && !broken(Broken::SumsLossUnrecorded) {
+                self.on_record().await;
+            }
+            sums.running.set(false);
+            if whole {
+                sums.ended.set(sums.begun.get());
+                // A broken array has losses that are on no record.
+                let log = self.log.as_ref().filter(|_| self.view().mode != Mode::Broken);
+                log.zip(number).inspect(|(log, number)| log.sums_written(*number));
+            }
+            sums.changed.raise();
+            if !whole {
+                let what = "a member did not take its checksums";
+                return Err(Error::new(ErrorKind::MemberLost, what));
+            }
+        }
+    }
+
+    /// Writes pages when too many wait for it, while the shard runs.
+    pub(crate) async fn tend_sums(self: Rc<Self>) {
+        let Some(sums) = &self.sums else { return };
+        let mut scratch = Scratch::default();
+        while !self.is_stopping() {
+            let mended = sums.mended.take();
+            if sums.is_crowded() || mended {
+                // Whoever failed is reported: the next round goes without him.
+                let _ = self.write_sums(&mut scratch).await;
+                if mended {
+                    let _ = self.make_durable().await;
+                }
+            } else {
+                sums.crowded.wait().await;
+            }
+        }
+    }
+
+    /// Writes all pages that are dirty now. False if a member failed.
+    async fn write_pages(&self, work: &mut Scratch, sums: &Sums) -> bool {
+        // One writes out at a time: the list is his, and used again.
+        let mut dirty = sums.list.take();
+        dirty.extend(sums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone));
+        let mut whole = true;
+        for group in dirty.chunks(self.setup.bounds.units) {
+            for page in group.iter().filter(|page| page.dirty.replace(false)) {
+                sums.dirty.set(sums.dirty.get() - 1);
+                let bytes = self.pool.copy_of(&page.bytes.borrow()).freeze();
+                let (at, bytes) = (page.place(), std::iter::once(bytes));
+                work.batch.log(&page.member, page.slot, at, bytes);
+            }
+            // No gate waits for these: who is failed meanwhile must not come back before they land.
+            let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
+            ungated().for_each(|page| page.member.counters().late_writes.add(1));
+            let manner = Manner {
+                fua: false,
+                class: Class::Background,
+                op_bytes: 0,
+                deadline: self.setup.bounds.deadline,
+            };
+            self.run(&mut work.batch, manner).await;
+            // What was not answered is counted as late by now.
+            ungated().for_each(|page| page.member.counters().late_writes.sub(1));
+            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            for failure in work.failures.drain(..) {
+                whole = false;
+                self.lose_late(&failure.member, failure.error);
+            }
+        }
+        dirty.clear();
+        *sums.list.borrow_mut() = dirty;
+        whole
+    }
+}
+
+impl Page {
+    fn is(&self, member: MemberId, number: u64) -> bool {
+        (self.member.id, self.number) == (member, number)
+    }
+
+    /// Where it lies on its member's disk.
+    fn place(&self) -> u64 {
+        let table = self.member.table.expect("every member of an array with sums has a table");
+        table + self.number * PAGE_BYTES
+    }
+}

@@ -1,0 +1,217 @@
+//! Who is behind: generations, where blocks contradict each other though each fits its own entry
+//! (`layout::private::sums` has the theory).
+//!
+//! ```text
+//!   write      data + 1, parity + the weights of what is written     nothing else is looked at
+//!   rebuild,   a row, or copies, that agree: parity and copies are   so that what was not made by
+//!   scrub, …   given the generations that go with the data           writes tells no tales
+//! ```
+//!
+//! Owns both rules, and the verdict. Where a row has entries that nobody knows, it has no verdict.
+
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use layout::private::sums::{Behind, Sum, behind, blocks, parity_generation, weight};
+use layout::{MemberId, Place, RangeSet, Slot};
+
+use crate::checksum::{Sums, Wanted};
+use crate::member::Member;
+use crate::member::view::View;
+use crate::rows::RowWork;
+use crate::shard::{Scratch, Shard};
+
+/// Copies whose generations lie further apart than this have not lost writes: they were made anew.
+const APART_MAX: u32 = 1 << 16;
+
+/// What a row adds to the generation of its parity when these data indices are written.
+pub(crate) fn weights(written: impl Iterator<Item = usize>) -> u32 {
+    written.map(weight).fold(0, u32::wrapping_add)
+}
+
+impl Sums {
+    /// The generations of a block of these members; `None` if one of them is not known.
+    fn generations<'a>(
+        &self,
+        members: impl Iterator<Item = Option<&'a Rc<Member>>>,
+        block: u64,
+    ) -> Option<Vec<u32>> {
+        let each = members.map(|member| {
+            let entry = self.entry(member?.id, block);
+            entry.is_known().then_some(entry.generation)
+        });
+        each.collect()
+    }
+
+    /// Gives a known entry of a slot's block this generation.
+    fn age(&self, member: MemberId, (slot, block): (Slot, u64), generation: u32) {
+        let entry = self.entry(member, block);
+        let aged = entry.aged(generation, self.sum_of_zeros(slot, block));
+        if entry.is_known() && aged != entry {
+            self.set(member, block, aged);
+        }
+    }
+}
+
+impl Shard {
+    /// Gives the parity of rows that agree the generations that go with their data, and the copy
+    /// that is made of a slot those of the original.
+    pub(crate) async fn align_rows(&self, work: &mut Scratch, view: &View, rows: &[RowWork]) {
+        self.align_undisputed(work, view, rows, &RangeSet::default()).await;
+    }
+
+    /// As [`Shard::align_rows`], but for blocks of the rows in which something is `left` in
+    /// dispute: what their generations tell stays.
+    pub(crate) async fn align_undisputed(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        rows: &[RowWork],
+        left: &RangeSet,
+    ) {
+        let Some(sums) = &self.sums else { return };
+        if broken(Broken::RowsUnaligned) {
+            return;
+        }
+        work.wanted.clear();
+        for row in rows {
+            let range = row.at()..row.at() + row.row.len();
+            for slot in row.roles.all().iter() {
+                let wanted =
+                    |member| Wanted { member: Rc::clone(member), slot, range: range.clone() };
+                work.wanted.extend(view.targets(slot).map(wanted));
+            }
+        }
+        if !self.load_sums(work).await {
+            // Who fails here fails again where it matters.
+            return work.failures.clear();
+        }
+        for row in rows {
+            for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
+                if !left.overlaps(range.start - row.at()..range.end - row.at()) {
+                    self.align_block(sums, view, row, block);
+                }
+            }
+        }
+    }
+
+    fn align_block(&self, sums: &Sums, view: &View, row: &RowWork, block: u64) {
+        for slot in row.roles.data.iter() {
+            let Some(original) = view.member(slot).map(|m| sums.entry(m.id, block)) else {
+                continue;
+            };
+            let alike = |id| {
+                let Sum { sum, .. } = sums.entry(id, block);
+                sum == original.sum && original.is_known()
+            };
+            for twin in view.targets(slot).filter(|member| alike(member.id)) {
+                sums.age(twin.id, (slot, block), original.generation);
+            }
+        }
+        let data = (0..row.map.data_count()).map(|index| view.member(row.map.data(index)));
+        let Some(data) = sums.generations(data, block) else { return };
+        let due = parity_generation(data.into_iter());
+        for slot in row.roles.parity().iter() {
+            view.targets(slot).for_each(|member| sums.age(member.id, (slot, block), due));
+        }
+    }
+
+    /// The slot that has lost writes to a block of a row (from the start of its members' data), and
+    /// its entries with them.
+    pub(crate) fn behind(&self, view: &View, row: &RowWork, block: u64) -> Option<Slot> {
+        let stripe = self.stripe_offset(row.row.stripe);
+        let sums = self.sums_of(stripe, self.setup.geometry.stripe_bytes())?;
+        let data = (0..row.map.data_count()).map(|index| view.member(row.map.data(index)));
+        let data = sums.generations(data, block)?;
+        let parity = sums.generations(std::iter::once(view.member(row.map.p())), block)?[0];
+        match behind(parity, data.into_iter()) {
+            Behind::Data(index) => Some(row.map.data(index)),
+            Behind::Parity => Some(row.map.p()),
+            Behind::Nobody | Behind::Unclear => None,
+        }
+        .filter(|_| !broken(Broken::GenerationsUnasked))
+    }
+
+    /// Gives copies of a stretch of so many bytes the generation of the newest of them, where they
+    /// are alike.
+    pub(crate) async fn align_copies(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        places: &layout::Places,
+        len: u64,
+        left: &RangeSet,
+    ) {
+        let Some(sums) = &self.sums else { return };
+        if broken(Broken::RowsUnaligned) {
+            return;
+        }
+        work.wanted.clear();
+        for Place { slot, member_offset: at } in places.copies() {
+            let wanted = |member| Wanted { member: Rc::clone(member), slot, range: at..at + len };
+            work.wanted.extend(view.targets(slot).map(wanted));
+        }
+        if !self.load_sums(work).await {
+            return work.failures.clear();
+        }
+        let wanted = std::mem::take(&mut work.wanted);
+        let first = |wanted: &Wanted| wanted.range.start / super::BLOCK;
+        let disputed = |number| left.overlaps(number * super::BLOCK..(number + 1) * super::BLOCK);
+        for number in (0..len.div_ceil(super::BLOCK)).filter(|&number| !disputed(number)) {
+            let entries = wanted.iter().map(|w| sums.entry(w.member.id, first(w) + number));
+            let newest = newest(entries.map(|entry| entry.is_known().then_some(entry.generation)));
+            for (copy, wanted) in
+                newest.into_iter().flat_map(|age| wanted.iter().map(move |w| (age, w)))
+            {
+                sums.age(wanted.member.id, (wanted.slot, first(wanted) + number), copy);
+            }
+        }
+        work.wanted = wanted;
+    }
+
+    /// The generation of a block of a copy, if it is known and counts in this array range.
+    pub(crate) fn generation(
+        &self,
+        member: &Member,
+        block: u64,
+        (at, len): (u64, u64),
+    ) -> Option<u32> {
+        let entry = self.sums_of(at, len)?.entry(member.id, block);
+        entry.is_known().then_some(entry.generation)
+    }
+}
+
+/// The newest of the generations that are known.
+fn newest(each: impl Iterator<Item = Option<u32>>) -> Option<u32> {
+    each.flatten().reduce(|a, b| if is_newer(b, a) { b } else { a })
+}
+
+fn is_newer(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) > 0
+}
+
+/// Which copies, by number, have lost no writes, if generations tell: all are known, and some are
+/// behind the others.
+pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
+    let known: Option<Vec<u32>> = each.iter().copied().collect();
+    let known = known?;
+    let newest = newest(known.iter().copied().map(Some))?;
+    let close = known.iter().all(|generation| newest.wrapping_sub(*generation) <= APART_MAX);
+    let those: Vec<usize> = (0..known.len()).filter(|&copy| known[copy] == newest).collect();
+    let told = close && those.len() < known.len() && !broken(Broken::GenerationsUnasked);
+    told.then_some(those)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checksum::newest_copies;
+
+    #[test]
+    fn the_copy_with_most_writes_is_the_newest() {
+        assert_eq!(newest_copies(&[Some(4), Some(5), Some(5)]), Some(vec![1, 2]));
+        assert_eq!(newest_copies(&[Some(u32::MAX), Some(1)]), Some(vec![1]), "round the corner");
+        assert_eq!(newest_copies(&[Some(5), Some(5)]), None);
+        assert_eq!(newest_copies(&[Some(5), None]), None);
+        assert_eq!(newest_copies(&[Some(5), Some(1 << 20)]), None, "made anew");
+    }
+}

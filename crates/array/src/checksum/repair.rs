@@ -1,0 +1,213 @@
+//! Who is wrong in a row where a block does not fit its sum.
+//!
+//! ```text
+//!   what the rest of the row says of the block      the block   its entry   then
+//!   ──────────────────────────────────────────────  ─────────   ─────────   ──────────────────────
+//!   it fits the entry                               is wrong    is right    the block is rewritten
+//!   it is what the block holds                      is right    is wrong    the entry is
+//!   neither                                         ?           ?           an error for who reads
+//! ```
+//!
+//! Owns that decision, for the levels with parity; mirrors have the other copies
+//! (`rows/mirror.rs`). A block that is wrong is never used to compute another, parity least of all.
+
+use std::rc::Rc;
+
+use layout::plan::{DataLost, Method, RowState, WritePlan, plan_read};
+use layout::private::CHECKSUM_ENTRY_BYTES;
+use layout::{Mode, Slot, SlotSet};
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::checksum::New;
+use crate::checksum::verify::Verdict;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::job::{Finding, Report, grains};
+use crate::rows::{Outgoing, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::message::ToKeeper;
+use crate::shard::{Scratch, Shard};
+
+/// What could not be made right of a row.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Left {
+    /// Slots that must not be read.
+    wrong: SlotSet,
+    /// Of these, slots that contradict redundancy too.
+    contradicted: SlotSet,
+}
+
+impl Shard {
+    /// After rows in `work` could not be read as planned: gives up members that failed, and makes
+    /// right what does not fit its sum. Slots for which that cannot be done count as unreadable.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn after_reading(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: &Rc<View>,
+        report: &mut Report,
+    ) -> Result<()> {
+        if !work.failures.is_empty() {
+            return self.lose(inside, view, &mut work.failures).await;
+        }
+        let mut other = Scratch::default();
+        for row in &mut work.rows {
+            let wrong = std::mem::take(&mut row.wrong);
+            if wrong.is_empty() {
+                continue;
+            }
+            for grain in grains(*row) {
+                let left = self.mend_grain(&mut other, manner, inside, grain, report).await?;
+                row.bad = row.bad.union(left.wrong);
+                row.contradicted = row.contradicted.union(left.contradicted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
+    pub(super) async fn mend_grain(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+        report: &mut Report,
+    ) -> Result<Left> {
+        let Some(sums) = &self.sums else { return Ok(Left::default()) };
+        let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
+        let view = loop {
+            let view = self.view();
+            let mut row = fresh;
+            row.bad = row.bad.union(work.rows.first().map_or(SlotSet::EMPTY, |r| r.bad));
+            let read = self.state_of(&view, &row).readable;
+            let method = Method::DataOnly;
+            row.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
+            work.rows.clear();
+            work.rows.push(row);
+            let whole = self.read_for_rows(work, manner, &view).await;
+            if whole || !work.rows[0].wrong.is_empty() {
+                break view;
+            }
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
+        };
+        let row = std::mem::take(&mut work.rows)[0];
+        if row.wrong.is_empty() {
+            return Ok(Left::default());
+        }
+        if !self.counts_in(&row) {
+            self.mend_torn(work, manner, inside, (view, row), report).await?;
+            return Ok(Left::default());
+        }
+        let members = row.wrong.iter().filter_map(|slot| view.member(slot));
+        members.for_each(|member| member.counters().checksum_errors.add(1));
+        let lost = Left { wrong: row.wrong, contradicted: row.wrong };
+        let Ok(right) = self.recover_wrong(&view, &row, work) else { return Ok(lost) };
+        let (mut left, block) = (SlotSet::EMPTY, row.at() / super::BLOCK);
+        let all_data = row.wrong.is_subset(row.roles.parity());
+        // Alone against all: its entry is older than its row, and torn writes are what it holds.
+        let behind = self.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
+        let writable = view.mode == Mode::ReadWrite;
+        for (slot, bytes) in right {
+            let member = view.member(slot).expect("it was read");
+            let crc = parity::crc32c(0, &bytes);
+            if sums.judge(member, slot, block, crc) == Verdict::Right {
+                let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+                report.find(Finding { mended: writable, ..found });
+                work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+            } else if row.have(&work.pieces, slot) == Some(&bytes[..]) {
+                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+            } else if all_data || behind == Some(slot) {
+                // All the data is what it should be: so is what follows from it.
+                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+                work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+            } else {
+                left.insert(slot);
+            }
+        }
+        if writable {
+            let bytes = work.outgoing.iter().map(|out| out.bytes.len() as u64);
+            report.repaired_bytes += bytes.sum::<u64>();
+        }
+        self.finish_mending(work, manner, inside, (view, row), left).await
+    }
+
+    async fn finish_mending(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (view, row): (Rc<View>, RowWork),
+        left: SlotSet,
+    ) -> Result<Left> {
+        if view.mode != Mode::ReadWrite {
+            // Nothing is written: the others are asked for it.
+            work.news.clear();
+            work.outgoing.clear();
+            return Ok(Left { wrong: row.wrong, contradicted: left });
+        }
+        let aged = !work.news.is_empty();
+        for new in &work.news {
+            if let Some(member) = view.member(new.slot) {
+                let (table, bytes) = (member.table.unwrap_or(0), CHECKSUM_ENTRY_BYTES);
+                let (member, offset) = (member.id, table + new.block * bytes);
+                self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
+            }
+        }
+        if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
+        self.renew_sums(work, inside).await?;
+        if aged && left.is_empty() {
+            self.align_rows(work, &view, &[row]).await;
+        }
+        self.rewrite(work, manner, inside, view).await?;
+        Ok(Left { wrong: left, contradicted: left })
+    }
+
+    /// What the slots that do not fit their sums should hold, by all the others.
+    fn recover_wrong(
+        &self,
+        view: &View,
+        row: &RowWork,
+        work: &mut Scratch,
+    ) -> Result<Vec<(Slot, io::Buf)>, DataLost> {
+        let state = self.state_of(view, row);
+        let readable = state.readable.difference(row.wrong);
+        let state = RowState { readable, ..state };
+        let plan = plan_read(&row.roles, &state, row.roles.data)?;
+        let kept: Vec<_> = work
+            .pieces
+            .iter_mut()
+            .map(|piece| {
+                let hidden = row.wrong.contains(piece.slot);
+                if hidden { piece.buf.take() } else { None }
+            })
+            .collect();
+        let method = plan.recover.map_or(Method::DataOnly, Method::Recover);
+        let planned = RowWork {
+            plan: Some(WritePlan { method, read: plan.read, write: SlotSet::EMPTY }),
+            ..*row
+        };
+        let wrong = row.wrong.iter();
+        let right = wrong.map(|slot| (slot, self.bytes_of(&planned, slot, &work.pieces))).collect();
+        for (piece, hidden) in work.pieces.iter_mut().zip(kept) {
+            piece.buf = hidden.or(piece.buf.take());
+        }
+        Ok(right)
+    }
+
+    /// An error if somebody is to be given blocks that contradict their sums and cannot be made
+    /// good.
+    pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
+        let what = "a block does not fit its checksum, and redundancy cannot say what it held";
+        Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))
+    }
+}

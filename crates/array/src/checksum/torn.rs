@@ -1,0 +1,241 @@
+//! Blocks and entries that a crash may have separated: regions that were dirty, where no intent log
+//! has settled the table.
+//!
+//! Blocks and pages of the table are written in no order. After a crash each of them is old or new:
+//!
+//! ```text
+//!   block   entry   fits   what is known
+//!   ─────   ─────   ────   ─────────────────────────────────────────────────────────────────
+//!   old     old     yes    the block was durable, or a write to it was never acknowledged
+//!   new     new     yes    the same
+//!   old     new     no     it was being written, not durably: either content is allowed
+//!   new     old     no     the same, or durable: then it is new on all members, parity too
+//!   rotten  any     no     nobody was writing it: the other copies and the row still fit
+//! ```
+//!
+//! Hence a block that fits is right. A block that does not is replaced by another copy that fits
+//! its own entry, or by what its row says if that fits its entry. Otherwise it stays as it is, and
+//! its entry is made anew: it was being written, or more is lost than redundancy makes good.
+//!
+//! Owns that rule. A block is replaced durably before a client sees it: it never changes back.
+
+use std::rc::Rc;
+
+use io::Buf;
+use layout::plan::{Erasure, Method, WritePlan};
+use layout::{Family, Mode, Slot, SlotSet};
+use metadata::error::Result;
+
+use crate::checksum::verify::Verdict;
+use crate::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
+use crate::member::Member;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::job::{Finding, Report, grains};
+use crate::rows::{Outgoing, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
+/// its bytes; `None` if some of them cannot be read.
+pub(crate) type Read<'a> = (&'a Member, (Slot, u64), Option<u32>);
+
+impl Sums {
+    /// Which of the copies of a torn block counts, by number: of those that fit their entries the
+    /// newest, else the first. `None` if none fits.
+    pub(crate) fn fitting(&self, copies: &[Read<'_>]) -> Option<usize> {
+        let fits = |&(member, (slot, block), crc): &Read<'_>| {
+            crc.is_some_and(|crc| self.judge(member, slot, block, crc) == Verdict::Right)
+        };
+        let those: Vec<usize> = (0..copies.len()).filter(|&copy| fits(&copies[copy])).collect();
+        let generation = |&copy: &usize| {
+            let (member, (_, block), _) = copies[copy];
+            Some(self.entry(member.id, block).generation)
+        };
+        let newest = newest_copies(&those.iter().map(generation).collect::<Vec<_>>());
+        let first = newest.and_then(|newest| newest.first().copied()).unwrap_or(0);
+        those.get(first).copied()
+    }
+}
+
+impl Shard {
+    /// The sums to compare what is read of this array range with: they count, or a crash has torn
+    /// them and what does not fit can be looked into.
+    pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&Sums> {
+        let mirror = self.setup.geometry.family() != Family::Parity;
+        let torn =
+            |sums: &Sums| (mirror || view.mode == Mode::ReadWrite) && sums.is_torn(offset, len);
+        self.sums.as_ref().filter(|sums| sums.counts(offset, len) || torn(sums))
+    }
+
+    /// True if a crash may have separated the blocks of this array range from their entries.
+    pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
+        self.sums.as_ref().is_some_and(|sums| sums.is_torn(offset, len))
+    }
+
+    /// The slot whose copy of a torn block counts; `None` if no copy fits its entry. The block is
+    /// one of the array, and begins at `at`.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn fitting_copy(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        at: u64,
+    ) -> Result<Option<Slot>> {
+        let Some(sums) = &self.sums else { return Ok(None) };
+        let places = self.setup.geometry.places(at);
+        loop {
+            let view = self.view();
+            work.wanted.clear();
+            for place in places.copies() {
+                let (slot, start) = (place.slot, place.member_offset);
+                let readable = view.is_readable(slot, at + BLOCK, start, BLOCK);
+                if let Some(member) = view.member(slot).filter(|_| readable) {
+                    let member = Rc::clone(member);
+                    work.wanted.push(Wanted { member, slot, range: start..start + BLOCK });
+                }
+            }
+            if self.load_sums(work).await {
+                for (tag, wanted) in work.wanted.iter().enumerate() {
+                    let (slot, start) = (wanted.slot, wanted.range.start);
+                    let buf = self.pool.take(BLOCK as usize);
+                    work.batch.read(&wanted.member, slot, start, buf, tag as u32, u64::MAX);
+                }
+                self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+                let mut crcs = vec![None; work.wanted.len()];
+                let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+                    crcs[tag as usize] = buf.filter(|_| ok).map(|buf| parity::crc32c(0, &buf));
+                };
+                work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+                work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+                if work.failures.is_empty() {
+                    let read = |wanted: &'_ Wanted, crc| {
+                        (Rc::clone(&wanted.member), (wanted.slot, wanted.range.start / BLOCK), crc)
+                    };
+                    let copies: Vec<_> = work
+                        .wanted
+                        .iter()
+                        .zip(crcs)
+                        .map(|(wanted, crc)| read(wanted, crc))
+                        .collect();
+                    let each: Vec<Read<'_>> = copies
+                        .iter()
+                        .map(|(member, place, crc)| (&**member, *place, *crc))
+                        .collect();
+                    return Ok(sums.fitting(&each).map(|copy| each[copy].1.0));
+                }
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+    }
+
+    /// Looks into a torn row that cannot be compared before its sums are made anew.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(super) async fn mend_uncompared(
+        &self,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+    ) -> Result<()> {
+        let stripe = self.stripe_offset(row.row.stripe);
+        if !self.is_torn(stripe, self.setup.geometry.stripe_bytes()) {
+            return Ok(());
+        }
+        let (mut other, mut report) = (Scratch::default(), Report::default());
+        for grain in grains(row) {
+            self.mend_grain(&mut other, manner, inside, grain, &mut report).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the blocks of a torn grain right that do not fit their entries: as far as the rest of
+    /// the row gives what fits; the others stay as they are, and have new entries.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(super) async fn mend_torn(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (view, row): (Rc<View>, RowWork),
+        report: &mut Report,
+    ) -> Result<()> {
+        let Some(sums) = self.sums.as_ref().filter(|_| view.mode == Mode::ReadWrite) else {
+            return Ok(());
+        };
+        let (mut open, block) = (row.wrong, row.at() / BLOCK);
+        work.outgoing.clear();
+        work.news.clear();
+        while let Some((slot, bytes)) = open.iter().find_map(|slot| {
+            let bytes = self.fitting_bytes(&view, &row, work, (slot, open))?;
+            Some((slot, bytes))
+        }) {
+            open.remove(slot);
+            let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+            report.find(Finding { mended: true, ..found });
+            report.repaired_bytes += bytes.len() as u64;
+            let piece = work.pieces.iter_mut().find(|piece| piece.slot == slot);
+            piece.expect("what does not fit was read").buf = Some(self.pool.copy_of(&bytes));
+            work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+        }
+        for slot in open.iter() {
+            let bytes = row.have(&work.pieces, slot).expect("what does not fit was read");
+            let crc = parity::crc32c(0, bytes);
+            work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+        }
+        if !work.news.is_empty() {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
+        self.renew_sums(work, inside).await?;
+        self.rewrite(work, manner, inside, view).await
+    }
+
+    /// What the rest of a row says of a slot's block, if that fits the block's entry. Others that
+    /// do not fit theirs (`open`) may be right all the same.
+    fn fitting_bytes(
+        &self,
+        view: &View,
+        row: &RowWork,
+        work: &Scratch,
+        (slot, open): (Slot, SlotSet),
+    ) -> Option<Buf> {
+        let (sums, member) = (self.sums.as_ref()?, view.member(slot)?);
+        let fits = |bytes: &Buf| {
+            let crc = parity::crc32c(0, bytes);
+            sums.judge(member, slot, row.at() / BLOCK, crc) == Verdict::Right
+        };
+        let there = |slot: Slot| row.have(&work.pieces, slot).is_some();
+        let rest = row.roles.data.without(slot);
+        let missing: SlotSet = rest.iter().filter(|&data| !there(data)).collect();
+        if !row.roles.data.contains(slot) {
+            let method = Method::DataOnly;
+            let plan = WritePlan { method, read: row.roles.data, write: SlotSet::EMPTY };
+            let row = RowWork { plan: Some(plan), ..*row };
+            let computed = || self.computed(&row, slot, &work.pieces);
+            return missing.is_empty().then(computed).filter(fits);
+        }
+        let (p, q) = (there(row.map.p()), row.map.q().is_some_and(there));
+        let recovered = |erasure: Erasure| {
+            let (x, y) = self.recover_row(row, erasure, &work.pieces);
+            let first = erasure.lost().iter().next() == Some(slot);
+            Some(if first { x } else { y }).filter(fits)
+        };
+        let single = [p.then_some(Erasure::FromP(slot)), q.then_some(Erasure::FromQ(slot))];
+        let mut single = single.into_iter().flatten().filter(|_| missing.is_empty());
+        if let Some(bytes) = single.find_map(recovered) {
+            return Some(bytes);
+        }
+        let other = |&data: &Slot| {
+            missing.without(data).is_empty() && (!there(data) || open.contains(data))
+        };
+        let others = rest.iter().filter(other).filter(|_| p && q);
+        others.map(|other| Erasure::FromPq(slot.min(other), slot.max(other))).find_map(recovered)
+    }
+}

@@ -1,0 +1,506 @@
+//! What a write does to the sums of the blocks that it changes.
+//!
+//! ```text
+//!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
+//! ```
+//!
+//! Owns when an entry changes, and how parts of blocks are made whole. Never writes a page.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use layout::plan::{Method, WritePlan};
+use layout::private::sums::{Sum, blocks};
+use layout::{RangeSet, Slot, SlotSet};
+use metadata::error::{ErrorKind, Result};
+
+use crate::checksum::generations::weights;
+use crate::checksum::{BLOCK, Sums, Wanted};
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::read::Target;
+use crate::rows::write::Fresh;
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::message::ToKeeper;
+use crate::shard::{Scratch, Shard};
+
+/// The list of lost array ranges keeps room for so many that a crash may add.
+const ROOM: usize = 256;
+
+/// What a block of a slot will hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct New {
+    pub(crate) slot: Slot,
+    pub(crate) block: u64,
+    /// CRC-32C of what is written.
+    pub(crate) crc: u32,
+    /// It begins where the block does.
+    pub(crate) begins: bool,
+    /// It is all of the block: else nobody knows what it holds.
+    pub(crate) whole: bool,
+    /// What it adds to the generation: of data 1, of parity the weights of what is written.
+    pub(crate) ages: u32,
+}
+
+impl Sums {
+    /// True if every block of this part of a slot has an entry, on all its members.
+    pub(crate) fn know(&self, view: &View, slot: Slot, at: u64, len: u64) -> bool {
+        let known = |member: &Rc<crate::member::Member>| {
+            blocks(at..at + len).all(|(block, _)| self.entry(member.id, block).is_known())
+        };
+        view.targets(slot).all(known)
+    }
+
+    /// Nothing is known of a block any more, if its page is in memory.
+    pub(crate) fn forget_block(&self, member: &crate::member::Member, block: u64) {
+        self.set(member.id, block, Sum::UNKNOWN);
+    }
+
+    /// Says what a block holds now on this member, if its page is in memory.
+    fn renew(&self, member: layout::MemberId, new: New) -> bool {
+        let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
+        self.set(member, new.block, if new.whole { old.next(sum, new.ages) } else { Sum::UNKNOWN })
+    }
+}
+
+impl Shard {
+    /// Sums the new data and parity of the rows in `work`, row by row: first the data that is
+    /// written, index by index and block by block, as the log has it, then parity.
+    pub(crate) fn sum_rows(&self, work: &mut Scratch, fresh: Fresh<'_>) {
+        work.news.clear();
+        if self.sums.is_none() {
+            return;
+        }
+        let mut outgoing = &work.outgoing[..];
+        for row in &work.rows {
+            let (own, rest) = outgoing.split_at(crate::rows::intent::pieces_of(row, outgoing));
+            outgoing = rest;
+            let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+            for index in row.row.first..row.row.first + row.row.count {
+                let slot = row.map.data(index);
+                let start = base + index as u64 * chunk;
+                for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
+                    let len = range.end - range.start;
+                    let crc = fresh.crc(start + range.start - row.at(), len);
+                    let whole = len == BLOCK;
+                    work.news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
+                }
+            }
+            for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
+                let first = work.news.len();
+                push_sums(&mut work.news, out.slot, out.at, &out.bytes);
+                let ages = weights(row.row.first..row.row.first + row.row.count);
+                work.news[first..].iter_mut().for_each(|new| new.ages = ages);
+            }
+            let summed = row.roles.parity().count() + row.row.count;
+            self.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
+        }
+    }
+
+    /// Sums bytes that are on their way to slots, all in whole blocks.
+    pub(crate) fn sum_outgoing(&self, work: &mut Scratch) {
+        work.news.clear();
+        if self.sums.is_none() {
+            return;
+        }
+        for Outgoing { slot, at, bytes } in &work.outgoing {
+            for (block, range) in blocks(*at..at + bytes.len() as u64) {
+                let part = &bytes[(range.start - at) as usize..(range.end - at) as usize];
+                // Pieces of a block that lie in different buffers follow each other.
+                let goes_on = range.start % BLOCK != 0;
+                match work.news.last_mut() {
+                    Some(last) if goes_on && (last.slot, last.block) == (*slot, block) => {
+                        last.crc = parity::crc32c(last.crc, part);
+                        last.whole = last.begins && range.end % BLOCK == 0;
+                    }
+                    _ => {
+                        let crc = parity::crc32c(0, part);
+                        let (begins, whole) = (!goes_on, part.len() as u64 == BLOCK);
+                        let new = New { slot: *slot, block, crc, begins, whole, ages: 1 };
+                        work.news.push(new);
+                    }
+                }
+            }
+            self.setup.clock.charge(io::Cost::Checksum, bytes.len() as u64);
+        }
+    }
+
+    /// Brings the pages of what is in `work.news` into memory, for every member that is to get it
+    /// now. False if a member failed.
+    pub(crate) async fn want_news(&self, work: &mut Scratch, view: &View) -> bool {
+        work.wanted.clear();
+        for new in &work.news {
+            let range = new.block * BLOCK..(new.block + 1) * BLOCK;
+            for member in view.targets(new.slot) {
+                let last = work.wanted.last_mut();
+                match last.filter(|last| {
+                    Rc::ptr_eq(&last.member, member) && last.range.end == range.start
+                }) {
+                    Some(last) => last.range.end = range.end,
+                    None => work.wanted.push(Wanted {
+                        member: Rc::clone(member),
+                        slot: new.slot,
+                        range: range.clone(),
+                    }),
+                }
+            }
+        }
+        self.load_sums(work).await
+    }
+
+    /// What is in `work.news` has been written: says so in the table, for every member that has it.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn renew_sums(&self, work: &mut Scratch, inside: &Inside<'_>) -> Result<()> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        loop {
+            let view = self.view();
+            let whole = work.news.iter().all(|new| {
+                let member = |m: &Rc<crate::member::Member>| sums.is_there(m.id, new.block);
+                view.targets(new.slot).all(member)
+            });
+            if whole || self.want_news(work, &view).await {
+                for &new in &work.news {
+                    for member in view.targets(new.slot) {
+                        if !broken(Broken::SumStaleAfterWrite) || new.block % 8 != 3 {
+                            assert!(sums.renew(member.id, new), "its page was brought in");
+                        }
+                    }
+                }
+                work.news.clear();
+                break;
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        if sums.is_crowded() {
+            sums.crowded.raise();
+        }
+        Ok(())
+    }
+
+    /// The entry that the log keeps of a block: what the table has for it so far.
+    pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
+        let member = view.member(slot).zip(self.sums.as_ref());
+        let old = member.map_or(Sum::UNKNOWN, |(member, sums)| sums.entry(member.id, block));
+        if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
+    }
+
+    /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
+    /// is not known already.
+    pub(crate) fn sum_pieces(&self, work: &mut Scratch, view: &View, row: &RowWork) {
+        self.sum_undisputed(work, view, row, &RangeSet::default());
+    }
+
+    /// As [`Shard::sum_pieces`]; of the blocks of the row in which something is `left` in dispute
+    /// nobody knows who is right.
+    pub(crate) fn sum_undisputed(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        row: &RowWork,
+        left: &RangeSet,
+    ) {
+        let Some(sums) = &self.sums else { return };
+        let Scratch { pieces, outgoing, news, .. } = work;
+        let stripe = self.stripe_offset(row.row.stripe);
+        let counts = sums.counts(stripe, self.setup.geometry.stripe_bytes());
+        for piece in &mut pieces[row.first..row.first + row.count] {
+            let Piece { slot, buf: Some(buf), .. } = piece else { continue };
+            let mended = outgoing.iter().any(|out| out.slot == *slot);
+            if counts && !mended && sums.know(view, *slot, row.at(), buf.len() as u64) {
+                continue;
+            }
+            let end = row.at() + buf.len() as u64;
+            for out in outgoing.iter().filter(|out| out.slot == *slot) {
+                if out.at >= row.at() && out.at + out.bytes.len() as u64 <= end {
+                    let start = (out.at - row.at()) as usize;
+                    buf[start..start + out.bytes.len()].copy_from_slice(&out.bytes);
+                }
+            }
+            let first = news.len();
+            push_sums(news, *slot, row.at(), buf);
+            if left.is_empty() {
+                continue;
+            }
+            let disputed = |block: u64| {
+                let within = |at: u64| at.saturating_sub(row.at());
+                left.overlaps(within(block * BLOCK)..within((block + 1) * BLOCK))
+            };
+            let member = view.member(*slot).filter(|_| !counts);
+            for new in news[first..].iter().filter(|new| disputed(new.block)) {
+                member.inspect(|member| sums.forget_block(member, new.block));
+            }
+            // Those before are of other slots of the row.
+            news.retain(|new| new.slot != *slot || !disputed(new.block));
+        }
+    }
+
+    /// True if the sums of this row are still to be made.
+    pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
+        self.sums.is_some() && !self.counts_in(row)
+    }
+
+    /// True if the sums of this row count.
+    pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
+        let stripe = self.stripe_offset(row.row.stripe);
+        self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
+    }
+
+    /// A row that cannot be compared, where sums do not count yet: what of it can be read is right
+    /// as it is from now on, and has its sum; what cannot be read has none.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn sum_uncompared(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        mut row: RowWork,
+    ) -> Result<()> {
+        if !self.is_unsummed(&row) {
+            return Ok(());
+        }
+        self.mend_uncompared(manner, inside, row).await?;
+        loop {
+            let view = self.view();
+            let planned = |read| {
+                let (method, write) = (Method::DataOnly, SlotSet::EMPTY);
+                RowWork { plan: Some(WritePlan { method, read, write }), ..row }
+            };
+            work.rows.clear();
+            work.rows.push(planned(view.present));
+            self.want_rows(work, &view);
+            if self.load_sums(work).await {
+                self.forget_sums(work);
+            }
+            work.rows[0] =
+                planned(row.roles.all().intersection(self.state_of(&view, &row).readable));
+            if self.read_for_rows(work, manner, &view).await {
+                let row = work.rows[0];
+                work.outgoing.clear();
+                self.sum_pieces(work, &view, &row);
+                return self.renew_sums(work, inside).await;
+            }
+            // Who fails here fails again where it matters.
+            work.failures.clear();
+            if work.rows[0].bad == row.bad {
+                return Ok(());
+            }
+            row.bad = work.rows[0].bad;
+        }
+    }
+
+    /// What is in `work.wanted` has no sums any more.
+    pub(crate) fn forget_sums(&self, work: &Scratch) {
+        let Some(sums) = &self.sums else { return };
+        for wanted in &work.wanted {
+            for (block, _) in blocks(wanted.range.clone()) {
+                sums.set(wanted.member.id, block, Sum::UNKNOWN);
+            }
+        }
+    }
+
+    /// These parts of slots (slot, member offset, bytes) have become zeros; on levels with parity
+    /// whole stripes.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn sum_zeros(
+        &self,
+        work: &mut Scratch,
+        inside: &Inside<'_>,
+        parts: impl Iterator<Item = (Slot, u64, u64)>,
+    ) -> Result<()> {
+        let Some(sums) = &self.sums else { return Ok(()) };
+        let zeros = parity::crc32c(0, &[0; BLOCK as usize]);
+        let parts: Vec<(Slot, u64, u64)> = parts.collect();
+        loop {
+            let view = self.view();
+            work.wanted.clear();
+            for &(slot, at, len) in &parts {
+                let members = view.targets(slot).map(Rc::clone);
+                let range = at..at + len;
+                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
+                work.wanted.extend(wanted);
+            }
+            if self.load_sums(work).await {
+                break;
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        for Wanted { member, slot, range } in &work.wanted {
+            for (block, _) in blocks(range.clone()) {
+                let (slot, ages) = (*slot, self.ages_of_stripe(*slot, block));
+                let new = New { slot, block, crc: zeros, begins: true, whole: true, ages };
+                sums.renew(member.id, new);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the write of a whole stripe adds to the generation of a slot's block.
+    fn ages_of_stripe(&self, slot: Slot, block: u64) -> u32 {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != layout::Family::Parity {
+            return 1;
+        }
+        let map = geometry.stripe(layout::Stripe(block * BLOCK / geometry.chunk_bytes()));
+        let data = 0..map.data_count();
+        let is_data = data.clone().any(|index| map.data(index) == slot);
+        if is_data { 1 } else { weights(data) }
+    }
+
+    /// Whole blocks around a write: what the client has not given of its first and last block is
+    /// read first. Under the lock of these blocks. If such a block is lost, the rest of it is given
+    /// up, on record, before its place is taken by zeros. `None` where nobody knows what the block
+    /// should hold: its parts are written as they are.
+    ///
+    /// # Errors
+    /// What keeps the block from being read, and the rest of it from being given up.
+    pub(crate) async fn fill_edges(
+        &self,
+        work: &mut Scratch,
+        manner: crate::member::batch::Manner,
+        (offset, len): (u64, u64),
+        bytes: &[io::SharedBuf],
+    ) -> Result<Option<Vec<io::SharedBuf>>> {
+        let (start, wide) = self.widened((offset, len));
+        let (end, wide_end) = (offset + len, start + wide);
+        let rests = [start..offset, end..wide_end];
+        let mut edges = Vec::new();
+        let mut lost = Vec::new();
+        for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
+            let block = rest.start / BLOCK * BLOCK;
+            let whole = block..(block + BLOCK).min(wide_end);
+            let bytes = match self.read_held(work, manner, whole).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    if !self.is_summed(work, block).await {
+                        return Ok(None);
+                    }
+                    if !self.can_give_up() {
+                        return Err(error);
+                    }
+                    lost.push(rest.clone());
+                    self.pool.take_zeroed(BLOCK as usize).freeze()
+                }
+                Err(error) => return Err(error),
+            };
+            edges.push((
+                rest.start,
+                bytes.slice((rest.start - block) as usize..(rest.end - block) as usize),
+            ));
+        }
+        if !lost.is_empty() && !broken(Broken::RestOfBlockForgotten) {
+            self.give_up_rests(lost).await;
+        }
+        let (before, after): (Vec<_>, Vec<_>) = edges.into_iter().partition(|&(at, _)| at < offset);
+        let each = before.into_iter().map(|(_, bytes)| bytes).chain(bytes.iter().cloned());
+        Ok(Some(each.chain(after.into_iter().map(|(_, bytes)| bytes)).collect()))
+    }
+
+    /// True if the table says what this block of the array should hold, and none of it is listed as
+    /// lost already.
+    async fn is_summed(&self, work: &mut Scratch, block: u64) -> bool {
+        let Some(sums) = self.sums_of(block, BLOCK) else { return false };
+        if self.bad.borrow().overlaps(block..block + BLOCK) {
+            return false;
+        }
+        let view = self.view();
+        work.wanted.clear();
+        let mut want = |slot: Slot, at: u64| {
+            let members = view.member(slot).into_iter().map(Rc::clone);
+            let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
+            work.wanted.extend(members.map(|member| Wanted { member, slot, range: range.clone() }));
+        };
+        if self.setup.geometry.family() == layout::Family::Parity {
+            self.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));
+        } else {
+            let places = self.setup.geometry.places(block);
+            places.copies().for_each(|place| want(place.slot, place.member_offset));
+        }
+        if !self.load_sums(work).await {
+            // Who fails here fails again where it matters.
+            work.failures.clear();
+            return false;
+        }
+        let known = |w: &Wanted| sums.entry(w.member.id, w.range.start / BLOCK).is_known();
+        work.wanted.iter().any(known)
+    }
+
+    /// True if bytes may be given up for good: nothing comes back with a member that would have
+    /// them, and the list has room.
+    fn can_give_up(&self) -> bool {
+        let view = self.view();
+        let whole = self.setup.geometry.family() != layout::Family::Parity || view.is_whole();
+        let room = self.bad.borrow().count() + ROOM < layout::private::bad::MOST_RANGES;
+        whole && room && view.mode == layout::Mode::ReadWrite
+    }
+
+    /// These array ranges are an error until they are written, from now on and on record.
+    async fn give_up_rests(&self, lost: Vec<Range<u64>>) {
+        for range in lost {
+            let (offset, len) = (range.start, range.end - range.start);
+            self.bad.borrow_mut().insert(range);
+            self.post.to_keeper(ToKeeper::GivenUp { offset, len });
+        }
+        self.on_record().await;
+    }
+
+    /// Bytes of a block of the array, under its lock.
+    async fn read_held(
+        &self,
+        work: &mut Scratch,
+        manner: crate::member::batch::Manner,
+        range: Range<u64>,
+    ) -> Result<io::SharedBuf> {
+        let (offset, len) = (range.start, range.end - range.start);
+        let mut bufs = [self.pool.take(len as usize)];
+        let manner = crate::member::batch::Manner { fua: false, ..manner };
+        if self.setup.geometry.family() == layout::Family::Parity {
+            self.read_rows_held(work, manner, (offset, len), (&mut bufs, true)).await?;
+        } else {
+            self.read_any_copy_held(work, manner, (offset, len), &mut bufs).await?;
+        }
+        let [buf] = bufs;
+        Ok(buf.freeze())
+    }
+
+    /// Reads whole blocks around a range, and gives the client his part.
+    pub(crate) fn cut_out(
+        &self,
+        (start, wide): (u64, &[io::Buf]),
+        (offset, len): (u64, u64),
+        bufs: &mut [io::Buf],
+    ) {
+        let mut target = Target { offset, bufs };
+        let (mut at, end) = (start, offset + len);
+        for buf in wide {
+            let next = at + buf.len() as u64;
+            let (from, to) = (at.max(offset), next.min(end));
+            if from < to {
+                target.put(from, &buf[(from - at) as usize..(to - at) as usize]);
+            }
+            at = next;
+        }
+        self.setup.clock.charge(io::Cost::Copy, len);
+    }
+
+    /// Sums bytes of a slot.
+    pub(crate) fn sum_bytes(&self, work: &mut Scratch, slot: Slot, at: u64, bytes: &[u8]) {
+        push_sums(&mut work.news, slot, at, bytes);
+    }
+}
+
+/// Sums whole blocks of a slot, from `at` on.
+fn push_sums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
+    for (block, range) in blocks(at..at + bytes.len() as u64) {
+        let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);
+        let whole = range.end - range.start == BLOCK;
+        news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
+    }
+}

@@ -1,0 +1,289 @@
+//! Comparing what was read with its sums. Owns the verdict on a block; never says who is to blame.
+//!
+//! A read of a healthy range takes no lock: a write under way may have changed the block and not
+//! yet its entry. So what does not fit here is looked at once more, under the lock of its row,
+//! before anybody is blamed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::Buf;
+use io::broken::{Broken, broken};
+use layout::plan::Method;
+use layout::private::sums::blocks;
+use layout::{Family, Mode, Place, Slot, SlotSet};
+
+use crate::checksum::{BLOCK, Sums, Wanted};
+use crate::member::Member;
+use crate::member::view::View;
+use crate::rows::{Piece, RowWork};
+use crate::shard::{Scratch, Shard};
+
+/// What a block's sum says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Right,
+    /// Nobody knows: it was never summed.
+    Unknown,
+    Wrong,
+}
+
+impl Sums {
+    /// Judges a block with this CRC.
+    pub(super) fn judge(&self, member: &Member, slot: Slot, block: u64, crc: u32) -> Verdict {
+        let entry = self.entry(member.id, block);
+        match entry.is_known() {
+            false => Verdict::Unknown,
+            true if self.fits(entry, (slot, block), crc) => Verdict::Right,
+            true => Verdict::Wrong,
+        }
+    }
+
+    /// The first block that is wrong among bytes of a slot from `at` on. Parts of blocks are not
+    /// judged: they were read before the sums counted.
+    pub(crate) fn find_wrong(
+        &self,
+        member: &Member,
+        slot: Slot,
+        at: u64,
+        bytes: &[u8],
+    ) -> Option<Range<u64>> {
+        blocks(at..at + bytes.len() as u64).find_map(|(block, range)| {
+            if range.end - range.start < BLOCK {
+                return None;
+            }
+            let bytes = &bytes[(range.start - at) as usize..(range.end - at) as usize];
+            let crc = parity::crc32c(0, bytes);
+            let wrong = self.judge(member, slot, block, crc) == Verdict::Wrong;
+            wrong.then_some(range)
+        })
+    }
+}
+
+impl Sums {
+    /// How many blocks do not match their checksums among bytes of a slot from `at` on.
+    pub(crate) fn count_wrong(&self, member: &Member, slot: Slot, at: u64, bytes: &[u8]) -> u64 {
+        let (mut count, mut begin) = (0, 0);
+        while let Some(wrong) = self.find_wrong(member, slot, at + begin, &bytes[begin as usize..])
+        {
+            count += 1;
+            begin = wrong.end - at;
+        }
+        count
+    }
+}
+
+impl Shard {
+    /// The sums, if those of this array range count.
+    pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&Sums> {
+        self.sums.as_ref().filter(|sums| sums.counts(offset, len))
+    }
+
+    /// An array range made of whole blocks around this one; itself where there are no checksums.
+    pub(crate) fn widened(&self, (offset, len): (u64, u64)) -> (u64, u64) {
+        if self.sums.is_none() {
+            return (offset, len);
+        }
+        let start = offset / BLOCK * BLOCK;
+        let end = (offset + len).next_multiple_of(BLOCK).min(self.setup.geometry.capacity());
+        (start, end - start)
+    }
+
+    /// True if this array range, parts of `wide`, may be read without the rest: nobody knows what
+    /// the first and the last block of `wide` should hold, and no other member is asked for them.
+    pub(crate) fn may_read_parts(&self, range: (u64, u64), wide: (u64, u64)) -> bool {
+        let (Some(sums), view) = (self.sums_of(wide.0, wide.1), self.view()) else { return false };
+        let unknown = |slot: Slot, at: u64| {
+            let entry = |member: &Rc<Member>| {
+                let known = sums.entry(member.id, at / BLOCK).is_known();
+                sums.is_there(member.id, at / BLOCK) && !known
+            };
+            view.member(slot).is_some_and(entry)
+        };
+        let edges = [wide.0, wide.0 + wide.1 - BLOCK.min(wide.1)];
+        if self.setup.geometry.family() != Family::Parity {
+            return edges.into_iter().all(|at| {
+                let places = self.setup.geometry.places(at);
+                let mut there = places.copies().filter(|place| view.member(place.slot).is_some());
+                there.all(|place| unknown(place.slot, place.member_offset))
+            });
+        }
+        let each = |at| self.each_chunk(at, BLOCK.min(wide.1));
+        self.can_read_directly(&view, range)
+            && edges.into_iter().flat_map(each).all(|(slot, at, ..)| unknown(slot, at))
+    }
+
+    /// Wants the sums of the pieces that the rows in `work` read and write.
+    pub(crate) fn want_rows(&self, work: &mut Scratch, view: &View) {
+        work.wanted.clear();
+        for row in &work.rows {
+            let Some(plan) = row.plan else { continue };
+            for slot in plan.read.union(plan.write).iter() {
+                let range = row.at()..row.at() + row.row.len();
+                let members = view.targets(slot).map(Rc::clone);
+                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
+                work.wanted.extend(wanted);
+            }
+        }
+    }
+
+    /// Marks the slots of rows that were read and do not fit their sums. False if there are any.
+    pub(crate) fn check_pieces(&self, view: &View, rows: &mut [RowWork], pieces: &[Piece]) -> bool {
+        let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
+        for row in rows {
+            let Some(sums) = self.judged(view, self.stripe_offset(row.row.stripe), stripe_bytes)
+            else {
+                continue;
+            };
+            for piece in &pieces[row.first..row.first + row.count] {
+                let (Some(buf), Some(member)) = (&piece.buf, view.member(piece.slot)) else {
+                    continue;
+                };
+                if piece.failed || broken(Broken::SumsUnchecked) {
+                    continue;
+                }
+                self.setup.clock.charge(io::Cost::Checksum, buf.len() as u64);
+                if sums.find_wrong(member, piece.slot, row.at(), buf).is_some() {
+                    row.wrong.insert(piece.slot);
+                    right = false;
+                }
+            }
+        }
+        right
+    }
+
+    /// True if what is recovered for blocks that could not be read fits what is known of them: the
+    /// rest of the row may have lost a write together with its entry.
+    pub(crate) fn recovered_fits(&self, view: &View, row: &RowWork, pieces: &[Piece]) -> bool {
+        // Where nothing may be written it may be the entry that is known to be wrong.
+        let judged = view.mode == Mode::ReadWrite;
+        !judged || self.fits_entries(view, row, pieces, row.bad.difference(row.contradicted))
+    }
+
+    /// True if what is recovered for these slots of a row fits their entries.
+    pub(crate) fn fits_entries(
+        &self,
+        view: &View,
+        row: &RowWork,
+        pieces: &[Piece],
+        slots: SlotSet,
+    ) -> bool {
+        let (offset, bytes) =
+            (self.stripe_offset(row.row.stripe), self.setup.geometry.stripe_bytes());
+        let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else { return true };
+        let judged = !broken(Broken::RecoveredUnjudged);
+        let Some(sums) = self.sums_of(offset, bytes).filter(|_| judged) else { return true };
+        // What a slot does not hold yet, or is listed, has an entry of something else.
+        let holds = |slot: &Slot| view.is_readable(*slot, offset + bytes, row.at(), row.row.len());
+        let unread: SlotSet = slots.intersection(erasure.lost()).iter().filter(holds).collect();
+        if unread.is_empty() {
+            return true;
+        }
+        let (x, y) = self.recover_row(row, erasure, pieces);
+        erasure.lost().iter().zip([x, y]).filter(|(slot, _)| unread.contains(*slot)).all(
+            |(slot, bytes)| {
+                let member = view.member(slot);
+                member.is_none_or(|m| sums.find_wrong(m, slot, row.at(), &bytes).is_none())
+            },
+        )
+    }
+
+    /// Brings the pages into memory that a read of this array range will need. False if a member
+    /// failed.
+    pub(crate) async fn want_read(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        (offset, len): (u64, u64),
+    ) -> bool {
+        if self.judged(view, offset, len).is_none() {
+            return true;
+        }
+        work.wanted.clear();
+        let mut want = |slot: Slot, at: u64, len: u64| {
+            let members = view.member(slot).into_iter().map(Rc::clone);
+            let wanted = members.map(|member| Wanted { member, slot, range: at..at + len });
+            work.wanted.extend(wanted);
+        };
+        if self.setup.geometry.family() == Family::Parity {
+            for (slot, at, part, _) in self.each_chunk(offset, len) {
+                want(slot, at, part);
+            }
+        } else {
+            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
+            for (place, part) in work.chosen.iter().zip(stretches) {
+                want(place.slot, place.member_offset, part);
+            }
+        }
+        self.load_sums(work).await
+    }
+
+    /// Brings the pages of one copy of a stretch into memory. False if the member failed.
+    pub(crate) async fn want_place(
+        &self,
+        work: &mut Scratch,
+        member: &Rc<Member>,
+        place: &Place,
+        len: u64,
+    ) -> bool {
+        if self.sums.is_none() {
+            return true;
+        }
+        let (start, member) = (place.member_offset, Rc::clone(member));
+        work.wanted.clear();
+        work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
+        self.load_sums(work).await
+    }
+
+    /// True if what was read for clients, of whole blocks, fits its sums.
+    pub(crate) fn check_read(
+        &self,
+        work: &Scratch,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &[Buf],
+    ) -> bool {
+        let Some(sums) = self.judged(view, offset, len) else { return true };
+        self.setup.clock.charge(io::Cost::Checksum, len);
+        let mut rest = Rest { bufs, skip: 0 };
+        let mut fits = |slot: Slot, at: u64, len: u64| {
+            let Some(member) = view.member(slot) else { return false };
+            blocks(at..at + len).all(|(block, range)| {
+                let len = range.end - range.start;
+                let crc = rest.crc(len as usize);
+                len < BLOCK || sums.judge(member, slot, block, crc) != Verdict::Wrong
+            })
+        };
+        let right = if self.setup.geometry.family() == Family::Parity {
+            self.each_chunk(offset, len).all(|(slot, at, part, _)| fits(slot, at, part))
+        } else {
+            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
+            let mut places = work.chosen.iter().zip(stretches);
+            places.all(|(place, part)| fits(place.slot, place.member_offset, part))
+        };
+        right || broken(Broken::SumsUnchecked)
+    }
+}
+
+/// Bytes that lie in several buffers.
+struct Rest<'a> {
+    bufs: &'a [Buf],
+    skip: usize,
+}
+
+impl Rest<'_> {
+    /// The CRC of the next `len` bytes.
+    fn crc(&mut self, len: usize) -> u32 {
+        let (mut left, mut crc) = (len, 0);
+        while let Some(buf) = self.bufs.first().filter(|_| left > 0) {
+            let part = &buf[self.skip..buf.len().min(self.skip + left)];
+            crc = parity::crc32c(crc, part);
+            left -= part.len();
+            self.skip += part.len();
+            if self.skip == buf.len() {
+                (self.bufs, self.skip) = (&self.bufs[1..], 0);
+            }
+        }
+        crc
+    }
+}

@@ -1,0 +1,180 @@
+//! The dirty mark of the superblocks and the bits of the write-intent bitmap.
+
+use std::ops::RangeInclusive;
+
+use io::Ticket;
+use io::broken::{Broken, broken};
+use layout::Mode;
+use layout::sync::array_range;
+
+use crate::keeper::Keeper;
+use crate::shard::message::ToShard;
+
+/// What a shard asks about marks.
+pub(crate) enum Asked {
+    Mark {
+        shard: usize,
+        ticket: u64,
+        regions: RangeInclusive<u64>,
+    },
+    Unmark {
+        shard: usize,
+        regions: Vec<u64>,
+    },
+    /// This shard writes nothing at the moment; `None`: look whether any does.
+    Quiet {
+        shard: Option<usize>,
+    },
+    Record {
+        shard: usize,
+        ticket: u64,
+    },
+}
+
+impl Keeper {
+    /// Answers what shards ask about marks, in order. Apart from changes of membership: shards that
+    /// wait for a mark hold no place inside the gate.
+    pub(super) async fn mind_marks(&self) {
+        loop {
+            let asked = self.marking.borrow_mut().pop_front();
+            match asked {
+                Some(Asked::Mark { shard, ticket, regions }) => {
+                    let granted = self.mark(shard, regions).await;
+                    let ticket = Ticket::from_bits(ticket).to_bits();
+                    self.home.post.to_shard(shard, ToShard::Marked { ticket, granted });
+                }
+                Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
+                Some(Asked::Record { shard, ticket }) => {
+                    // Where it fails the array takes no writes any more, and says so.
+                    let _ = self.record().await;
+                    self.home.post.to_shard(shard, ToShard::Recorded { ticket });
+                }
+                Some(Asked::Quiet { shard }) => self.quiet(shard).await,
+                None => self.stirred.wait().await,
+            }
+        }
+    }
+
+    /// Makes members dirty and sets bits. False if the array takes no writes.
+    async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
+        self.awake.borrow_mut().insert(shard);
+        // Before the bits are set: whoever clears bits meanwhile must see that these are wanted.
+        {
+            let mut holders = self.holders.borrow_mut();
+            for region in regions.clone() {
+                holders.entry(region).or_default().insert(shard);
+            }
+        }
+        // A shard that is refused holds what it held: more marks than needed do no harm.
+        // The first write of a life is on record before it is made, also where a crash has left
+        // all members dirty: whoever is not here must learn that the others went on.
+        let (clean, unrecorded) = (self.clean.replace(false), self.unrecorded.replace(false));
+        let unrecorded = unrecorded && !broken(Broken::FirstWriteUnrecorded);
+        let marked = broken(Broken::CheckpointTrusted) && !self.unsynced.borrow().is_empty();
+        if (clean || unrecorded) && !marked && self.record().await.is_err() {
+            return false;
+        }
+        if self.ledger.facts().mark_bytes.is_some() {
+            loop {
+                let now = self.configuration();
+                if now.mode != Mode::ReadWrite {
+                    return false;
+                }
+                let Err(failed) = self.ledger.set_bits(&now, regions.clone()).await else { break };
+                self.report(failed);
+                self.after(now.epoch).await;
+            }
+        }
+        self.configuration.borrow().mode == Mode::ReadWrite
+    }
+
+    async fn unmark(&self, shard: usize, regions: Vec<u64>) {
+        let mut free = Vec::new();
+        {
+            let mut holders = self.holders.borrow_mut();
+            for region in regions {
+                let Some(shards) = holders.get_mut(&region) else { continue };
+                shards.remove(&shard);
+                if shards.is_empty() {
+                    holders.remove(&region);
+                    free.push(region);
+                }
+            }
+        }
+        // Apart: who waits for a mark does not wait for flushes.
+        self.clearing.borrow_mut().extend(free);
+        self.stirred.raise();
+    }
+
+    /// Clears the bits of regions that were given back, as flushes end.
+    pub(super) async fn mind_clearing(&self) {
+        while !self.is_stopping() {
+            let regions = self.clearing.take();
+            if regions.is_empty() {
+                self.stirred.wait().await;
+            } else {
+                self.clear(regions).await;
+            }
+        }
+    }
+
+    /// Clears the bits of regions that nobody holds, as far as they may be cleared: never while a
+    /// member is missing (it will need them), never where something is not synced, or not durably:
+    /// the flush for a region may have begun before a resync wrote there.
+    async fn clear(&self, mut regions: Vec<u64>) {
+        let Some(mark) = self.ledger.facts().mark_bytes else { return };
+        // Who is lost, or about to be, will need them.
+        while !self.lost.borrow().is_empty() || self.changing.get() {
+            self.stirred.wait().await;
+        }
+        let now = self.configuration();
+        let whole = Keeper::unwell(&now).is_empty() || broken(Broken::BitClearedDegraded);
+        if now.mode != Mode::ReadWrite || !whole {
+            return;
+        }
+        {
+            let (holders, unsynced) = (self.holders.borrow(), self.unsynced.borrow());
+            let undurable = self.undurable.borrow();
+            regions.retain(|&region| {
+                let sync = region * mark..(region + 1) * mark;
+                let array = array_range(&self.geometry, sync);
+                !holders.contains_key(&region)
+                    && !unsynced.overlaps(array.clone())
+                    && (!undurable.overlaps(array) || broken(Broken::BitClearedUndurable))
+            });
+        }
+        if !regions.is_empty()
+            && let Err(failed) = self.ledger.clear_bits(&now, &regions).await
+        {
+            self.report(failed);
+        }
+    }
+
+    /// Clears every bit that may be cleared: after a rebuild or resync, and at the end.
+    pub(super) async fn clear_all_marks(&self) {
+        let dirty: Vec<u64> = self.ledger.dirty_bits().collect();
+        self.clear(dirty).await;
+    }
+
+    /// When no shard writes anything at the moment, the members are clean.
+    async fn quiet(&self, shard: Option<usize>) {
+        if let Some(shard) = shard {
+            self.awake.borrow_mut().remove(&shard);
+        }
+        let quiet = self.awake.borrow().is_empty();
+        // Marks that were asked for meanwhile come first: they would make it dirty again.
+        let asked = self.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));
+        if quiet && !asked && !self.clean.get() {
+            self.clean.set(true);
+            if self.record().await.is_err() {
+                self.clean.set(false);
+            }
+        }
+    }
+
+    /// The shards' marks are theirs no longer: at the end, when no request is left.
+    pub(crate) fn forget_holders(&self) {
+        self.holders.borrow_mut().clear();
+        self.awake.borrow_mut().clear();
+    }
+}

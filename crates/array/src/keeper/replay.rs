@@ -1,0 +1,441 @@
+//! Makes right what a crash cut, before anybody may look: the rows that the intent log tells of.
+//!
+//! Whoever is not here then, a member or a log that cannot be read, might tell otherwise when it is
+//! back: after what it did not tell has been read, nobody may believe it any more. So that it is
+//! left out is on record first.
+//!
+//! ```text
+//!   cut ─▶ read ─▶ solve ─▶ write parity, logged data ─▶ flush ─▶ new session ─▶ gate opens
+//! ```
+//!
+//! The same again after a crash in the middle gives the same: the log is not touched. Where
+//! something of a row stays lost, that is on record before the row is made whole with something in
+//! its place: a row that is whole looks as if it had never been cut.
+//!
+//! Once all rows are right a new session begins, on record, and the old log is done with. It would
+//! still call a block of them cut whose member is lost the next time, though it has been read.
+
+use std::ops::Range;
+
+use io::broken::{Broken, broken};
+use layout::plan::Roles;
+use layout::private::Consistency;
+use layout::{Configuration, Epoch, MemberId, RangeSet, Slot, SlotSet, Stripe, StripeMap};
+use log::compute;
+use log::solve::{Cut, Held, solve};
+use log::told::Told;
+use metadata::assemble::logs::is_readable;
+use metadata::ledger::reach::all;
+
+use crate::keeper::Keeper;
+use crate::keeper::replay_checksums::Tables;
+use crate::shard::message::ToShard;
+use crate::status::{EventKind, Replay};
+
+/// Rows that are settled side by side.
+const AT_ONCE: usize = 16;
+
+/// What is to be written to make a row right: bytes for slots, at this place on each.
+pub(super) struct Mending {
+    pub(super) map: StripeMap,
+    pub(super) at: u64,
+    writes: Vec<(Slot, Vec<u8>)>,
+    /// The same for the twins of slots alone. Nobody wrote what the slots have there: it is not
+    /// written again, which a crash could cut.
+    twins: Vec<(Slot, Vec<u8>)>,
+    /// Array ranges that stay lost.
+    lost: Vec<Range<u64>>,
+    /// Blocks that do not fit their sums stay as they are.
+    wrong: bool,
+}
+
+/// What the members hold of a row, as far as they tell.
+struct Answers {
+    held: Held,
+    /// Data indices whose members did not answer. They may the next time, with something else than
+    /// the row is made right for: so they are given that, or are lost with all they have.
+    unread: Vec<usize>,
+    /// Of data indices that have a bad part, which counts as lost, what lies beside that: where it
+    /// begins in the cut, and the bytes.
+    beside: Vec<(usize, usize, Vec<u8>)>,
+}
+
+impl Mending {
+    /// What slots hold once the row is right, as far as that was asked for.
+    pub(super) fn known(&self) -> impl Iterator<Item = &(Slot, Vec<u8>)> {
+        self.writes.iter().chain(&self.twins)
+    }
+}
+
+impl Keeper {
+    /// Puts on record who is left out, settles every cut row, and lets the shards begin.
+    pub(super) async fn settle(&self, cuts: Vec<Cut>) {
+        let turn = self.deciding.adopt();
+        let mut configuration = self.configuration();
+        if self.record_first {
+            configuration.epoch = Epoch(configuration.epoch.0 + 1);
+            self.make_durable(&mut configuration).await;
+        }
+        if !cuts.is_empty() {
+            self.settle_rows(&mut configuration, cuts).await;
+            self.record_losses(&mut configuration).await;
+            self.ledger.begin_session();
+            if !broken(Broken::SettledUnrecorded) {
+                // From here on what rows hold is read.
+                configuration.epoch = Epoch(configuration.epoch.0 + 1);
+                self.make_durable(&mut configuration).await;
+            }
+        }
+        self.publish(configuration);
+        drop(turn);
+        self.end_change();
+    }
+
+    /// Whoever was lost on the way may hold something else than what its rows were made right for:
+    /// that it is out is on record before the log, which alone knows these rows, is used anew.
+    async fn record_losses(&self, configuration: &mut Configuration) {
+        let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        if losses.is_empty() || broken(Broken::SettledLossLate) {
+            self.lost.borrow_mut().extend(losses);
+            return;
+        }
+        self.note_losses(configuration, &losses);
+        losses.iter().for_each(|(id, _)| self.take_out(configuration, *id));
+        configuration.epoch = Epoch(configuration.epoch.0 + 1);
+        self.make_durable(configuration).await;
+    }
+
+    /// Makes every cut row right, or puts on record what of it stays lost.
+    async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
+        let (rows, mut later) = (cuts.len(), Vec::new());
+        let cuts: Vec<Cut> =
+            cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
+        let (tables, told) = (Tables::default(), self.told.take());
+        let logged = (&tables, &told);
+        let mut mended: Vec<Mending> = Vec::new();
+        for group in cuts.chunks(AT_ONCE) {
+            let work = group.iter().map(|cut| self.solve_cut(configuration, cut, logged));
+            let solved = all(work).await.into_iter().flatten();
+            let early = broken(Broken::CutLossForgotten);
+            let (whole, lost): (Vec<_>, _) =
+                solved.partition(|row: &Mending| row.lost.is_empty() || early);
+            self.mend(configuration, &whole).await;
+            if self.home.sums.is_some() {
+                mended.extend(whole);
+            }
+            later.extend(lost);
+        }
+        let lost: Vec<&Range<u64>> = later.iter().flat_map(|row| &row.lost).collect();
+        let lost_bytes = lost.iter().map(|range| range.end - range.start).sum::<u64>();
+        if !lost.is_empty() {
+            lost.into_iter().for_each(|range| self.give_up(configuration, range));
+            configuration.epoch = Epoch(configuration.epoch.0 + 1);
+            self.make_durable(configuration).await;
+            for group in later.chunks(AT_ONCE) {
+                self.mend(configuration, group).await;
+            }
+        }
+        mended.extend(later);
+        let failures = self.settle_sums(configuration, logged, &mended).await;
+        self.report(failures);
+        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
+        let failures = self.ledger.flush(&seated).await;
+        self.report(failures);
+        let text = match lost_bytes {
+            0 => format!("intent log replayed: {rows} rows"),
+            bytes => format!(
+                "intent log replayed: {rows} rows; {bytes} bytes of them unrecoverable (never \
+                 acknowledged as durable); rewrite to clear"
+            ),
+        };
+        self.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
+        self.note(EventKind::Settled, None, text);
+    }
+
+    /// Writes rows that are solved.
+    async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
+        let each = rows.iter().flat_map(|row| {
+            let both = row.writes.iter().map(move |write| (row.at, write, true));
+            both.chain(row.twins.iter().map(move |write| (row.at, write, false)))
+        });
+        let each = each.flat_map(|(at, (slot, bytes), own)| {
+            let seat = &configuration.seats[slot.index()];
+            let (member, twin) = (seat.member.filter(|_| own), seat.twin.map(|(id, _)| id));
+            member.into_iter().chain(twin).map(move |id| (id, at, bytes))
+        });
+        let written = each.map(|(id, at, bytes)| async move {
+            self.ledger.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
+        });
+        self.report(all(written).await.into_iter().flatten().collect());
+    }
+
+    /// Bytes of the array are lost: an error until they are written. Where the list of such is
+    /// full, parity of their row is not believed any more, nor what their own member has there.
+    fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
+        let (offset, len) = (range.start, range.end - range.start);
+        if self.ledger.set_bad(range.clone(), true) {
+            return self.home.post.to_all(|| ToShard::Bad { offset, len });
+        }
+        let (stripe, index, within) = self.geometry.stripe_of(offset);
+        let map = self.geometry.stripe(stripe);
+        let start = map.member_offset() + within;
+        let parity = Roles::of(&map, self.geometry.slots()).parity();
+        let own = SlotSet::only(map.data(index));
+        let own = if broken(Broken::FillerRead) { SlotSet::EMPTY } else { own };
+        for slot in parity.union(own).iter() {
+            let seat = &configuration.seats[slot.index()];
+            for member in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
+                self.record_bad(member, (start, len), false);
+                self.home.post.to_all(|| ToShard::Distrust { member, start, len });
+            }
+        }
+    }
+
+    /// A part of a block that is lost is about to be written: the rest of the block stays lost.
+    pub(super) fn give_up_rest(&self, range: Range<u64>) {
+        let (offset, len) = (range.start, range.end - range.start);
+        if self.ledger.set_bad(range, true) {
+            self.home.post.to_all(|| ToShard::Bad { offset, len });
+        }
+        let text = format!(
+            "{len} bytes at array offset {offset} are unrecoverable beside a write to a part of \
+             their block: an error until they are written"
+        );
+        self.note(EventKind::BadBlock, None, text);
+    }
+
+    /// What one block has lost to a bad one must cost no other one.
+    fn apart(&self, configuration: &Configuration, cut: Cut) -> Vec<Cut> {
+        let at = self.geometry.stripe(Stripe(cut.stripe)).member_offset() + cut.start;
+        let mut members = configuration.seats.iter().filter_map(|seat| seat.member);
+        let bad = members.any(|id| !self.ledger.listed(id, at..at + cut.len).is_empty());
+        if bad { cut.pieces().collect() } else { vec![cut] }
+    }
+
+    /// A cut without its partial parity where parity is given up: md's log has no form for data
+    /// that is written past that, so what it says may be older.
+    fn believed(&self, configuration: &Configuration, map: &StripeMap, cut: &Cut) -> Cut {
+        let at = map.member_offset() + cut.start;
+        let member = configuration.seats[map.p().index()].member;
+        let listed = |id: MemberId| !self.ledger.listed(id, at..at + cut.len).is_empty();
+        let md = self.ledger.facts().consistency == Consistency::Ppl
+            && !broken(Broken::OlderEntryBelieved);
+        let p = cut.p.clone().filter(|_| !(md && member.is_some_and(listed)));
+        Cut { p, ..cut.clone() }
+    }
+
+    /// Finds out what a cut must be: block by block where some of it would stay lost or wrong. What
+    /// one block has lost to a bad one must cost no other one.
+    async fn solve_cut(
+        &self,
+        configuration: &Configuration,
+        cut: &Cut,
+        logged: (&Tables, &Told),
+    ) -> Vec<Mending> {
+        let whole = self.solve_row(configuration, cut, logged).await;
+        let done = whole.lost.is_empty() && !whole.wrong;
+        if done || cut.pieces().nth(1).is_none() || broken(Broken::CutLostTogether) {
+            return vec![whole];
+        }
+        let mut rows = Vec::new();
+        for piece in cut.pieces() {
+            rows.push(self.solve_row(configuration, &piece, logged).await);
+        }
+        rows
+    }
+
+    /// Finds out what a row must be.
+    async fn solve_row(
+        &self,
+        configuration: &Configuration,
+        cut: &Cut,
+        logged: (&Tables, &Told),
+    ) -> Mending {
+        let map = self.geometry.stripe(Stripe(cut.stripe));
+        let at = map.member_offset() + cut.start;
+        let cut = &self.believed(configuration, &map, cut);
+        if cut.is_past_parity(&map) {
+            // What was written is old or new, and what lies beside it was not touched.
+            let (writes, twins, lost) = (Vec::new(), Vec::new(), Vec::new());
+            return Mending { map, at, writes, twins, lost, wrong: false };
+        }
+        let Answers { mut held, unread, beside } =
+            self.read_row(configuration, &map, cut, at).await;
+        let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
+        let kernel = self.home.setup.kernel;
+        let solved = self.solve_without(&map, cut, &held, &wrong);
+        let left = solved.is_none() && !wrong.is_empty();
+        let unsolved = match solved {
+            Some(better) => {
+                held = better;
+                Vec::new()
+            }
+            // Nobody is wrong, or nothing says what they held: they stay as they are.
+            None => {
+                wrong.clear();
+                solve(kernel, &map, cut, &mut held)
+            }
+        };
+        let is_logged = |index: usize| cut.logged.iter().any(|&(logged, _)| logged == index);
+        for (index, at, bytes) in beside.iter().filter(|(index, ..)| !is_logged(*index)) {
+            let data = held.data[*index].as_mut().expect("solving leaves none out");
+            data[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        let (p, q) = self.parity_of(&map, cut, &held);
+        let (mut writes, mut twins): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
+        for (index, bytes) in held.data.into_iter().enumerate() {
+            let (slot, Some(bytes)) = (map.data(index), bytes) else { continue };
+            if is_logged(index) || wrong.contains(&index) || unread.contains(&index) {
+                writes.push((slot, bytes));
+            } else if configuration.seats[slot.index()].twin.is_some() {
+                let whole = broken(Broken::KeptWrittenAgain);
+                if whole { &mut writes } else { &mut twins }.push((slot, bytes));
+            }
+        }
+        if !broken(Broken::ReplayWritesNoParity) {
+            writes.push((map.p(), p));
+            writes.extend(map.q().map(|slot| (slot, q)));
+        }
+        let lost = self.lost_of(cut, &unsolved, &beside);
+        Mending { map, at, writes, twins, lost, wrong: left }
+    }
+
+    /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
+    /// count.
+    async fn wrong_of(
+        &self,
+        logged: (&Tables, &Told),
+        configuration: &Configuration,
+        cut: &Cut,
+        held: &Held,
+    ) -> Vec<usize> {
+        let (map, stripe_bytes) =
+            (self.geometry.stripe(Stripe(cut.stripe)), self.geometry.stripe_bytes());
+        let start = cut.stripe * stripe_bytes;
+        let mut wrong = Vec::new();
+        if self.home.sums.is_none() || self.unsummed.borrow().overlaps(start..start + stripe_bytes)
+        {
+            return wrong;
+        }
+        let at = map.member_offset() + cut.start;
+        for (index, bytes) in held.data.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            if self.is_wrong(logged, configuration, map.data(index), at, bytes).await {
+                wrong.push(index);
+            }
+        }
+        wrong
+    }
+
+    /// The row with what is `wrong` recovered as if it were lost; `None` if nothing is, or not all
+    /// of it can be.
+    fn solve_without(
+        &self,
+        map: &StripeMap,
+        cut: &Cut,
+        held: &Held,
+        wrong: &[usize],
+    ) -> Option<Held> {
+        if wrong.is_empty() {
+            return None;
+        }
+        let mut held = held.clone();
+        wrong.iter().for_each(|&index| held.data[index] = None);
+        let lost = held.data.iter().filter(|data| data.is_none()).count();
+        let bearable = lost <= self.geometry.redundancy();
+        (bearable && solve(self.home.setup.kernel, map, cut, &mut held).is_empty()).then_some(held)
+    }
+
+    /// What the members hold of a row. What cannot be read is lost.
+    async fn read_row(
+        &self,
+        configuration: &Configuration,
+        map: &StripeMap,
+        cut: &Cut,
+        at: u64,
+    ) -> Answers {
+        let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
+        let range = at..at + cut.len;
+        let member = |slot: Slot| {
+            let readable = is_readable(configuration, slot, end);
+            configuration.seats[slot.index()].member.filter(|_| readable)
+        };
+        let read = |slot: Slot| {
+            let range = range.clone();
+            async move { Some(self.read_beside_bad(member(slot)?, range).await) }
+        };
+        let slots = (0..self.geometry.slots()).map(|slot| read(Slot::new(slot)));
+        let answers = all(slots).await;
+        let of = |slot: Slot| answers[slot.index()].as_ref();
+        let whole = |slot: Slot| match of(slot)?.as_ref().ok()?.as_slice() {
+            [(_, bytes)] if bytes.len() as u64 == cut.len => Some(bytes.clone()),
+            _ => None,
+        };
+        let data = (0..map.data_count()).map(|index| whole(map.data(index))).collect();
+        let held = Held { data, p: whole(map.p()), q: map.q().and_then(whole) };
+        let (mut unread, mut beside) = (Vec::new(), Vec::new());
+        for index in (0..map.data_count()).filter(|&index| held.data[index].is_none()) {
+            match of(map.data(index)) {
+                Some(Err(_)) if !broken(Broken::UnreadLeftAlone) => unread.push(index),
+                Some(Ok(parts)) if !broken(Broken::BesideBadLost) => {
+                    let part = |(at, bytes): &(usize, Vec<u8>)| (index, *at, bytes.clone());
+                    beside.extend(parts.iter().map(part));
+                }
+                _ => {}
+            }
+        }
+        Answers { held, unread, beside }
+    }
+
+    /// What a member has of a range, but for its bad blocks: where each part begins, and its bytes.
+    async fn read_beside_bad(
+        &self,
+        id: MemberId,
+        range: Range<u64>,
+    ) -> io::Result<Vec<(usize, Vec<u8>)>> {
+        let mut good: RangeSet = std::iter::once(range.clone()).collect();
+        self.ledger.listed(id, range.clone()).iter().for_each(|bad| good.remove(bad));
+        let parts = good.iter().map(|part| async {
+            let at = (part.start - range.start) as usize;
+            Ok((at, self.ledger.read_data(id, part).await?))
+        });
+        all(parts).await.into_iter().collect()
+    }
+
+    /// P and Q of a row whose data is all there.
+    fn parity_of(&self, map: &StripeMap, cut: &Cut, held: &Held) -> (Vec<u8>, Vec<u8>) {
+        let len = cut.len as usize;
+        let (mut p, mut q) = (vec![0; len], vec![0; len]);
+        let source = |index: usize, at: usize| {
+            let bytes = held.data[index].as_deref().expect("solving leaves none out");
+            &bytes[at..]
+        };
+        let with_q = map.q().is_some().then_some(&mut q[..]);
+        compute::encode(self.home.setup.kernel, map, len, source, Some(&mut p), with_q);
+        (p, q)
+    }
+
+    /// The array ranges that stay lost.
+    fn lost_of(
+        &self,
+        cut: &Cut,
+        unsolved: &[(Range<u64>, Vec<usize>)],
+        beside: &[(usize, usize, Vec<u8>)],
+    ) -> Vec<Range<u64>> {
+        let base = cut.stripe * self.geometry.stripe_bytes() + cut.start;
+        let mut ranges = Vec::new();
+        for (range, indices) in unsolved {
+            for &index in indices {
+                let start = base + index as u64 * self.geometry.chunk_bytes();
+                let mut lost: RangeSet =
+                    std::iter::once(start + range.start..start + range.end).collect();
+                for (_, at, bytes) in beside.iter().filter(|(beside, ..)| *beside == index) {
+                    let first = start + *at as u64;
+                    lost.remove(first..first + bytes.len() as u64);
+                }
+                ranges.extend(lost.iter());
+            }
+        }
+        ranges
+    }
+}

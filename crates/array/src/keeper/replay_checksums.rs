@@ -1,0 +1,237 @@
+//! The checksums of blocks that were being written when the array crashed.
+//!
+//! ```text
+//!   the table's entry ─┐
+//!   the log: new sum  ─┼─▶ which of them does the block fit? ─▶ the table says so from now on
+//!   the log: old entry ┘                  └─ none ─▶ it is wrong: recovered as if it were lost
+//! ```
+//!
+//! The table on the members may be older than the blocks, or newer: it is written without regard to
+//! them. Whatever it has, the log has what makes it good, for every block whose write may not have
+//! been durable with its entry.
+//!
+//! Owns the members' tables while rows are settled, before any shard looks at them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use io::broken::{Broken, broken};
+use layout::private::sums::{Sum, blocks, parity_generation, place};
+use layout::{Configuration, MemberId, RangeSet, Slot};
+use log::told::{Claim, Told};
+use metadata::ledger::Failures;
+
+use crate::checksum::{BLOCK, Sums};
+use crate::keeper::Keeper;
+use crate::keeper::replay::Mending;
+
+/// Pages of the members' tables, as they were found.
+#[derive(Default)]
+pub(super) struct Tables {
+    pages: RefCell<BTreeMap<(MemberId, u64), Vec<u8>>>,
+    /// Members that did not say what they have, though it may be there: they are lost.
+    failures: RefCell<Failures>,
+}
+
+impl Keeper {
+    /// How many bytes of the array have no checksums that count yet.
+    pub(crate) fn unsummed_bytes(&self) -> u64 {
+        self.unsummed.borrow().bytes()
+    }
+
+    /// True if a crash is the reason for all checksums that do not count.
+    pub(super) fn are_sums_torn(&self) -> bool {
+        let unsummed = self.unsummed.borrow();
+        !unsummed.is_empty() && unsummed.iter().all(|range| self.torn.covers(&range))
+    }
+
+    /// Array ranges from this offset on whose checksums count.
+    pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
+        let end = self.geometry.capacity();
+        let mut summed = RangeSet::from(offset.min(end)..end);
+        self.unsummed.borrow().iter().for_each(|range| summed.remove(range));
+        summed
+    }
+}
+
+impl Keeper {
+    /// Brings the pages with the entries of a part of a member into memory. What its disk has lost
+    /// knows nothing.
+    async fn read_tables(&self, tables: &Tables, id: MemberId, range: Range<u64>) {
+        let (first, last) = (place(range.start / BLOCK).0, place((range.end - 1) / BLOCK).0);
+        for number in first..=last {
+            if tables.pages.borrow().contains_key(&(id, number)) {
+                continue;
+            }
+            let page = self.ledger.read_table(id, number).await;
+            let page = page.unwrap_or_else(|why| {
+                tables.could_not_read(id, why);
+                Sum::unknown_page()
+            });
+            tables.pages.borrow_mut().entry((id, number)).or_insert(page);
+        }
+    }
+
+    /// True if some block of what was read of a slot fits neither its entry nor what the log says.
+    pub(super) async fn is_wrong(
+        &self,
+        (tables, told): (&Tables, &Told),
+        configuration: &Configuration,
+        slot: Slot,
+        at: u64,
+        bytes: &[u8],
+    ) -> bool {
+        let Some(sums) = &self.home.sums else { return false };
+        let Some(id) = configuration.seats[slot.index()].member else { return false };
+        self.read_tables(tables, id, at..at + bytes.len() as u64).await;
+        // It is lost for that: nothing may be made of what it holds, and not be known to be right.
+        let late = tables.failures.borrow().iter().any(|(failed, _)| *failed == id);
+        if late && !broken(Broken::LateTableBelieved) {
+            return true;
+        }
+        blocks(at..at + bytes.len() as u64).any(|(block, range)| {
+            let part = (range.start - at) as usize..(range.end - at) as usize;
+            let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
+            let entry = tables.entry(id, block);
+            // Of what has no sum nothing says that it is wrong.
+            let says = entry.is_known() || broken(Broken::UnsummedWrong);
+            let fits = !says || sums.fits(entry, (slot, block), crc);
+            whole && !fits && !claimed(sums, told, (slot, block), crc)
+        })
+    }
+
+    /// Makes the tables say what the members hold, where rows were mended or the log has claims.
+    pub(super) async fn settle_sums(
+        &self,
+        configuration: &Configuration,
+        (tables, told): (&Tables, &Told),
+        mended: &[Mending],
+    ) -> Failures {
+        let Some(sums) = &self.home.sums else { return Failures::new() };
+        let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
+        for row in mended {
+            for (slot, bytes) in row.known() {
+                for (block, range) in blocks(row.at..row.at + bytes.len() as u64) {
+                    let part = (range.start - row.at) as usize..(range.end - row.at) as usize;
+                    known.insert((*slot, block), parity::crc32c(0, &bytes[part]));
+                }
+            }
+        }
+        let mut todo: Vec<(Slot, u64)> = known.keys().copied().chain(told.each()).collect();
+        todo.sort_unstable();
+        todo.dedup();
+        let mut changed: BTreeSet<(MemberId, u64)> = BTreeSet::new();
+        for (slot, block) in todo {
+            let seat = &configuration.seats[slot.index()];
+            for id in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
+                self.read_tables(tables, id, block * BLOCK..(block + 1) * BLOCK).await;
+                let own = known.get(&(slot, block)).copied();
+                let crc = match own {
+                    Some(crc) => crc,
+                    None => {
+                        match self.ledger.read_data(id, block * BLOCK..(block + 1) * BLOCK).await {
+                            Ok(bytes) => parity::crc32c(0, &bytes),
+                            // Its entry may be older than its row, or newer.
+                            Err(why) => {
+                                tables.could_not_read(id, why);
+                                if tables.entry(id, block).is_known() {
+                                    tables.put(id, block, Sum::UNKNOWN);
+                                    changed.insert((id, place(block).0));
+                                }
+                                continue;
+                            }
+                        }
+                    }
+                };
+                let entry = tables.entry(id, block);
+                // A block that was being written may be old in some sectors and new in others: what
+                // redundancy could not make good stays as it is, and its row agrees with it.
+                if !sums.fits(entry, (slot, block), crc) {
+                    tables.put(id, block, entry.next(sums.sum(slot, block, crc), 1));
+                    changed.insert((id, place(block).0));
+                }
+            }
+        }
+        for row in mended {
+            self.align_tables(configuration, tables, row, &mut changed).await;
+        }
+        let mut failures = tables.failures.take();
+        changed.retain(|(id, _)| !failures.iter().any(|(failed, _)| failed == id));
+        for (id, number) in changed {
+            let page = tables.pages.borrow()[&(id, number)].clone();
+            if let Err(why) = self.ledger.write_table(id, number, &page).await {
+                failures.push((id, why));
+            }
+        }
+        failures
+    }
+}
+
+impl Keeper {
+    /// Gives the parity of a row that was mended the generations that go with its data.
+    async fn align_tables(
+        &self,
+        configuration: &Configuration,
+        tables: &Tables,
+        row: &Mending,
+        changed: &mut BTreeSet<(MemberId, u64)>,
+    ) {
+        let len = row.known().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);
+        let range = row.at..row.at + len;
+        let all = (0..self.geometry.slots()).map(Slot::new);
+        let seat = |slot: Slot| configuration.seats[slot.index()].member;
+        for id in all.filter_map(seat).filter(|_| len > 0) {
+            self.read_tables(tables, id, range.clone()).await;
+        }
+        let Some(sums) = self.home.sums.as_ref().filter(|_| len > 0) else { return };
+        let parity = || std::iter::once(row.map.p()).chain(row.map.q());
+        for (block, _) in blocks(range) {
+            let generation = |index: usize| {
+                let entry = tables.entry(seat(row.map.data(index))?, block);
+                entry.is_known().then_some(entry.generation)
+            };
+            let data: Option<Vec<u32>> = (0..row.map.data_count()).map(generation).collect();
+            let Some(due) = data.map(|data| parity_generation(data.into_iter())) else { continue };
+            for (slot, id) in parity().filter_map(|slot| Some((slot, seat(slot)?))) {
+                let entry = tables.entry(id, block);
+                let aged = entry.aged(due, sums.sum_of_zeros(slot, block));
+                if entry.is_known() && aged != entry {
+                    tables.put(id, block, aged);
+                    changed.insert((id, place(block).0));
+                }
+            }
+        }
+    }
+}
+
+impl Tables {
+    /// A bad sector has lost what was there. Any other error says nothing of it: what is on the
+    /// disk must not be written over by one who has not seen it.
+    fn could_not_read(&self, id: MemberId, why: io::Error) {
+        let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+        if !lost && !broken(Broken::UnreadForgotten) {
+            self.failures.borrow_mut().push((id, why));
+        }
+    }
+
+    fn entry(&self, id: MemberId, block: u64) -> Sum {
+        let (number, index) = place(block);
+        self.pages.borrow().get(&(id, number)).map_or(Sum::UNKNOWN, |page| Sum::get(page, index))
+    }
+
+    fn put(&self, id: MemberId, block: u64, sum: Sum) {
+        let (number, index) = place(block);
+        let mut pages = self.pages.borrow_mut();
+        sum.put(pages.get_mut(&(id, number)).expect("read before"), index);
+    }
+}
+
+/// True if the log says that a block may hold bytes with this CRC.
+fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bool {
+    told.of(slot, block).iter().any(|claim| match *claim {
+        Claim::New(new) => new == crc,
+        Claim::Old(old) => !old.is_known() || sums.fits(old, (slot, block), crc),
+        Claim::Any => true,
+    }) && !broken(Broken::ClaimsIgnored)
+}

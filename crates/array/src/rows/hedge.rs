@@ -1,0 +1,525 @@
+//! Reads that do not wait for one slow member.
+//!
+//! ```text
+//!   read ─▶ its member ──────── quick: the usual case, nothing else happens ──────▶ answer
+//!              │
+//!              ├─ late: its peers would have answered long since (`member/latency.rs`)
+//!              │        the read is done again without it ──┐
+//!              │                                            ├─ who is first answers; the other is
+//!              └─ the member's answer, after all ───────────┘  left behind (`member/orphans.rs`)
+//!
+//!   read ─▶ its member is known to be slow: done without it at once; a probe now and then, for
+//!           which nobody waits, shows when it is quick again
+//! ```
+//!
+//! *Without it* is another copy on mirrors, and the row's other slots and parity on the levels that
+//! have it. To do reads again costs the other members work, so of all reads only a share may be,
+//! and a few at once before that ([`Bounds`](metadata::Bounds)): members that are all busy are not
+//! made busier. A member that is known to be slow costs no share: it was spared that work.
+//!
+//! Invariants:
+//! - A read that is done again writes nothing: it may be dropped wherever it stands.
+//! - It is answered from redundancy only where that is known to agree with the data: where copies
+//!   or parity may disagree, a reader gets the bytes he would get without it, however late.
+//! - The member's late answer counts only if the membership is still what it was when it was asked:
+//!   a member that left since may hold other bytes by now.
+//! - Nobody waits inside the gate for a late member.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use io::broken::{Broken, broken};
+use io::{Buf, Class, Op, Time, Work};
+use layout::plan::{Method, RowState, WritePlan, plan_read};
+use layout::{Family, Mode, Slot, SlotSet};
+use metadata::error::Result;
+
+use crate::member::batch::{Batch, Manner};
+use crate::member::latency::{Kind, Peer, SMALL_BYTES};
+use crate::member::orphans::Laggard;
+use crate::member::view::View;
+use crate::member::{Member, latency};
+use crate::rows::RowWork;
+use crate::rows::read::Target;
+use crate::shard::message::ToKeeper;
+use crate::shard::{Scratch, Shard};
+
+/// Members are compared with each other so often, while anybody waits for them.
+const ASSESSMENT: Duration = Duration::from_millis(20);
+/// A slow member is probed so often, while reads go past it: 16 good answers take a second.
+const PROBING: Duration = Duration::from_millis(50);
+/// A member that was asked so often would be known if it ever made anybody wait.
+const KNOWN: u64 = 64;
+/// What one read that is done again costs of the credit.
+const PRICE: u32 = 100;
+
+/// How a read of bytes as they are went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    /// It is there.
+    Whole,
+    /// Some of it failed, or cannot be read so.
+    Failed,
+    /// Some members take longer than their peers would; their operations are still under way.
+    Late,
+    /// Some members are slow and were not asked.
+    Shunned,
+}
+
+/// What a shard may do again.
+pub(crate) struct Hedges {
+    credit: Cell<u32>,
+    most: u32,
+    /// A member may be slow: otherwise nobody need look.
+    pub(crate) slow: Cell<bool>,
+    /// Memory for a second attempt, and to compare members.
+    spare: RefCell<Vec<Scratch>>,
+    room: RefCell<Vec<u64>>,
+}
+
+impl Hedges {
+    pub(crate) fn new(most: u32) -> Hedges {
+        let most = most.saturating_mul(PRICE);
+        let (credit, spare, room) = (Cell::new(most), RefCell::default(), RefCell::default());
+        Hedges { credit, most, slow: Cell::new(false), spare, room }
+    }
+
+    /// A read earns the right to a share of another one.
+    fn earn(&self, percent: u32) {
+        self.credit.set((self.credit.get() + percent).min(self.most));
+    }
+
+    /// Pays for a read that is done again, if it can.
+    fn pay(&self) -> bool {
+        let rest = self.credit.get().checked_sub(PRICE);
+        self.credit.set(rest.unwrap_or(self.credit.get()));
+        rest.is_some()
+    }
+}
+
+impl Shard {
+    /// Reads what can be read as it is, past members that are slow or late. True if that is all of
+    /// the range. Members that failed are reported, and the membership has changed since; blocks
+    /// that cannot be read are not mentioned.
+    ///
+    /// # Errors
+    /// As [`Shard::lose`].
+    pub(crate) async fn read_promptly(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<bool> {
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        let inside = match self.attempt(work, manner, &view, range, bufs).await {
+            Attempt::Whole => return Ok(true),
+            Attempt::Failed => inside,
+            Attempt::Shunned => {
+                drop(inside);
+                let slow = self.slow_slots(&view);
+                return Ok(self.read_without(work, manner, range, bufs, slow).await);
+            }
+            Attempt::Late => {
+                drop(inside);
+                if self.read_again(work, manner, &view, range, bufs).await {
+                    return Ok(true);
+                }
+                self.gate.enter().await
+            }
+        };
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        if self.view().epoch > view.epoch {
+            // Somebody else was faster.
+            work.failures.clear();
+        }
+        if !work.failures.is_empty() {
+            self.lose(&inside, &view, &mut work.failures).await?;
+        }
+        Ok(false)
+    }
+
+    /// Reads what can be read as it is, past members that are slow or late, without repair and
+    /// without a word about what fails. False if that is not all of the range.
+    pub(crate) async fn read_as_it_is(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> bool {
+        // What is read ahead begins and ends with a block, but for the end of the array.
+        if self.must_settle_copies(range) || self.widened(range) != range {
+            return false;
+        }
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        let whole = match self.attempt(work, manner, &view, range, bufs).await {
+            Attempt::Whole => true,
+            Attempt::Failed => false,
+            Attempt::Shunned => {
+                drop(inside);
+                let slow = self.slow_slots(&view);
+                self.read_without(work, manner, range, bufs, slow).await
+            }
+            Attempt::Late => {
+                drop(inside);
+                self.read_again(work, manner, &view, range, bufs).await
+            }
+        };
+        work.failures.clear();
+        whole
+    }
+
+    async fn attempt(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        self.hedges.earn(self.setup.bounds.hedge_percent);
+        if self.setup.geometry.family() != Family::Parity {
+            return self.read_chosen(work, manner, view, (range, None), bufs).await;
+        }
+        if self.can_read_directly(view, range) {
+            if self.hedges.slow.get() && self.shuns(view, range) {
+                return Attempt::Shunned;
+            }
+            return self.read_directly(work, manner, view, range, bufs).await;
+        }
+        // What is missing is computed from the others: from the quick ones, if they are enough.
+        let slow = self.hedges.slow.get() && !self.slow_slots(view).is_empty();
+        if slow { Attempt::Shunned } else { Attempt::Failed }
+    }
+
+    /// Sends reads and waits for them; false if some are late and it is worth doing all of it
+    /// again.
+    pub(crate) async fn run_until_late(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        manner: Manner,
+    ) -> bool {
+        let (clock, watch) = (&*self.setup.clock, &self.watch);
+        let ended = work.batch.run_until_late(clock, watch, manner).await;
+        self.take_stock(&mut work.batch);
+        if ended {
+            return true;
+        }
+        if self.may_hedge(view, work.batch.pending(), manner) {
+            return false;
+        }
+        work.batch.go_on(clock, watch, manner).await;
+        self.leave_behind(&mut work.batch);
+        true
+    }
+
+    /// True if a read may be done again without these slots.
+    fn may_hedge(&self, view: &View, late: SlotSet, manner: Manner) -> bool {
+        let (geometry, bounds) = (&self.setup.geometry, &self.setup.bounds);
+        let missing = geometry.all_slots().difference(view.in_sync);
+        manner.class == Class::Foreground
+            && bounds.hedge_percent > 0
+            && view.mode != Mode::Broken
+            && geometry.survives(missing.union(late))
+            && self.late.count() < bounds.hedges as usize
+            && self.hedges.pay()
+    }
+
+    /// What follows from a batch's run.
+    pub(crate) fn take_stock(&self, batch: &mut Batch) {
+        if batch.take_slowed() {
+            self.judge_pace();
+        }
+        if !batch.laggards().is_empty() {
+            self.leave_behind(batch);
+        }
+    }
+
+    /// Hands what a batch does not wait for any longer to those who look after it.
+    pub(crate) fn leave_behind(&self, batch: &mut Batch) {
+        self.late.take(batch.laggards().drain(..));
+        // Their deadlines are watched.
+        self.watch.begun.raise();
+    }
+
+    /// Does a read again without the members that are late, and waits for them all the same: true
+    /// once either has the bytes, false if neither has. Outside the gate.
+    async fn read_again(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> bool {
+        let late = work.batch.pending();
+        let mut second = self.hedges.spare.borrow_mut().pop().unwrap_or_default();
+        let mut fresh = vec![self.pool.take(range.1 as usize)];
+        let first_wins = {
+            let again = self.read_without(&mut second, manner, range, &mut fresh, late);
+            let mut again = Box::pin(again);
+            let (clock, watch) = (&*self.setup.clock, &self.watch);
+            let mut rest = pin!(work.batch.go_on(clock, watch, manner));
+            let (mut rest_failed, mut again_failed) = (false, false);
+            std::future::poll_fn(|cx| {
+                if !rest_failed && let Poll::Ready(ok) = rest.as_mut().poll(cx) {
+                    if ok && self.view().epoch == view.epoch {
+                        return Poll::Ready(Some(true));
+                    }
+                    rest_failed = true;
+                }
+                if !again_failed && let Poll::Ready(ok) = again.as_mut().poll(cx) {
+                    if ok {
+                        return Poll::Ready(Some(false));
+                    }
+                    again_failed = true;
+                }
+                if rest_failed && again_failed { Poll::Ready(None) } else { Poll::Pending }
+            })
+            .await
+        };
+        // Whoever has lost the race may have operations under way.
+        second.batch.forsake();
+        self.leave_behind(&mut second.batch);
+        second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
+        second.parts.clear();
+        second.pieces.clear();
+        second.let_go();
+        self.hedges.spare.borrow_mut().push(second);
+        work.batch.forsake();
+        self.leave_behind(&mut work.batch);
+        if first_wins != Some(false) {
+            let whole = self.gathered(work, view, range, bufs) == Attempt::Whole;
+            return whole && first_wins.is_some();
+        }
+        work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+        work.parts.clear();
+        for failure in work.failures.drain(..) {
+            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
+                self.lose_late(&failure.member, failure.error);
+            }
+        }
+        bufs.clear();
+        bufs.append(&mut fresh);
+        true
+    }
+
+    /// Reads without these slots, from redundancy that agrees with the data, and changes nothing:
+    /// may be dropped wherever it stands. False if that cannot be done.
+    async fn read_without(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+        shunned: SlotSet,
+    ) -> bool {
+        if self.setup.geometry.family() == Family::Parity {
+            return self.read_rows_without(work, manner, range, bufs, shunned).await;
+        }
+        let _inside = self.gate.enter().await;
+        let view = self.view();
+        let what = (range, Some(shunned));
+        let attempt = self.read_chosen(work, manner, &view, what, bufs).await;
+        work.failures.clear();
+        attempt == Attempt::Whole
+    }
+
+    async fn read_rows_without(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+        shunned: SlotSet,
+    ) -> bool {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        self.cut_rows(offset, len, &mut work.rows);
+        let slots = self.setup.geometry.slots() as u64;
+        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
+        let _memory = self.scratch.take(need).await;
+        let _inside = self.gate.enter().await;
+        let view = self.view();
+        if self.check_bad((offset, len)).is_err() {
+            return false;
+        }
+        if view.mode == Mode::Broken || !self.plan_without(&view, work, shunned) {
+            return false;
+        }
+        if !self.read_for_rows(work, manner, &view).await {
+            // Who reads as usual meets it again, and sees to it.
+            work.failures.clear();
+            return false;
+        }
+        let fits = |row: &RowWork| self.fits_entries(&view, row, &work.pieces, shunned);
+        if !work.rows.iter().all(fits) {
+            return false;
+        }
+        let mut target = Target { offset, bufs };
+        work.rows.iter().all(|row| self.deliver(row, &work.pieces, &mut target).is_ok())
+    }
+
+    /// Plans the reading of every row without these slots; false if that cannot be done, or where
+    /// parity may disagree with the data.
+    fn plan_without(&self, view: &View, work: &mut Scratch, shunned: SlotSet) -> bool {
+        work.rows.iter_mut().all(|row| {
+            let state = self.state_of(view, row);
+            let unsafely = broken(Broken::HedgeReadsUnrebuilt);
+            let readable = if unsafely { view.present } else { state.readable };
+            let readable = readable.difference(shunned);
+            let state = RowState { readable, ..state };
+            let Ok(plan) = plan_read(&row.roles, &state, row.touched()) else { return false };
+            let method = plan.recover.map_or(Method::DataOnly, Method::Recover);
+            row.plan = Some(WritePlan { method, read: plan.read, write: SlotSet::EMPTY });
+            plan.recover.is_none() || state.synced
+        })
+    }
+
+    // ---- slow members --------------------------------------------------------------------------
+
+    /// The slots whose members are slow.
+    fn slow_slots(&self, view: &View) -> SlotSet {
+        let seats = view.seats.iter().enumerate();
+        let slow =
+            seats.filter(|(_, seat)| seat.member.as_ref().is_some_and(|m| m.pulse.is_slow()));
+        slow.map(|(slot, _)| Slot::new(slot)).collect()
+    }
+
+    /// True if this range touches a member that is slow, and may be read without it.
+    fn shuns(&self, view: &View, (offset, len): (u64, u64)) -> bool {
+        let slow = |slot: Slot| view.member(slot).is_some_and(|member| member.pulse.is_slow());
+        let Some((slot, at, part, _)) = self.each_chunk(offset, len).find(|&(slot, ..)| slow(slot))
+        else {
+            return false;
+        };
+        let missing = self.setup.geometry.all_slots().difference(view.in_sync);
+        let without = missing.union(self.slow_slots(view));
+        let can = view.mode != Mode::Broken
+            && self.setup.geometry.survives(without)
+            && !self.is_unsynced(offset, len);
+        if can {
+            self.probe(view, slot, at, part);
+        }
+        can
+    }
+
+    /// Sends a read to a slow member, for which nobody waits.
+    pub(crate) fn probe(&self, view: &View, slot: Slot, at: u64, len: u64) {
+        let Some(member) = view.member(slot) else { return };
+        let (pulse, now) = (&member.pulse, self.setup.clock.now());
+        let most = self.setup.bounds.hedges as usize;
+        let soon = now - pulse.probed.get() < PROBING;
+        if pulse.probing.get() || soon || self.late.count() >= most {
+            return;
+        }
+        pulse.probing.set(true);
+        pulse.probed.set(now);
+        let bytes = len.min(SMALL_BYTES);
+        member.counters().operations.add(1);
+        member.counters().read_bytes.add(bytes);
+        member.busy.set(member.busy.get() + 1);
+        let op = Op {
+            offset: member.data_offset + at,
+            work: Work::Read(vec![self.pool.take(bytes as usize)]),
+            fua: false,
+            deadline: None,
+            class: Class::Foreground,
+        };
+        let answer = member.disk.submit(op);
+        let (member, since) = (Rc::clone(member), now);
+        let (writes, missed, probe) = (false, false, true);
+        self.late.take([Laggard { member, answer, since, bytes, writes, missed, probe }]);
+        self.watch.begun.raise();
+    }
+
+    /// Wakes those whose members are late, and compares the members with each other.
+    pub(crate) async fn keep_pace(self: Rc<Self>) {
+        let clock = &self.setup.clock;
+        let mut assessed = Time(0);
+        while !self.is_stopping() {
+            if !self.watch.is_busy() {
+                self.watch.begun.wait().await;
+            }
+            let next = clock.now().max(assessed) + ASSESSMENT;
+            let mut alarm = pin!(clock.sleep_until(self.watch.next_due(next)));
+            let mut hurried = pin!(self.watch.hurried.wait());
+            std::future::poll_fn(|cx| match hurried.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => alarm.as_mut().poll(cx),
+            })
+            .await;
+            let now = clock.now();
+            self.watch.hurry(now);
+            if now - assessed >= ASSESSMENT {
+                assessed = now;
+                self.assess();
+            }
+        }
+    }
+
+    /// Compares members of which one may have become slow.
+    pub(crate) fn judge_pace(&self) {
+        let view = self.view();
+        let peers = peers(&view);
+        latency::judge(&peers);
+        self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
+    }
+
+    /// Compares the members with each other, and tells the keeper who is slow.
+    fn assess(&self) {
+        let (view, bounds) = (self.view(), &self.setup.bounds);
+        let peers = peers(&view);
+        let mut room = self.hedges.room.borrow_mut();
+        latency::assess(&peers, bounds.hedge_floor, bounds.deadline / 4, &mut room);
+        self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
+        for (_, member) in view.members() {
+            let (pulse, counters) = (&member.pulse, member.counters());
+            counters.set_latency([pulse.latency(Kind::Read), pulse.latency(Kind::Write)]);
+            let slow = pulse.is_slow_at(Kind::Read) || pulse.is_slow_at(Kind::Write);
+            if pulse.told.replace(slow) != slow {
+                counters.slow.set(u64::from(slow));
+                let (member, text) = (member.id, describe(member));
+                self.post.to_keeper(ToKeeper::Pace { member, slow, text });
+            }
+        }
+    }
+}
+
+fn peers(view: &View) -> Vec<Peer<'_>> {
+    let peer = |member: &'_ Rc<Member>| member.counters().operations.get() >= KNOWN;
+    view.members()
+        .map(|(_, member)| Peer { pulse: &member.pulse, is_known: peer(member) })
+        .collect()
+}
+
+/// How a member compares with its peers, in words.
+fn describe(member: &Member) -> String {
+    let pulse = &member.pulse;
+    let of = |kind: Kind, what: &str, effect: &str| {
+        let (marks, limit, usual) = pulse.cause(kind);
+        let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
+        let peers = match usual < Duration::from_micros(50) {
+            true => "under 0.1 ms".into(),
+            false => millis(usual),
+        };
+        let limit = millis(limit);
+        format!(
+            "slow: {marks} of its last 16 {what} took over {limit}, its peers' usual time is \
+             {peers}; {effect}"
+        )
+    };
+    match (pulse.is_slow_at(Kind::Read), pulse.is_slow_at(Kind::Write)) {
+        (true, _) => of(Kind::Read, "reads", "reads avoid it"),
+        (false, true) => of(Kind::Write, "writes", "every write waits for it"),
+        (false, false) => "as fast as its peers again".into(),
+    }
+}

@@ -1,0 +1,297 @@
+//! Records of rows that are about to be written, from the very bytes that will go out.
+//!
+//! Owns what a record says of a row; never decides whether one is needed. The partial syndrome is
+//! what remains of the new parity without the new data, however the parity was computed:
+//!
+//! ```text
+//!   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data
+//! ```
+
+use std::rc::Rc;
+
+use io::SharedBuf;
+use io::broken::{Broken, broken};
+use layout::plan::Method;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, Record, Syndrome};
+use layout::private::sums::Sum;
+use layout::{Slot, SlotSet};
+use log::{LogSetup, compute};
+
+use crate::checksum::New;
+use crate::member::batch::Failure;
+use crate::member::view::View;
+use crate::rows::intent::{Entry, Gathering, Lane, Log};
+use crate::rows::write::Fresh;
+use crate::rows::{Outgoing, RowWork};
+use crate::shard::{Scratch, Shard};
+
+/// The most that one member may have to log for these rows while these slots are `present`, the
+/// batch around them included.
+pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
+    let words = if setup.with_sums() { 3 } else { 1 };
+    let each = rows.iter().map(|work| {
+        let count = work.row.count as u64;
+        let blocks = work.row.len() / form::CHECK_BYTES + 2;
+        let missing = || work.touched().difference(present).count() as u64;
+        let data = if setup.with_data() { count } else { missing() };
+        let both = if setup.may_have_both() { work.roles.parity().count() as u64 } else { 1 };
+        let partials = if work.touched() == work.roles.data { 0 } else { both };
+        64 * both + words * 4 * blocks * count + work.row.len() * (partials + data)
+    });
+    (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
+}
+
+impl Shard {
+    /// Logs rows whose new bytes are in `work.outgoing`, and waits until that is durable on every
+    /// parity member concerned. False if one of them failed: it is in `work.failures`.
+    pub(crate) async fn log_rows(
+        &self,
+        work: &mut Scratch,
+        entry: &Entry<'_>,
+        fresh: Fresh<'_>,
+        view: &View,
+    ) -> bool {
+        let log = entry.log;
+        if entry.is_late() {
+            return false;
+        }
+        let (mut outgoing, mut news) = (&work.outgoing[..], &work.news[..]);
+        let mut any = false;
+        for row in &work.rows {
+            let (own, rest) = outgoing.split_at(pieces_of(row, outgoing));
+            outgoing = rest;
+            let (summed, rest) = news.split_at(self.news_of(row).min(news.len()));
+            news = rest;
+            any |= self.gather_row(log, row, (own, summed), fresh, view);
+        }
+        if !any {
+            return true;
+        }
+        self.hand_over(work, entry).await
+    }
+
+    /// Logs that whole stripes, `first..first + count`, become zeros.
+    pub(crate) async fn log_zeros(
+        &self,
+        work: &mut Scratch,
+        entry: &Entry<'_>,
+        (first, count): (u64, u64),
+        view: &View,
+    ) -> bool {
+        let geometry = &self.setup.geometry;
+        let chunk = geometry.chunk_bytes();
+        let data = geometry.data_count() as u16;
+        let zeros = Record::of_zeros(first, count as u32, chunk, data);
+        let record = Record { epoch: view.epoch.0 as u32, ..zeros };
+        if entry.is_late() {
+            return false;
+        }
+        {
+            let mut next = entry.log.next.borrow_mut();
+            if let LogSetup::Ppl { .. } = entry.log.setup {
+                self.gather_zeros(&mut next, (first, count), view);
+            } else {
+                let once = if view.journal.is_some() { 1 } else { usize::MAX };
+                let present = view.present.iter().take(once);
+                present.for_each(|slot| next.lanes[slot.index()].records.push(record));
+            }
+            next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
+        }
+        self.hand_over(work, entry).await
+    }
+
+    /// Slots whose members log a row, of which this `parity` is written. Where there is none, what
+    /// older records have of the row does not go with it any more, and nothing else has its sums.
+    /// A journal device has records of members that are lost, too.
+    fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
+        let ours = matches!(log.setup, LogSetup::Zone { .. });
+        if !parity.is_empty() || !ours || broken(Broken::DataAloneUnlogged) {
+            parity
+        } else if view.journal.is_some() {
+            SlotSet::only(row.roles.p)
+        } else {
+            row.roles.parity().intersection(view.present)
+        }
+    }
+
+    /// Puts a row's records into the next batch. False if it needs none.
+    fn gather_row(
+        &self,
+        log: &Log,
+        row: &RowWork,
+        (own, news): (&[Outgoing], &[New]),
+        fresh: Fresh<'_>,
+        view: &View,
+    ) -> bool {
+        let plan = row.plan.expect("rows are planned before they are logged");
+        let parity = row.roles.parity().intersection(plan.write);
+        let loggers = self.loggers(log, row, parity, view);
+        if loggers.is_empty() || (broken(Broken::DegradedUnlogged) && !view.is_whole()) {
+            return false;
+        }
+        let count = row.row.count;
+        let all = plan.method == Method::Full;
+        let partial = !all && !parity.is_empty();
+        let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
+        let checked =
+            ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
+        // What has no member has no other place than parity: it is logged itself.
+        let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
+        let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
+        let touched = row.row.first..row.row.first + count;
+        let logged = touched.filter(index_logged).fold(0_u128, |mask, index| mask | 1 << index);
+        let mut next = log.next.borrow_mut();
+        next.checks.clear();
+        for slot in loggers.iter() {
+            let q = row.roles.q == Some(slot);
+            // A journal device has what goes with both records once.
+            let again = q && loggers.contains(row.roles.p) && view.journal.is_some();
+            let record = Record {
+                stripe: row.row.stripe.0,
+                stripes: 1,
+                start: row.row.start,
+                len: row.row.len(),
+                first: row.row.first as u16,
+                count: count as u16,
+                syndrome: if q { Syndrome::Q } else { Syndrome::P },
+                paired: loggers.count() == 2,
+                partial,
+                checked: checked && !again,
+                summed: summed && !again,
+                logged: if again { 0 } else { logged },
+                zeros: false,
+                epoch: view.epoch.0 as u32,
+            };
+            next.lanes[slot.index()].records.push(record);
+            if record.summed && next.checks.is_empty() {
+                self.put_sums(&news[..record.checks()], view, &mut next.checks);
+            } else if record.checked {
+                self.check_new(row, &record, fresh, &mut next.checks);
+            }
+            let Gathering { lanes, checks, .. } = &mut *next;
+            let lane = &mut lanes[slot.index()];
+            lane.checks.extend(checks.iter().filter(|_| record.checked));
+            if partial {
+                let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
+                lane.payload.push(self.partial(row, &new.bytes, q, fresh));
+            }
+            for index in record.logged_indices() {
+                let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
+                let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
+                lane.payload.extend(parts);
+            }
+        }
+        let slots = if all { self.setup.geometry.all_slots() } else { row.touched() };
+        next.rows.push(((row.at(), row.row.len()), slots));
+        true
+    }
+
+    /// The array offset that data index 0 of a row would have.
+    pub(crate) fn base_of(&self, row: &RowWork) -> u64 {
+        self.stripe_offset(row.row.stripe) + row.row.start
+    }
+
+    /// What remains of the new parity without the new data.
+    fn partial(&self, row: &RowWork, parity: &SharedBuf, q: bool, fresh: Fresh<'_>) -> SharedBuf {
+        let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+        let touched = row.row.first..row.row.first + row.row.count;
+        let mut rest = self.pool.take(parity.len());
+        self.setup.clock.charge(io::Cost::Parity, (parity.len() * row.row.count) as u64);
+        let mut at = 0;
+        while at < parity.len() {
+            let part = |index: usize| fresh.from(base + index as u64 * chunk + at as u64);
+            let run = touched.clone().map(|index| part(index).len()).min().unwrap_or(0);
+            let run = run.min(parity.len() - at);
+            assert!(run > 0, "new bytes cover the row");
+            let (old, target) = (&parity[at..at + run], &mut rest[at..at + run]);
+            let touched = touched.clone().filter(|_| !broken(Broken::PartialOfAll));
+            let data = touched.map(|index| (index, &part(index)[..run]));
+            if q {
+                let terms = data.map(|(index, bytes)| (row.map.exponent(index), bytes));
+                let terms = std::iter::once((0, old)).chain(terms);
+                compute::terms(terms, |all| self.setup.kernel.q(all, target));
+            } else {
+                let sources = std::iter::once(old).chain(data.map(|(_, bytes)| bytes));
+                compute::sources(sources, |all| self.setup.kernel.xor(all, target));
+            }
+            at += run;
+        }
+        rest.freeze()
+    }
+
+    /// A check of each block of the new data, unless they are there already.
+    fn check_new(&self, row: &RowWork, record: &Record, fresh: Fresh<'_>, checks: &mut Vec<u32>) {
+        if !checks.is_empty() {
+            return;
+        }
+        let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+        for index in row.row.first..row.row.first + row.row.count {
+            let start = base + index as u64 * chunk;
+            for block in record.blocks() {
+                let (mut at, mut crc) = (block.start, 0);
+                while at < block.end {
+                    let part = fresh.from(start + at);
+                    let run = part.len().min((block.end - at) as usize);
+                    crc = parity::crc32c(crc, &part[..run]);
+                    at += run as u64;
+                }
+                checks.push(crc);
+            }
+        }
+    }
+
+    /// The new sums of the data of a row, and after them the entries of old.
+    fn put_sums(&self, news: &[New], view: &View, checks: &mut Vec<u32>) {
+        checks.extend(news.iter().map(|new| new.crc));
+        for new in news {
+            let Sum { sum, generation } = self.old_sum(view, new.slot, new.block);
+            checks.extend([sum, generation]);
+        }
+    }
+
+    /// How many sums a row has, of its data and its parity.
+    fn news_of(&self, row: &RowWork) -> usize {
+        let plan = row.plan.expect("rows are planned before they are logged");
+        let parity = row.roles.parity().intersection(plan.write).count();
+        let blocks = row.row.end.div_ceil(form::CHECK_BYTES) - row.row.start / form::CHECK_BYTES;
+        blocks as usize * (row.row.count + parity)
+    }
+
+    /// Waits until what was gathered for a unit is durable.
+    async fn hand_over(&self, work: &mut Scratch, entry: &Entry<'_>) -> bool {
+        let log = entry.log;
+        let (ticket, answer) = log.answers.start();
+        {
+            let mut next = log.next.borrow_mut();
+            next.units.push(ticket);
+            next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
+        }
+        log.stirred.raise();
+        match answer.await {
+            Ok(batch) => {
+                entry.batch.set(Some(batch));
+                true
+            }
+            Err(failed) => {
+                work.failures.extend(failed.iter().map(|(member, slot, error)| Failure {
+                    member: Rc::clone(member),
+                    slot: *slot,
+                    error: error.clone(),
+                }));
+                false
+            }
+        }
+    }
+}
+
+/// How many of the outgoing pieces belong to a row: they lie row by row.
+pub(crate) fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
+    let range = row.at()..row.at() + row.row.len();
+    outgoing.iter().take_while(|out| range.contains(&out.at)).count()
+}
+
+/// Slots whose members log something.
+pub(super) fn lanes_in_use(lanes: &[Lane]) -> impl Iterator<Item = Slot> + '_ {
+    let used = lanes.iter().enumerate().filter(|(_, lane)| !lane.records.is_empty());
+    used.map(|(slot, _)| Slot::new(slot))
+}

@@ -1,0 +1,230 @@
+//! The writer of the log: gathers what units hand over into batches, one after the other.
+
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use io::{Class, SharedBuf};
+use layout::Slot;
+use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader, Form};
+use log::LogSetup;
+use log::ring::Placed;
+use log::space::Space;
+
+use crate::member::Member;
+use crate::member::batch::{Batch, Failure, Manner};
+use crate::member::view::View;
+use crate::rows::intent::record::lanes_in_use;
+use crate::rows::intent::{Gathering, Lane, Log};
+use crate::shard::Shard;
+use crate::shard::message::ToKeeper;
+
+/// What the writer keeps between batches.
+#[derive(Default)]
+struct Desk {
+    batch: Batch,
+    failures: Vec<Failure>,
+    /// The last batch's lists, to be used again.
+    spare: Gathering,
+}
+
+impl Log {
+    /// True if a batch is to be written now, while the gate is `closed` or not.
+    fn is_due(&self, closed: bool) -> bool {
+        match &*self.space.borrow() {
+            Space::Ring(ring) => {
+                let makes_room = self.waiting.get() > 0 && ring.has_retired();
+                !self.next.borrow().units.is_empty() || makes_room
+            }
+            Space::Round(round) => round.is_due(closed),
+        }
+    }
+
+    /// Who failed to take a batch may get another one before it is out, and take that: it must not
+    /// name the failed one, or who reads it takes the log for damaged.
+    fn forget_failed(&self, failures: &[Failure]) {
+        if matches!(self.setup, LogSetup::Zone { .. }) && !broken(Broken::FailedBatchNamed) {
+            let members = failures.iter().map(|failure| &failure.member);
+            members.for_each(|member| member.logged.set(member.logged_before.get()));
+        }
+    }
+}
+
+impl Shard {
+    /// Writes batches while the shard runs.
+    pub(crate) async fn write_log(self: Rc<Self>) {
+        let Some(log) = &self.log else { return };
+        let mut desk = Desk::default();
+        desk.spare.lanes.resize_with(self.setup.geometry.slots(), Lane::default);
+        while !self.is_stopping() {
+            if log.is_due(self.gate.is_closed()) {
+                self.write_batch(log, &mut desk).await;
+                log.look_again();
+            } else {
+                log.stirred.wait().await;
+            }
+        }
+    }
+
+    async fn write_batch(&self, log: &Log, desk: &mut Desk) {
+        let view = self.view();
+        let mut gathered = log.next.replace(std::mem::take(&mut desk.spare));
+        if view.journal.is_some() {
+            Lane::join(&mut gathered.lanes);
+        }
+        let placed = self.place(log, &gathered);
+        self.send_batch(log, desk, &mut gathered, placed, &view);
+        let manner = Manner {
+            fua: !broken(Broken::LogVolatile),
+            class: Class::Foreground,
+            op_bytes: 0,
+            deadline: self.setup.bounds.deadline,
+        };
+        // No gate waits for a batch without units.
+        let alone = gathered.units.is_empty() && !broken(Broken::BatchOvertaken);
+        let members = view.members().filter(|_| alone);
+        let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
+        ungated.iter().for_each(|member| member.counters().late_writes.add(1));
+        self.run(&mut desk.batch, manner).await;
+        desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
+        log.forget_failed(&desk.failures);
+        let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {
+            true => Ok(placed.sequence),
+            false => {
+                let failed = desk.failures.drain(..);
+                Err(Rc::new(failed.map(|f| (f.member, f.slot, f.error)).collect::<Vec<_>>()))
+            }
+        };
+        desk.failures.clear();
+        if let Err(failed) = &answer
+            && gathered.units.is_empty()
+        {
+            // Nobody waits for it who could report them.
+            for (member, _, why) in failed.iter().filter(|(member, ..)| view.has(member.id)) {
+                let (member, why) = (member.id, why.clone());
+                self.post.to_keeper(ToKeeper::Lost { member, why });
+            }
+        }
+        // Only now: who comes back must not be told that it has failed before.
+        ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
+        log.space.borrow_mut().written(placed.sequence, answer.is_err());
+        for ticket in gathered.units.drain(..) {
+            log.answers.finish(ticket, answer.clone());
+        }
+        desk.spare = gathered;
+    }
+
+    /// Finds the batch a place, and remembers which rows it stands for.
+    fn place(&self, log: &Log, gathered: &Gathering) -> Placed {
+        let bytes = gathered.lanes.iter().map(|lane| lane.bytes(log.form)).max().unwrap_or(0);
+        let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
+        let mut space = log.space.borrow_mut();
+        let ring = match &mut *space {
+            Space::Ring(ring) => ring,
+            Space::Round(round) => {
+                let sequence = round.place();
+                return Placed { start: 0, sequence, tail: sequence, durable: sequence - 1 };
+            }
+        };
+        let placed = ring.place(bytes, gathered.reserved, gathered.units.len() as u32);
+        let mut touched = log.touched.borrow_mut();
+        for &(place, slots) in &gathered.rows {
+            touched.insert(place, slots, placed.sequence, |sequence| ring.is_live(sequence));
+        }
+        placed
+    }
+
+    /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
+    /// only records what does not matter any more. Where there is a journal device it has all.
+    fn send_batch(
+        &self,
+        log: &Log,
+        desk: &mut Desk,
+        gathered: &mut Gathering,
+        placed: Placed,
+        view: &View,
+    ) {
+        let add = |(slot, member): (Slot, &Rc<Member>), lane: &Lane, batch: &mut Batch| {
+            let place = member.log.expect("every member of an array with a log has one");
+            let payload = lane.payload.iter().cloned();
+            let zone_bytes = match log.setup {
+                LogSetup::Zone { zone_bytes, .. } => zone_bytes,
+                LogSetup::Ppl { signature, .. } => {
+                    let mark = (signature, placed.sequence);
+                    let (at, head) = self.ppl_unit(lane, mark, slot, member, place);
+                    return batch.log(member, slot, at, std::iter::once(head).chain(payload));
+                }
+            };
+            let head = self.head(log, lane, placed, member);
+            let at = place.offset + self.index as u64 * zone_bytes + placed.start;
+            let used = lane.bytes(log.form);
+            let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
+            let padding = log.zeros.slice(0..padding);
+            let padding = Some(padding).filter(|padding| !padding.is_empty());
+            batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
+            member.logged_before.set(member.logged.replace(placed.sequence));
+        };
+        let batch = &mut desk.batch;
+        if let Some(journal) = &view.journal {
+            add((Slot::new(0), journal), &gathered.lanes[0], batch);
+        } else if gathered.units.is_empty() {
+            let empty = Lane::default();
+            let all =
+                view.present.iter().flat_map(|slot| view.targets(slot).map(move |m| (slot, m)));
+            all.for_each(|place| add(place, &empty, batch));
+        } else {
+            for slot in lanes_in_use(&gathered.lanes) {
+                let lane = &gathered.lanes[slot.index()];
+                view.targets(slot).for_each(|member| add((slot, member), lane, batch));
+            }
+        }
+        gathered.rows.clear();
+        gathered.reserved = 0;
+        for lane in &mut gathered.lanes {
+            lane.records.clear();
+            lane.checks.clear();
+            lane.payload.clear();
+        }
+    }
+
+    /// Header, records and checks of a lane, as this member gets them.
+    fn head(&self, log: &Log, lane: &Lane, placed: Placed, member: &Member) -> SharedBuf {
+        let records = lane.records.len();
+        let mut head =
+            self.pool.take_zeroed(form::head_bytes(log.form, records, lane.checks.len()));
+        for (index, record) in lane.records.iter().enumerate() {
+            form::put_record(log.form, &mut head, index, record);
+        }
+        for (index, &check) in lane.checks.iter().enumerate() {
+            form::put_check(log.form, &mut head, records, index, check);
+        }
+        let header = BatchHeader {
+            session: member.log.map_or(0, |place| place.session),
+            sequence: placed.sequence,
+            tail: placed.tail,
+            durable: placed.durable,
+            previous: member.logged.get(),
+            zone: self.index as u32,
+        };
+        let payload = lane.payload.iter().map(|part| &part[..]);
+        form::seal(log.form, &mut head, &header, records, payload, parity::crc32c);
+        head.freeze()
+    }
+}
+
+impl Lane {
+    /// Puts what all lanes have into the first one.
+    fn join(lanes: &mut [Lane]) {
+        let Some((first, others)) = lanes.split_first_mut() else { return };
+        for lane in others {
+            first.records.append(&mut lane.records);
+            first.checks.append(&mut lane.checks);
+            first.payload.append(&mut lane.payload);
+        }
+    }
+
+    /// Bytes of a batch with this in it.
+    fn bytes(&self, form: Form) -> u64 {
+        let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        form::head_bytes(form, self.records.len(), self.checks.len()) as u64 + payload
+    }
+}

@@ -1,0 +1,117 @@
+//! Background work as units: what rebuild, resync and scrub do to one range of the array.
+//!
+//! The keeper's jobs cut the array into ranges and send them to the shards as units like any other;
+//! here is what a range asks for and what it reports.
+
+use io::broken::{Broken, broken};
+use io::{Class, Completion};
+use layout::{Family, Slot, SlotSet};
+use metadata::error::Result;
+
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::shard::queue::{Action, Origin, Unit};
+use crate::shard::{Scratch, Shard};
+
+pub(crate) mod mirror;
+pub(crate) mod rebuild;
+mod report;
+pub(crate) mod scrub;
+
+pub use report::{Finding, Report};
+pub(crate) use scrub::grains;
+
+/// No block of a disk is smaller.
+const SECTOR: u64 = 512;
+
+/// One range of background work, and what came of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Upkeep {
+    pub(crate) task: Task,
+    pub(crate) report: Report,
+}
+
+/// What to do to a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    /// Write what these slots should hold.
+    Rebuild(SlotSet),
+    /// Copy this slot to its twin.
+    Copy(Slot),
+    /// Make parity and copies agree with the data.
+    Resync,
+    /// Compare, change nothing.
+    Check,
+    /// Compare, and repair what can be repaired.
+    Repair,
+    /// Compare, and make the checksums that do not count yet.
+    Sum,
+}
+
+impl Shard {
+    /// Sends one range of background work to the shard that owns it.
+    pub(crate) fn upkeep_range(
+        &self,
+        task: Task,
+        offset: u64,
+        len: u64,
+    ) -> Completion<(Result<()>, Report)> {
+        let (ticket, completion) = self.upkeeps.start();
+        let bits = ticket.to_bits();
+        let from = Origin { shard: self.index, request: bits as u32, part: (bits >> 32) as u32 };
+        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let (class, merged) = (Class::Background, Vec::new());
+        self.dispatch(
+            self.owner(offset),
+            Unit { offset, len, action, fua: false, class, from, merged },
+        );
+        completion
+    }
+
+    /// The smallest block that every member can write: what is judged as one when members
+    /// contradict each other.
+    fn block_bytes(&self, view: &View) -> u64 {
+        let blocks = view.members().map(|(_, member)| u64::from(member.limits.logical_block));
+        blocks.max().unwrap_or(SECTOR).max(SECTOR)
+    }
+
+    /// Does one range of background work.
+    pub(crate) async fn upkeep(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        upkeep: &mut Upkeep,
+    ) -> Result<()> {
+        let (task, report) = (upkeep.task, &mut upkeep.report);
+        match self.setup.geometry.family() {
+            Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
+            Family::Plain | Family::Mirror => {
+                self.upkeep_copies(work, manner, range, task, report).await
+            }
+            Family::Parity => self.upkeep_rows(work, manner, range, task, report).await,
+        }?;
+        // A repair of a degraded array compares nothing; a resync makes the copies alike that are
+        // there.
+        let whole = self.view().in_sync == self.setup.geometry.all_slots();
+        let alike = task == Task::Resync && self.setup.geometry.family() == Family::Mirror;
+        if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
+            self.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
+        }
+        if let Some(sums) = &self.sums {
+            let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
+            // With the members before any checkpoint says so.
+            if compares || !broken(Broken::RebuiltUnsummed) {
+                self.write_sums(work).await?;
+            }
+            if sums.mended.take() {
+                // No bit tells of a repair: nobody would look for one that was lost.
+                self.make_durable().await?;
+            }
+            if compares && (alike || whole) {
+                sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);
+            }
+        }
+        Ok(())
+    }
+}

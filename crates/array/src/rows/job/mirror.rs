@@ -1,0 +1,609 @@
+//! Rebuild, copy, resync and scrub of the mirror levels.
+//!
+//! Copies are compared block by block, and each block is judged by itself:
+//!
+//! ```text
+//!             block 0   block 1   block 2   block 3
+//!   copy 0       a         b         X         d        outvoted: wrong here
+//!   copy 1       a         Y         c         ?        outvoted: wrong here; unreadable
+//!   copy 2       a         b         c         e
+//!                                              └ no majority: the newest generation counts, if
+//!                                                there are checksums, else copy 0, by a guess
+//! ```
+//!
+//! A repair writes the blocks that were outvoted, on the members that were, and nothing else. Where
+//! copies were never said to agree (not synced yet) nobody is wrong: all reads have gone to the
+//! first readable copy so far, and the others follow it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use io::broken::{Broken, broken};
+use io::{Buf, SharedBuf};
+use layout::{Mode, Place, Places, RangeSet, Slot};
+use metadata::error::{ErrorKind, Result};
+
+use crate::checksum::{Read, Wanted, newest_copies};
+use crate::member::Member;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::Outgoing;
+use crate::rows::job::scrub::repairing;
+use crate::rows::job::{Finding, Report, Task};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+impl Shard {
+    /// Does one task to an array range.
+    pub(crate) async fn upkeep_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        let needs =
+            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
+        let _memory = self.scratch.take(needs.max().unwrap_or(0)).await;
+        let inside = self.gate.enter().await;
+        for (at, part, places) in self.stretches(offset, len) {
+            let stretch = (at, part);
+            if task != Task::Resync && self.is_torn(at, part) {
+                // Which of several copies counts is known only until their sums are made anew.
+                let (resync, mut found) = (Task::Resync, Report::default());
+                let found = &mut found;
+                while !self
+                    .compare_copies(work, manner, &inside, stretch, &places, resync, found)
+                    .await?
+                {}
+            }
+            match task {
+                Task::Rebuild(_) | Task::Copy(_) => {
+                    self.restore_copies(work, manner, &inside, stretch, &places, task, report)
+                        .await?;
+                }
+                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
+                    // Without a member that was lost on the way it is done again.
+                    while !self
+                        .compare_copies(work, manner, &inside, stretch, &places, task, report)
+                        .await?
+                    {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the targets of a rebuild or copy: in one go, else grain by grain. A grain that no copy
+    /// gives is noted as bad on the targets: what they hold there was never theirs to hold.
+    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
+    async fn restore_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (at, part): (u64, u64),
+        places: &Places,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        let targets = places.copies().filter(|place| is_target(task, place.slot)).count();
+        if targets == 0 {
+            return Ok(());
+        }
+        let whole = self.restore_copy(work, manner, inside, (at, part), places, task, report);
+        match whole.await {
+            Err(error) if error.kind() == ErrorKind::DataLost => {}
+            other => return other,
+        }
+        for start in (0..part).step_by(GRAIN as usize) {
+            let (at, len) = (at + start, GRAIN.min(part - start));
+            let places = self.setup.geometry.places(at);
+            let grain = self.restore_copy(work, manner, inside, (at, len), &places, task, report);
+            match grain.await {
+                // Of an array that is broken nothing is known to be lost: its members may be back.
+                Err(error) if self.view().mode == Mode::Broken => return Err(error),
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    report.lose(at, len);
+                    if !broken(Broken::LostTakenForRebuilt) {
+                        self.note_lost_copies(&places, len, task);
+                    }
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The targets hold something wrong here: never read it.
+    fn note_lost_copies(&self, places: &Places, len: u64, task: Task) {
+        let view = self.view();
+        for place in places.copies().filter(|place| is_target(task, place.slot)) {
+            let member = match task {
+                Task::Copy(slot) => view.seats[slot.index()].twin.clone(),
+                _ => view.member(place.slot).cloned(),
+            };
+            self.unrecoverable(member.into_iter(), place.member_offset, len);
+        }
+    }
+
+    /// Reads a stretch and writes it to the targets.
+    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
+    async fn restore_copy(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (at, part): (u64, u64),
+        places: &Places,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        let bytes =
+            self.read_stretch(work, manner, (at, part), places, None, inside).await?.0.freeze();
+        report.bytes += 2 * part;
+        let view = self.view();
+        work.outgoing.clear();
+        let most = if broken(Broken::RebuildFillsOne) { 1 } else { usize::MAX };
+        for place in places.copies().filter(|place| is_target(task, place.slot)).take(most) {
+            let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
+            work.outgoing.push(Outgoing { slot, at, bytes });
+        }
+        self.sum_outgoing(work);
+        let result = match task {
+            Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
+            _ => self.send(work, manner, inside, view).await,
+        };
+        work.outgoing.clear();
+        result?;
+        self.renew_sums(work, inside).await?;
+        self.align_copies(work, &self.view(), places, part, &RangeSet::default()).await;
+        Ok(())
+    }
+
+    /// Compares one stretch. False if a member was lost, and nothing was compared.
+    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
+    pub(crate) async fn compare_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (at, part): (u64, u64),
+        places: &Places,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<bool> {
+        let view = self.view();
+        let holding = |place: Place| {
+            let member = view.holding(place.slot, at + part)?;
+            let holes = member.bad_within(place.member_offset, part);
+            let (member, bytes) = (Rc::clone(member), self.pool.take(0).freeze());
+            Some(Copy { place, member, bytes, holes })
+        };
+        let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
+        // One alone is compared with nothing, but it may have to be summed.
+        let summed = self.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
+        if copies.is_empty() || (copies.len() < 2 && summed) {
+            return Ok(true);
+        }
+        self.want_copies(work, &copies, part);
+        let grain = self.grain(&view, (at, part));
+        if self.load_sums(work).await {
+            self.fill_copies(work, manner, &mut copies, (part, grain)).await;
+        }
+        if !work.failures.is_empty() {
+            self.lose(inside, &view, &mut work.failures).await?;
+            return Ok(false);
+        }
+        let wrong = self.find_wrong_copies(&mut copies, (at, part));
+        report.bytes += copies.len() as u64 * part;
+        let settled = task != Task::Resync && !self.is_unsynced(at, part);
+        let settled = settled && !broken(Broken::ScrubTrustsData);
+        let block = self.block_bytes(&view).min(part);
+        let newest = |there: &[usize], start: u64| {
+            let generation = |&copy: &usize| {
+                let Copy { member, place, .. } = &copies[copy];
+                self.generation(member, (place.member_offset + start) / GRAIN, (at, part))
+            };
+            newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
+        };
+        let fitting = self.fitting_copies(&copies, (at, part));
+        let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
+        let judged = (settled, task);
+        let mut mends = judge(&copies, (at, part), block, judged, (newest, fitting), report);
+        let disputed = disputed(&mends);
+        if matches!(task, Task::Check | Task::Sum) {
+            // As any reader would: what cannot be read is restored, what can be is not changed.
+            mends.retain(|mend| mend.unreadable && !mend.guessed);
+        }
+        report_wrong(wrong, &copies, at, &mends, report);
+        report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
+        report.guessed_bytes +=
+            mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
+        let compares = matches!(task, Task::Check | Task::Sum);
+        let left = if compares { disputed } else { RangeSet::default() };
+        self.sum_copies(work, &view, (&copies, &mends), (at, part), &left);
+        if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
+            sums.mended.set(true);
+        }
+        self.write_mends(work, repairing(manner, task), inside, (&copies, &mends)).await?;
+        self.renew_sums(work, inside).await?;
+        self.align_copies(work, &self.view(), places, part, &left).await;
+        Ok(true)
+    }
+
+    /// In what pieces a stretch is read that cannot be read as a whole. Where copies differ by
+    /// right, nothing beside a bad sector is made like another copy.
+    fn grain(&self, view: &View, (at, part): (u64, u64)) -> u64 {
+        let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
+        if unsettled { self.block_bytes(view) } else { GRAIN }
+    }
+
+    /// Writes what was outvoted; writes what could not be read, and reads it once more.
+    async fn write_mends(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        (copies, mends): (&[Copy], &[Mend]),
+    ) -> Result<()> {
+        for unreadable in [false, true] {
+            work.outgoing.clear();
+            for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
+                let Place { slot, member_offset } = copies[mend.copy].place;
+                let range = mend.range.start as usize..mend.range.end as usize;
+                let bytes = copies[mend.source].bytes.slice(range);
+                work.outgoing.push(Outgoing { slot, at: member_offset + mend.range.start, bytes });
+            }
+            if unreadable {
+                self.rewrite(work, manner, inside, self.view()).await?;
+            } else {
+                self.send(work, manner, inside, self.view()).await?;
+            }
+        }
+        work.outgoing.clear();
+        Ok(())
+    }
+
+    /// Wants the sums of these copies.
+    fn want_copies(&self, work: &mut Scratch, copies: &[Copy], part: u64) {
+        work.wanted.clear();
+        work.wanted.extend(copies.iter().map(|copy| {
+            let start = copy.place.member_offset;
+            let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
+            Wanted { member, slot, range: start..start + part }
+        }));
+    }
+
+    /// Where a crash may have separated blocks from their entries, and copies differ: which copy
+    /// of each block counts, by numbers of blocks and copies. Nothing of blocks where none fits.
+    fn fitting_copies(&self, copies: &[Copy], (at, part): (u64, u64)) -> BTreeMap<u64, usize> {
+        let Some(sums) = self.sums.as_ref().filter(|_| self.is_torn(at, part)) else {
+            return BTreeMap::new();
+        };
+        let each = (0..part).step_by(GRAIN as usize).filter_map(|start| {
+            let range = start..(start + GRAIN).min(part);
+            let bytes = |copy: &'_ Copy| copy.bytes.slice(range.start as usize..range.end as usize);
+            let whole = |copy: &Copy| !copy.holes.overlaps(range.clone());
+            let first = bytes(&copies[0]);
+            if copies.iter().all(|copy| whole(copy) && bytes(copy)[..] == first[..]) {
+                return None;
+            }
+            let read: Vec<Read<'_>> = copies
+                .iter()
+                .map(|copy| {
+                    let crc = whole(copy).then(|| parity::crc32c(0, &bytes(copy)));
+                    let block = (copy.place.member_offset + start) / GRAIN;
+                    (&*copy.member, (copy.place.slot, block), crc)
+                })
+                .collect();
+            sums.fitting(&read).map(|copy| (start / GRAIN, copy))
+        });
+        each.collect()
+    }
+
+    /// Blocks that do not match their checksums count as unreadable. Gives the copy and the range
+    /// of each.
+    fn find_wrong_copies(
+        &self,
+        copies: &mut [Copy],
+        (at, part): (u64, u64),
+    ) -> Vec<(usize, Range<u64>)> {
+        let mut found = Vec::new();
+        let Some(sums) = self.sums_of(at, part) else { return found };
+        for (index, copy) in copies.iter_mut().enumerate() {
+            let (slot, start) = (copy.place.slot, copy.place.member_offset);
+            for begin in (0..part).step_by(GRAIN as usize) {
+                let range = begin..(begin + GRAIN).min(part);
+                let bytes = &copy.bytes[range.start as usize..range.end as usize];
+                let wrong = sums.find_wrong(&copy.member, slot, start + begin, bytes).is_some();
+                if wrong && !copy.holes.overlaps(range.clone()) {
+                    copy.member.counters().checksum_errors.add(1);
+                    found.push((index, range.clone()));
+                    copy.holes.insert(range);
+                }
+            }
+        }
+        found
+    }
+
+    /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
+    /// in which they disagree and that are `left` so, nothing is said about who is right.
+    fn sum_copies(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        (copies, mends): (&[Copy], &[Mend]),
+        stretch: (u64, u64),
+        left: &RangeSet,
+    ) {
+        work.news.clear();
+        let Some(sums) = &self.sums else { return };
+        let counts = sums.counts(stretch.0, stretch.1);
+        for (index, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let own = || mends.iter().filter(|mend| mend.copy == index);
+            let known = sums.know(view, slot, member_offset, stretch.1);
+            if counts && known && own().next().is_none() {
+                continue;
+            }
+            let mut bytes = copy.bytes.to_vec();
+            for mend in own() {
+                let range = mend.range.start as usize..mend.range.end as usize;
+                bytes[range.clone()].copy_from_slice(&copies[mend.source].bytes[range]);
+            }
+            let mut holes = copy.holes.clone();
+            own().for_each(|mend| holes.remove(mend.range.clone()));
+            for begin in (0..stretch.1).step_by(GRAIN as usize) {
+                let range = begin..(begin + GRAIN).min(stretch.1);
+                let bytes = &bytes[range.start as usize..range.end as usize];
+                match holes.overlaps(range.clone()) || left.overlaps(range) {
+                    false => self.sum_bytes(work, slot, member_offset + begin, bytes),
+                    // What is wrong by a sum that counts stays so.
+                    true if counts && !broken(Broken::LostSumForgotten) => {}
+                    // What nobody can read, or is disputed, has no sum, whatever the table says.
+                    true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
+                }
+            }
+        }
+    }
+
+    /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
+    /// among the holes; members to be given up are in `failures`.
+    async fn fill_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        copies: &mut [Copy],
+        (part, grain): (u64, u64),
+    ) {
+        for (tag, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let buf = self.pool.take(part as usize);
+            work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, manner.op_bytes);
+        }
+        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        let mut torn = Vec::new();
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
+            Some(buf) => copies[tag as usize].bytes = buf.freeze(),
+            None => torn.push(tag as usize),
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        for index in torn {
+            if !work.failures.is_empty() {
+                return;
+            }
+            self.fill_torn(work, manner, &mut copies[index], (part, grain)).await;
+        }
+    }
+
+    /// Reads a copy grain by grain.
+    async fn fill_torn(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        copy: &mut Copy,
+        (part, grain): (u64, u64),
+    ) {
+        let Place { slot, member_offset } = copy.place;
+        for (tag, at) in (0..part).step_by(grain as usize).enumerate() {
+            let buf = self.pool.take(grain.min(part - at) as usize);
+            work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
+        }
+        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let start = u64::from(tag) * grain;
+            let range = start..(start + grain).min(part);
+            match buf.filter(|_| ok) {
+                Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
+                None => holes.insert(range),
+            }
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        copy.bytes = whole.freeze();
+        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+    }
+}
+
+/// Does a task fill this slot?
+fn is_target(task: Task, slot: Slot) -> bool {
+    match task {
+        Task::Rebuild(slots) => slots.contains(slot),
+        Task::Copy(from) => slot == from,
+        _ => false,
+    }
+}
+
+/// The grain in which what can be read is told from what cannot.
+const GRAIN: u64 = 4096;
+
+/// A copy of a stretch.
+struct Copy {
+    place: Place,
+    member: Rc<Member>,
+    bytes: SharedBuf,
+    /// Bytes of it that cannot be read, or are on the bad-block list.
+    holes: RangeSet,
+}
+
+impl Copy {
+    /// Says that this range of the stretch, which begins at an array offset, is contradicted here.
+    fn finding(&self, array_offset: u64, range: &Range<u64>, culprit: Option<Slot>) -> Finding {
+        let member_offset = self.place.member_offset + range.start;
+        Finding {
+            array_offset: array_offset + range.start,
+            member_offset,
+            disk_offset: self.member.data_offset + member_offset,
+            len: range.end - range.start,
+            culprit,
+            mended: false,
+        }
+    }
+}
+
+/// Bytes of a copy to be made like another.
+struct Mend {
+    copy: usize,
+    source: usize,
+    range: Range<u64>,
+    unreadable: bool,
+    guessed: bool,
+}
+
+impl Mend {
+    fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// Who counts in one block.
+struct Verdict {
+    source: usize,
+    /// More than half of the copies that can be read are like the source, or the others have lost
+    /// writes.
+    named: bool,
+}
+
+/// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
+/// written. In what is not `settled` nobody is wrong. `newest` says which of some copies have lost
+/// no writes to the block that begins there; `fitting`, which copy counts there in any case.
+fn judge(
+    copies: &[Copy],
+    (at, part): (u64, u64),
+    block: u64,
+    (settled, task): (bool, Task),
+    (newest, fitting): (
+        impl Fn(&[usize], u64) -> Option<Vec<usize>>,
+        impl Fn(u64) -> Option<usize>,
+    ),
+    report: &mut Report,
+) -> Vec<Mend> {
+    let mut mends: Vec<Mend> = Vec::new();
+    let (tell, mended) = (task != Task::Resync, task == Task::Repair);
+    let sound = copies.iter().all(|copy| copy.holes.is_empty());
+    if sound && copies.iter().all(|copy| copy.bytes[..] == copies[0].bytes[..]) {
+        report.compared_bytes += part;
+        return mends;
+    }
+    for start in (0..part).step_by(block as usize) {
+        let range = start..(start + block).min(part);
+        let len = range.end - range.start;
+        let bytes = |copy: usize| &copies[copy].bytes[range.start as usize..range.end as usize];
+        let readable = |&copy: &usize| !copies[copy].holes.overlaps(range.clone());
+        let there: Vec<usize> = (0..copies.len()).filter(readable).collect();
+        let newest = |there: &[usize]| newest(there, start).filter(|_| settled);
+        let fitting = fitting(start).map(|source| Verdict { source, named: true });
+        let verdict = fitting.or_else(|| verdict(&there, bytes, settled, newest));
+        let Some(verdict) = verdict else {
+            report.lose(at + start, len);
+            continue;
+        };
+        if there.len() > 1 {
+            report.compared_bytes += len;
+        }
+        let source = verdict.source;
+        let wrong = |&copy: &usize| bytes(copy) != bytes(source);
+        let disputed = there.iter().any(wrong);
+        if disputed && tell && !verdict.named {
+            report.find(Finding { mended, ..copies[source].finding(at, &range, None) });
+        }
+        for (copy, judged) in copies.iter().enumerate() {
+            let unreadable = !there.contains(&copy);
+            if !unreadable && !wrong(&copy) {
+                continue;
+            }
+            if !unreadable && tell && verdict.named {
+                let slot = Some(judged.place.slot);
+                report.find(Finding { mended, ..judged.finding(at, &range, slot) });
+            }
+            let guessed = disputed && settled && !verdict.named;
+            let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
+            add(&mut mends, mend);
+        }
+    }
+    mends
+}
+
+/// True if a range of this copy is written anew.
+fn is_mended(mends: &[Mend], copy: usize, range: &Range<u64>) -> bool {
+    let covers = |mend: &&Mend| mend.range.start <= range.start && range.end <= mend.range.end;
+    mends.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
+}
+
+/// Reports the blocks of copies that do not match their checksums.
+fn report_wrong(
+    wrong: Vec<(usize, Range<u64>)>,
+    copies: &[Copy],
+    at: u64,
+    mends: &[Mend],
+    report: &mut Report,
+) {
+    for (copy, range) in wrong {
+        let (slot, mended) = (copies[copy].place.slot, is_mended(mends, copy, &range));
+        report.find(Finding { mended, ..copies[copy].finding(at, &range, Some(slot)) });
+    }
+}
+
+/// Where copies that can be read contradict each other.
+fn disputed(mends: &[Mend]) -> RangeSet {
+    let each = mends.iter().filter(|mend| !mend.unreadable || mend.guessed);
+    each.map(|mend| mend.range.clone()).collect()
+}
+
+/// Adds a mend, to one that it goes on where there is one.
+fn add(mends: &mut Vec<Mend>, mend: Mend) {
+    let alike = |last: &&mut Mend| {
+        let key = |m: &Mend| (m.copy, m.source, m.unreadable, m.guessed);
+        key(last) == key(&mend) && last.range.end == mend.range.start
+    };
+    match mends.iter_mut().rev().take(8).find(alike) {
+        Some(last) => last.range.end = mend.range.end,
+        None => mends.push(mend),
+    }
+}
+
+/// The copy that most others equal, where the majority counts; else the newest, else the first.
+/// `None` if none can be read.
+fn verdict<'a>(
+    there: &[usize],
+    bytes: impl Fn(usize) -> &'a [u8],
+    settled: bool,
+    newest: impl Fn(&[usize]) -> Option<Vec<usize>>,
+) -> Option<Verdict> {
+    let &first = there.first()?;
+    let alike = |copy: usize| there.iter().filter(|&&other| bytes(other) == bytes(copy)).count();
+    let vote = settled && there.len() > 2;
+    let majority = there.iter().copied().find(|&copy| vote && 2 * alike(copy) > there.len());
+    let newest = || {
+        let those = newest(there)?;
+        let source = there[*those.first()?];
+        those.iter().all(|&copy| bytes(there[copy]) == bytes(source)).then_some(source)
+    };
+    let named = majority.or_else(newest);
+    Some(Verdict { source: named.unwrap_or(first), named: named.is_some() })
+}

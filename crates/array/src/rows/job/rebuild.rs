@@ -1,0 +1,284 @@
+//! Rebuild and copy of the parity levels: the same plans, rows and batches as a client's request,
+//! under the same locks. Rows that fit into memory together are done in one go, so that a member is
+//! asked once for what lies side by side, however small its chunks are.
+//!
+//! A row that cannot be recovered whole is taken apart into blocks of 4 KiB, so that one bad sector
+//! costs no more than its own block.
+
+use io::Buf;
+use io::broken::{Broken, broken};
+use layout::plan::{Method, Row, WritePlan, plan_read};
+use layout::{Slot, SlotSet};
+use metadata::error::{ErrorKind, Result};
+
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::job::scrub::grains;
+use crate::rows::job::{Report, Task};
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// The grain in which blocks that cannot be read are told from those that can.
+pub(super) const GRAIN: u64 = 4096;
+
+impl Shard {
+    /// Does one task to a range of whole stripes.
+    pub(crate) async fn upkeep_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        let mut all = Vec::new();
+        self.cut_rows(offset, len, &mut all);
+        let all = self.sliced(all);
+        let slots = self.setup.geometry.slots() as u64;
+        let weight = |rows: &[RowWork]| rows.iter().map(|row| row.row.len() * slots).sum::<u64>();
+        let runs = gathered(&all, self.setup.bounds.scratch_bytes / 4, weight);
+        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        let need = runs.iter().map(|rows| weight(rows)).max().unwrap_or(0);
+        let _memory = self.scratch.take(need).await;
+        let inside = self.gate.enter().await;
+        for rows in runs {
+            match task {
+                Task::Rebuild(_) | Task::Copy(_) => {
+                    self.restore_rows(work, manner, &inside, rows, task, report).await?;
+                }
+                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
+                    self.compare_rows(work, manner, &inside, rows, task, report).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole rows, cut so that one of them on all members fits well into the memory of the shard.
+    fn sliced(&self, rows: Vec<RowWork>) -> Vec<RowWork> {
+        let slots = self.setup.geometry.slots() as u64;
+        let share = self.setup.bounds.scratch_bytes / 4 / slots;
+        let slice = (share / GRAIN * GRAIN).max(GRAIN);
+        rows.into_iter()
+            .flat_map(|work| {
+                let Row { start, end, .. } = work.row;
+                (start..end).step_by(slice as usize).map(move |at| {
+                    let row = Row { start: at, end: (at + slice).min(end), ..work.row };
+                    RowWork { row, ..work }
+                })
+            })
+            .collect()
+    }
+
+    /// Brings the targets of a rebuild or copy up to date in rows that fit into memory together: in
+    /// one go, else one by one, and block by block what cannot be recovered whole.
+    async fn restore_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        rows: &[RowWork],
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        if rows.len() > 1 {
+            match self.restore_once(work, manner, inside, rows, task, report).await {
+                Err(error) if error.kind() == ErrorKind::DataLost => {}
+                other => return other,
+            }
+        }
+        let mut todo = rows.to_vec();
+        while let Some(row) = todo.pop() {
+            match self.restore_once(work, manner, inside, &[row], task, report).await {
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    let Row { stripe, start, end, .. } = row.row;
+                    if end - start <= GRAIN {
+                        report.lose(self.stripe_offset(stripe), end - start);
+                        if !broken(Broken::LostTakenForRebuilt) {
+                            self.note_unrecoverable(&row, task);
+                        }
+                        self.distrust(&row);
+                        continue;
+                    }
+                    todo.extend(grains(row));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of
+    /// them may have come further. All of a copy's.
+    fn lacking(&self, view: &View, row: &RowWork, task: Task, targets: SlotSet) -> SlotSet {
+        match task {
+            Task::Rebuild(_) => targets.difference(self.state_of(view, row).readable),
+            _ => targets,
+        }
+    }
+
+    /// The targets of a row that could not be recovered hold something wrong there: never read it.
+    fn note_unrecoverable(&self, row: &RowWork, task: Task) {
+        let view = self.view();
+        let members = match task {
+            Task::Rebuild(slots) => {
+                let lacking = self.lacking(&view, row, task, slots);
+                lacking.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
+            }
+            Task::Copy(slot) => view.seats[slot.index()].twin.iter().cloned().collect(),
+            _ => Vec::new(),
+        };
+        self.unrecoverable(members.into_iter(), row.at(), row.row.len());
+    }
+
+    /// What parity says of a row that could not be recovered because of doubt is worth nothing: it
+    /// must not be believed later either, when the doubt is forgotten.
+    fn distrust(&self, row: &RowWork) {
+        let view = self.view();
+        if self.state_of(&view, row).doubtful {
+            self.give_up_parity(&view, row, true);
+        }
+    }
+
+    /// Nothing is computed from parity of this row any more, nor from a copy of it that takes its
+    /// slot later.
+    pub(super) fn give_up_parity(&self, view: &View, row: &RowWork, filling: bool) {
+        let parity = row.roles.parity().intersection(view.present);
+        let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
+        self.put_on_lists(members, (row.at(), row.row.len()), filling);
+    }
+
+    async fn restore_once(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        rows: &[RowWork],
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        work.rows.clear();
+        work.rows.extend_from_slice(rows);
+        let view = loop {
+            let view = self.view();
+            let targets = match task {
+                Task::Rebuild(slots) => slots.intersection(view.present),
+                Task::Copy(slot) => SlotSet::only(slot).intersection(view.present),
+                _ => unreachable!("only rebuild and copy restore"),
+            };
+            if targets.is_empty() {
+                return Ok(());
+            }
+            for row in &mut work.rows {
+                let targets = self.lacking(&view, row, task, targets);
+                self.plan_restore(&view, row, targets)?;
+            }
+            if !self.read_for_rows(work, manner, &view).await {
+                self.after_reading(work, manner, inside, &view, report).await?;
+                continue;
+            }
+            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
+            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
+            if !self.ask_q(&view, &mut work.rows[misfit]) {
+                return Err(self.contradicted(&work.rows[misfit]));
+            }
+        };
+        work.outgoing.clear();
+        for row in &work.rows {
+            let Some(WritePlan { read, write, .. }) = row.plan else { continue };
+            report.bytes += (read.count() + write.count()) as u64 * row.row.len();
+            for slot in write.iter() {
+                let bytes = self.bytes_of(row, slot, &work.pieces).freeze();
+                work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
+            }
+        }
+        self.sum_outgoing(work);
+        let result = match task {
+            Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
+            _ => self.send(work, manner, inside, view).await,
+        };
+        work.outgoing.clear();
+        result?;
+        self.renew_sums(work, inside).await?;
+        let rows = std::mem::take(&mut work.rows);
+        self.align_rows(work, &self.view(), &rows).await;
+        work.rows = rows;
+        Ok(())
+    }
+
+    /// Plans the reads from which all `targets` of a row can be computed.
+    pub(super) fn plan_restore(
+        &self,
+        view: &View,
+        row: &mut RowWork,
+        targets: SlotSet,
+    ) -> Result<()> {
+        let mut state = self.state_of(view, row);
+        let direct = targets.is_subset(state.readable);
+        let (method, read) = if direct {
+            (Method::DataOnly, targets)
+        } else {
+            state.readable = state.readable.difference(targets);
+            // A parity slot is computed from all the data.
+            let wanted = if targets.is_subset(row.roles.data) { targets } else { row.roles.data };
+            let plan =
+                plan_read(&row.roles, &state, wanted).map_err(|lost| self.data_lost(row, lost))?;
+            (plan.recover.map_or(Method::Reconstruct, Method::Recover), plan.read)
+        };
+        row.plan = Some(WritePlan { method, read, write: targets });
+        Ok(())
+    }
+
+    /// What a slot should hold in a row, from what was read.
+    pub(crate) fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> Buf {
+        if let Some(bytes) = row.have(pieces, slot) {
+            return self.pool.copy_of(bytes);
+        }
+        if !row.roles.data.contains(slot) {
+            return self.computed(row, slot, pieces);
+        }
+        let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else {
+            unreachable!("data that was not read is recovered");
+        };
+        let (x, y) = self.recover_row(row, erasure, pieces);
+        if erasure.lost().iter().next() == Some(slot) { x } else { y }
+    }
+
+    /// Writes what was read of a slot to its twin alone.
+    pub(super) async fn send_to_twin(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: &View,
+        slot: Slot,
+    ) -> Result<()> {
+        let Some(twin) = &view.seats[slot.index()].twin else { return Ok(()) };
+        for out in &work.outgoing {
+            work.batch.write(twin, slot, out.at, out.bytes.clone(), manner.op_bytes);
+        }
+        self.run(&mut work.batch, manner).await;
+        work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+        if work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
+            work.failures.clear();
+            for out in &work.outgoing {
+                self.heal(twin, out.at, out.bytes.len() as u64);
+            }
+            return Ok(());
+        }
+        self.lose(inside, view, &mut work.failures).await
+    }
+}
+
+/// Rows in runs that are not heavier than `most`, unless a single one is.
+fn gathered(rows: &[RowWork], most: u64, weight: impl Fn(&[RowWork]) -> u64) -> Vec<&[RowWork]> {
+    let (mut runs, mut first) = (Vec::new(), 0);
+    for next in 1..=rows.len() {
+        if next == rows.len() || weight(&rows[first..=next]) > most {
+            runs.push(&rows[first..next]);
+            first = next;
+        }
+    }
+    runs
+}

@@ -1,0 +1,528 @@
+//! Resync and scrub of the parity levels.
+//!
+//! ```text
+//!   a run of rows ──read all at once──▶ each agrees? ──yes──▶ done
+//!                                          │ no, or something could not be read
+//!                                          ▼
+//!                      the row alone ──▶ block by block: who is wrong? ──▶ what would mend it
+//! ```
+//!
+//! A row that cannot be read whole is taken apart into grains, so that one bad sector hides nothing
+//! else. Every block is judged by itself: two members that are wrong in different blocks of a row
+//! are both named on RAID 6, and by generations on the others, if one has lost writes with their
+//! checksums. Where nobody can be named it is parity that is computed anew: a guess.
+
+use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
+
+use io::SharedBuf;
+use io::broken::{Broken, broken};
+use layout::plan::{Method, Row, WritePlan, plan_read};
+use layout::{RangeSet, Slot, SlotSet};
+use log::compute;
+use metadata::error::Result;
+use parity::Culprit;
+
+use crate::checksum::BLOCK;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::job::rebuild::GRAIN;
+use crate::rows::job::{Finding, Report, Task};
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// What came of comparing one row.
+enum Compared {
+    Done,
+    /// Something in it cannot be read.
+    Torn,
+}
+
+/// How a task writes what it mends: no bit tells of a repair, and a member that loses it would
+/// come back unrepaired.
+pub(super) fn repairing(manner: Manner, task: Task) -> Manner {
+    let repair = task == Task::Repair && !broken(Broken::RepairVolatile);
+    Manner { fua: manner.fua || repair, ..manner }
+}
+
+impl Shard {
+    /// Compares data and parity of rows that fit into memory together, and makes them agree if the
+    /// task says so.
+    pub(super) async fn compare_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        rows: &[RowWork],
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        for row in self.compare_together(work, manner, inside, rows, report).await? {
+            let mut todo = vec![row];
+            while let Some(row) = todo.pop() {
+                match self.compare(work, manner, inside, row, task, report).await? {
+                    Compared::Done => {}
+                    Compared::Torn => todo.extend(grains(row)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares rows in one go. Gives back those that have to be looked at one by one.
+    async fn compare_together(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        rows: &[RowWork],
+        report: &mut Report,
+    ) -> Result<Vec<RowWork>> {
+        let view = self.view();
+        work.rows.clear();
+        for &row in rows {
+            let all = row.roles.all();
+            if !all.is_subset(self.state_of(&view, &row).readable) {
+                return Ok(rows.to_vec());
+            }
+            let plan = WritePlan { method: Method::DataOnly, read: all, write: SlotSet::EMPTY };
+            work.rows.push(RowWork { plan: Some(plan), ..row });
+        }
+        if !self.read_for_rows(work, manner, &view).await {
+            work.failures.clear();
+            return Ok(rows.to_vec());
+        }
+        let (good, bad): (Vec<RowWork>, Vec<RowWork>) =
+            work.rows.iter().partition(|row| self.row_agrees(row, &work.pieces));
+        work.outgoing.clear();
+        for row in &good {
+            self.count_compared(row, row.roles.all(), report);
+            self.sum_pieces(work, &view, row);
+        }
+        self.renew_sums(work, inside).await?;
+        self.align_rows(work, &view, &good).await;
+        Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
+    }
+
+    /// Counts a row that was read and compared.
+    fn count_compared(&self, row: &RowWork, read: SlotSet, report: &mut Report) {
+        report.bytes += read.count() as u64 * row.row.len();
+        report.compared_bytes += row.map.data_count() as u64 * row.row.len();
+    }
+
+    /// Reads one row to compare it. Restores what cannot be read: by a check too, any reader would
+    /// do that, and nothing that can be read is changed.
+    async fn read_to_compare(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+        report: &mut Report,
+    ) -> Result<ControlFlow<Compared, Rc<View>>> {
+        work.rows.clear();
+        work.rows.push(RowWork { plan: None, ..row });
+        let (mut restored, mut made) = (false, 0);
+        loop {
+            let view = self.view();
+            let now = work.rows[0];
+            let torn = !now.bad.is_empty();
+            if torn && now.row.len() > GRAIN {
+                return Ok(ControlFlow::Break(Compared::Torn));
+            }
+            if !now.contradicted.is_empty() {
+                report.lose(self.stripe_offset(now.row.stripe) + now.row.start, now.row.len());
+                return Ok(ControlFlow::Break(Compared::Done));
+            }
+            if torn {
+                let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
+                let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
+                if !mended {
+                    let row = RowWork { bad: now.bad, ..fresh };
+                    self.sum_uncompared(work, manner, inside, row).await?;
+                } else if !std::mem::replace(&mut restored, true)
+                    && !broken(Broken::RestoredUncompared)
+                {
+                    // The other parity may disagree with what it was restored from.
+                    work.rows.clear();
+                    work.rows.push(fresh);
+                    continue;
+                }
+                return Ok(ControlFlow::Break(Compared::Done));
+            }
+            let (plan, bad) = (self.plan_compare(&view, &now), self.to_be_made(&view, &now));
+            let beside = plan.is_some() && !broken(Broken::ListedLeftOut);
+            // What is listed comes first, also where the rest could be compared without it.
+            if plan.is_none() || (beside && made < 2 && !bad.is_empty()) {
+                if self.hides_blocks(&view, &now) {
+                    return Ok(ControlFlow::Break(Compared::Torn));
+                }
+                made += 1;
+                // Data, then parity. Where nothing may be written neither is.
+                let more = !bad.is_empty() && made <= 2;
+                let mended = more && self.mend(work, manner, inside, now, bad, report).await?;
+                work.rows.clear();
+                work.rows.push(RowWork { plan: None, ..now });
+                if mended || plan.is_some() {
+                    continue;
+                }
+            }
+            let Some(plan) = plan else {
+                self.sum_uncompared(work, manner, inside, now).await?;
+                return Ok(ControlFlow::Break(Compared::Done));
+            };
+            work.rows[0].plan = Some(plan);
+            if self.read_for_rows(work, manner, &view).await {
+                return Ok(ControlFlow::Continue(view));
+            }
+            self.after_reading(work, manner, inside, &view, report).await?;
+        }
+    }
+
+    /// Compares one row.
+    async fn compare(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+        task: Task,
+        report: &mut Report,
+    ) -> Result<Compared> {
+        let view = match self.read_to_compare(work, manner, inside, row, report).await? {
+            ControlFlow::Continue(view) => view,
+            ControlFlow::Break(compared) => return Ok(compared),
+        };
+        let row = work.rows[0];
+        let read = row.plan.map_or(SlotSet::EMPTY, |plan| plan.read);
+        self.count_compared(&row, read, report);
+        work.outgoing.clear();
+        if read == row.roles.all() {
+            self.settle_row(&view, &row, work, task, report);
+        } else {
+            self.compare_rest(&view, &row, &work.pieces, report);
+        }
+        let within = |out: &Outgoing| out.at - row.at()..out.at - row.at() + out.bytes.len() as u64;
+        let disputed: RangeSet = work.outgoing.iter().map(within).collect();
+        if matches!(task, Task::Check | Task::Sum) {
+            work.outgoing.clear();
+        }
+        let left = self.sum_compared(work, &view, &row, (task, disputed));
+        report.repaired_bytes +=
+            work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
+        self.send(work, repairing(manner, task), inside, view).await?;
+        work.outgoing.clear();
+        self.renew_sums(work, inside).await?;
+        if read == row.roles.all() {
+            self.align_undisputed(work, &self.view(), &[row], &left).await;
+        }
+        Ok(Compared::Done)
+    }
+
+    /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
+    /// left in dispute have no sums; gives these.
+    fn sum_compared(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        row: &RowWork,
+        (task, disputed): (Task, RangeSet),
+    ) -> RangeSet {
+        let repairs = task == Task::Repair && !disputed.is_empty();
+        if let Some(sums) = self.sums.as_ref().filter(|_| repairs) {
+            sums.mended.set(true);
+        }
+        let left = if work.outgoing.is_empty() { disputed } else { RangeSet::default() };
+        self.sum_undisputed(work, view, row, &left);
+        left
+    }
+
+    /// What to read to compare a row; `None` if there is nothing left to compare it with.
+    fn plan_compare(&self, view: &View, row: &RowWork) -> Option<WritePlan> {
+        let state = self.state_of(view, row);
+        let all = row.roles.all();
+        let read = all.intersection(state.readable);
+        let missing = all.difference(read).count();
+        let plan = |method| Some(WritePlan { method, read, write: SlotSet::EMPTY });
+        if missing == 0 {
+            return plan(Method::DataOnly);
+        }
+        if missing >= row.roles.parity().count() || !state.synced {
+            return None;
+        }
+        let recover = plan_read(&row.roles, &state, row.roles.data).ok()?.recover;
+        plan(recover.map_or(Method::DataOnly, Method::Recover))
+    }
+
+    /// What is to be made anew before a row can be compared that bad blocks keep from it: data that
+    /// is listed, then parity that is; all parity if it is not in sync, since the rest of it cannot
+    /// be compared either.
+    fn to_be_made(&self, view: &View, row: &RowWork) -> SlotSet {
+        let (state, parity) = (self.state_of(view, row), row.roles.parity());
+        let end = self.stripe_offset(row.row.stripe) + self.setup.geometry.stripe_bytes();
+        let there = |slot: &Slot| view.holding(*slot, end).is_some();
+        let listed: SlotSet =
+            row.roles.all().difference(state.readable).iter().filter(there).collect();
+        let data = listed.intersection(row.roles.data);
+        match (data.is_empty(), state.synced) {
+            (false, _) => data,
+            (true, true) => listed,
+            (true, false) if parity.intersection(listed).is_empty() => SlotSet::EMPTY,
+            (true, false) => parity.intersection(view.present),
+        }
+    }
+
+    /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
+    fn hides_blocks(&self, view: &View, row: &RowWork) -> bool {
+        let present = row.roles.all().intersection(view.present);
+        row.row.len() > GRAIN && !present.is_subset(self.state_of(view, row).readable)
+    }
+
+    /// Compares what is left of a row of RAID 6 that one slot is missing from: with it, or what it
+    /// should hold, the parity that was not needed for that is computed and compared.
+    fn compare_rest(&self, view: &View, row: &RowWork, pieces: &[Piece], report: &mut Report) {
+        let has = |slot: &Slot| row.have(pieces, *slot).is_some();
+        // If a data slot is missing, P stands in for it, and Q is left.
+        let Some(parity) = row.map.q().filter(has).or_else(|| Some(row.map.p()).filter(has)) else {
+            return;
+        };
+        let Some(stored) = row.have(pieces, parity) else { return };
+        let computed = self.computed(row, parity, pieces);
+        for range in self.blocks(view, row) {
+            if stored[range.clone()] != computed[range.clone()] {
+                report.find(self.finding(view, row, range, None));
+            }
+        }
+    }
+
+    /// The blocks of a row, from its start.
+    fn blocks(&self, view: &View, row: &RowWork) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (block, len) = (self.block_bytes(view) as usize, row.row.len() as usize);
+        (0..len).step_by(block).map(move |at| at..(at + block).min(len))
+    }
+
+    /// A finding in a run of blocks of a row.
+    pub(crate) fn finding(
+        &self,
+        view: &View,
+        row: &RowWork,
+        range: Range<usize>,
+        culprit: Option<Slot>,
+    ) -> Finding {
+        let index = (0..row.map.data_count()).find(|&index| Some(row.map.data(index)) == culprit);
+        let index = index.unwrap_or(0);
+        let (at, len) = (range.start as u64, (range.end - range.start) as u64);
+        let within = index as u64 * self.setup.geometry.chunk_bytes() + row.row.start + at;
+        let slot = culprit.unwrap_or(row.map.data(0));
+        let member_offset = row.at() + at;
+        let data_offset = view.member(slot).map_or(0, |member| member.data_offset);
+        Finding {
+            array_offset: self.stripe_offset(row.row.stripe) + within,
+            member_offset,
+            disk_offset: data_offset + member_offset,
+            len,
+            culprit,
+            mended: false,
+        }
+    }
+
+    /// Rewrites the blocks of a row that cannot be read. False if they cannot be recovered.
+    async fn mend(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        row: RowWork,
+        bad: SlotSet,
+        report: &mut Report,
+    ) -> Result<bool> {
+        work.rows.clear();
+        work.rows.push(RowWork { bad, ..row });
+        let view = self.view();
+        let mut whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
+        if whole && !self.read_for_rows(work, manner, &view).await {
+            // What does not fit its sum is made right, and may be read then.
+            self.after_reading(work, manner, inside, &view, report).await?;
+            whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
+                && self.read_for_rows(work, manner, &view).await;
+        }
+        if !whole {
+            report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+            self.give_up_unmade(&row);
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
+            return Ok(false);
+        }
+        let fits = |work: &Scratch| self.recovered_fits(&view, &work.rows[0], &work.pieces);
+        if !fits(work) {
+            let again = self.ask_q(&view, &mut work.rows[0])
+                && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
+                && self.read_for_rows(work, manner, &view).await;
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
+            if !again || !fits(work) {
+                report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+                return Ok(false);
+            }
+        }
+        let row = work.rows[0];
+        work.outgoing.clear();
+        for slot in bad.iter() {
+            let bytes = self.bytes_of(&row, slot, &work.pieces).freeze();
+            report.repaired_bytes += bytes.len() as u64;
+            work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
+        }
+        self.rewrite(work, manner, inside, view).await.map(|()| true)
+    }
+
+    /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
+    /// synced it would be believed.
+    fn give_up_unmade(&self, row: &RowWork) {
+        let view = self.view();
+        let state = self.state_of(&view, row);
+        let counts = row.roles.all().is_subset(view.in_sync) && !state.synced;
+        if (counts || state.doubtful) && !broken(Broken::DoubtForgotten) {
+            self.give_up_parity(&view, row, false);
+        }
+    }
+
+    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
+    /// can be told, and puts what would mend them into `outgoing`.
+    pub(crate) fn settle_row(
+        &self,
+        view: &View,
+        row: &RowWork,
+        work: &mut Scratch,
+        task: Task,
+        report: &mut Report,
+    ) {
+        let (map, pieces) = (&row.map, &work.pieces);
+        let have = |slot: Slot| row.have(pieces, slot).expect("all slots were read");
+        let p = self.computed(row, map.p(), pieces).freeze();
+        let q = map.q().map(|q| (q, self.computed(row, q, pieces).freeze()));
+        // In a row that is not synced it is parity that is unknown: data is never changed there.
+        let offset = self.stripe_offset(row.row.stripe);
+        let unsynced = self.is_unsynced(offset, self.setup.geometry.stripe_bytes());
+        let synced = task != Task::Resync && !unsynced;
+        let synced =
+            (synced || broken(Broken::ResyncChangesData)) && !broken(Broken::ScrubTrustsData);
+        let exponents: Vec<u8> = (0..map.data_count()).map(|index| map.exponent(index)).collect();
+        for range in self.blocks(view, row) {
+            let differs =
+                |slot: Slot, right: &SharedBuf| have(slot)[range.clone()] != right[range.clone()];
+            let p_differs = differs(map.p(), &p);
+            let q_wrong = q.as_ref().filter(|(slot, right)| differs(*slot, right));
+            if !p_differs && q_wrong.is_none() {
+                continue;
+            }
+            let at = row.at() + range.start as u64;
+            let culprit = match &q {
+                Some((slot, q)) if synced => {
+                    let p = (&p[range.clone()], &have(map.p())[range.clone()]);
+                    let q = (&q[range.clone()], &have(*slot)[range.clone()]);
+                    self.culprit(row, p, q, &exponents)
+                }
+                None if synced => self.behind(view, row, at / BLOCK),
+                _ => None,
+            };
+            if task != Task::Resync {
+                let mended = task == Task::Repair;
+                let found = self.finding(view, row, range.clone(), culprit);
+                report.find(Finding { mended, ..found });
+            }
+            let outgoing = &mut work.outgoing;
+            let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
+            if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
+                // The data block is wrong and P is right: what P says it should be.
+                let mut right = self.pool.copy_of(&have(map.p())[range.clone()]);
+                let both = [&p[range.clone()], &have(slot)[range.clone()]];
+                self.setup.kernel.xor_into(&both, &mut right);
+                send(slot, right.freeze());
+                continue;
+            }
+            let mut written = 0;
+            if p_differs {
+                send(map.p(), p.slice(range.clone()));
+                written += range.len() as u64;
+            }
+            if let Some((slot, right)) = q_wrong {
+                send(*slot, right.slice(range.clone()));
+                written += range.len() as u64;
+            }
+            if synced && culprit.is_none() && task == Task::Repair {
+                report.guessed_bytes += written;
+            }
+        }
+    }
+
+    /// Which slot alone explains wrong P and Q: computed, and as it is stored.
+    fn culprit(
+        &self,
+        row: &RowWork,
+        p: (&[u8], &[u8]),
+        q: (&[u8], &[u8]),
+        exponents: &[u8],
+    ) -> Option<Slot> {
+        let kernel = self.setup.kernel;
+        let (mut p_syndrome, mut q_syndrome) = (self.pool.copy_of(p.0), self.pool.copy_of(q.0));
+        kernel.xor_into(&[p.1], &mut p_syndrome);
+        kernel.xor_into(&[q.1], &mut q_syndrome);
+        match parity::locate(&p_syndrome, &q_syndrome, exponents) {
+            Culprit::P => Some(row.map.p()),
+            Culprit::Q => row.map.q(),
+            Culprit::Data(exponent) => {
+                let index = exponents.iter().position(|&e| e == exponent);
+                index.map(|index| row.map.data(index))
+            }
+            Culprit::None | Culprit::Unclear => None,
+        }
+    }
+
+    /// P or Q of a row from its data, as it was read or recovered.
+    pub(crate) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
+        let recovered = match row.plan.map(|plan| plan.method) {
+            Some(Method::Recover(erasure)) => {
+                Some((erasure.lost(), self.recover_row(row, erasure, pieces)))
+            }
+            _ => None,
+        };
+        let len = row.row.len() as usize;
+        let mut buf = self.pool.take(len);
+        let source = |index: usize, at: usize| -> &[u8] {
+            let data = row.map.data(index);
+            match (&recovered, row.have(pieces, data)) {
+                (_, Some(bytes)) => &bytes[at..],
+                (Some((lost, (x, y))), None) => {
+                    if lost.iter().next() == Some(data) {
+                        &x[at..]
+                    } else {
+                        &y[at..]
+                    }
+                }
+                (None, None) => unreachable!("the plan reads or recovers all the data"),
+            }
+        };
+        let (p, q) = if slot == row.map.p() {
+            (Some(&mut buf[..]), None)
+        } else {
+            (None, Some(&mut buf[..]))
+        };
+        self.setup.clock.charge(io::Cost::Parity, (len * row.map.data_count()) as u64);
+        compute::encode(self.setup.kernel, &row.map, len, source, p, q);
+        buf
+    }
+}
+
+/// A row taken apart, the last grain first: as a stack wants them.
+pub(crate) fn grains(work: RowWork) -> impl Iterator<Item = RowWork> {
+    let Row { start, end, .. } = work.row;
+    (start / GRAIN..end.div_ceil(GRAIN)).rev().map(move |grain| {
+        let (first, last) = (grain * GRAIN, (grain + 1) * GRAIN);
+        let part = Row { start: first.max(start), end: last.min(end), ..work.row };
+        let (bad, wrong) = (SlotSet::EMPTY, SlotSet::EMPTY);
+        RowWork { row: part, bad, wrong, contradicted: wrong, plan: None, ..work }
+    })
+}

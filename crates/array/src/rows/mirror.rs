@@ -1,0 +1,389 @@
+//! Levels without parity: every copy of a range is written, one is read.
+//!
+//! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be
+//! read, and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go
+//! to the first readable copy; after a crash the others are made like it before anybody is
+//! answered, so that what was read once stays so, whoever is lost next.
+
+use io::broken::{Broken, broken};
+use io::{Buf, SharedBuf};
+use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::checksum::BLOCK;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::Outgoing;
+use crate::rows::hedge::Attempt;
+use crate::rows::job::{Report, Task, Upkeep};
+use crate::rows::read::Target;
+use crate::rows::write::Fresh;
+use crate::shard::{Scratch, Shard};
+
+impl Shard {
+    /// The stretches of an array range with the same places: array offset, bytes, places.
+    pub(crate) fn stretches(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (u64, u64, Places)> {
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let places = self.setup.geometry.places(at);
+            let part = places.len.min(end - at);
+            at += part;
+            Some((at - part, part, places))
+        })
+    }
+
+    /// Writes every copy of the range.
+    pub(crate) async fn write_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        fresh: Fresh<'_>,
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        if self.setup.geometry.family() == Family::Mirror || view.mode == Mode::ReadOnly {
+            self.check_writable(&view)?;
+        }
+        work.outgoing.clear();
+        for (at, part, places) in self.stretches(offset, len) {
+            if !places.copies().any(|place| view.member(place.slot).is_some()) {
+                return Err(self.copies_lost(at, &places));
+            }
+            let misses = |place: &Place| {
+                broken(Broken::RebuildMissesWrites) && !view.in_sync.contains(place.slot)
+            };
+            for place in places.copies().filter(|place| !misses(place)) {
+                for (begin, bytes) in fresh.share(at, part) {
+                    let at = place.member_offset + begin;
+                    work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
+                }
+            }
+        }
+        self.sum_outgoing(work);
+        let result = self.send(work, manner, &inside, view).await;
+        work.outgoing.clear();
+        result?;
+        self.renew_sums(work, &inside).await
+    }
+
+    fn copies_lost(&self, at: u64, places: &Places) -> Error {
+        let what = "no member with a copy is left";
+        Error::new(ErrorKind::DataLost, what).in_slot(places.copy(0).slot).at(at)
+    }
+
+    /// The place to read a stretch from, in none of the slots `shunned`: a slow member's only if
+    /// there is no other. Where copies may disagree it is the first one's or nobody's.
+    fn choose_copy(
+        &self,
+        view: &View,
+        (at, part): (u64, u64),
+        places: &Places,
+        shunned: SlotSet,
+    ) -> Option<Place> {
+        let readable = |place: Place| {
+            let ok = view.is_readable(place.slot, at + part, place.member_offset, part);
+            ok.then(|| view.member(place.slot)).flatten().map(|member| &**member)
+        };
+        let wanted = |place: Place| readable(place).filter(|_| !shunned.contains(place.slot));
+        let dirty = self.is_unsynced(at, part) && !broken(Broken::DirtyReadsBalanced);
+        if places.count() == 1 || dirty {
+            let there = |place: &Place| match dirty && !broken(Broken::LeaderOfAll) {
+                true => view.holding(place.slot, at + part).is_some(),
+                false => readable(*place).is_some(),
+            };
+            // What of it is listed as bad is read block by block, each from the first that has it.
+            let leader = places.copies().find(there).filter(|&place| readable(place).is_some());
+            return leader.filter(|place| !shunned.contains(place.slot));
+        }
+        if !self.hedges.slow.get() {
+            return self.balancer.choose(at, part, places, wanted);
+        }
+        let quick = |place: Place| wanted(place).filter(|member| !member.pulse.is_slow());
+        let place = self.balancer.choose(at, part, places, quick);
+        for copy in places.copies() {
+            if wanted(copy).is_some_and(|member| member.pulse.is_slow()) {
+                self.probe(view, copy.slot, copy.member_offset, part);
+            }
+        }
+        place.or_else(|| self.balancer.choose(at, part, places, wanted))
+    }
+
+    /// True if a crash may have left copies of this range different, and they can be made alike.
+    pub(crate) fn must_settle_copies(&self, (offset, len): (u64, u64)) -> bool {
+        self.setup.doubt
+            && self.setup.geometry.family() == Family::Mirror
+            && self.is_unsynced(offset, len)
+            && self.view().mode == Mode::ReadWrite
+            && !broken(Broken::CopiesUnsettled)
+    }
+
+    /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is
+    /// lost next, it is read the same.
+    pub(crate) async fn settle_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+    ) {
+        let (offset, len) = self.widened(range);
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        let manner = Manner { fua: true, ..manner };
+        let mut resync = Upkeep { task: Task::Resync, report: Report::default() };
+        // What cannot be read, or not be made alike, is found out by the read that follows.
+        let _ = self.upkeep(work, manner, (offset, len), &mut resync).await;
+    }
+
+    /// Reads one copy of each stretch; where that fails, any other.
+    pub(crate) async fn read_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        let writable = self.view().mode == Mode::ReadWrite;
+        if self.setup.check_reads && writable && !self.is_unsynced(offset, len) {
+            return self.read_compared(work, manner, (offset, len), bufs).await;
+        }
+        // Copies that differ may all fit their entries: which one counts takes a look at all.
+        let differ = self.is_torn(offset, len) && self.is_unsynced(offset, len);
+        if !differ && self.read_promptly(work, manner, (offset, len), bufs).await? {
+            return Ok(());
+        }
+        self.read_any_copy(work, manner, (offset, len), bufs).await
+    }
+
+    /// Compares all copies before one of them is read. Copies that are wrong are made right,
+    /// durably, where a majority or the generations name them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::DataLost`] where copies contradict each other and none can be named.
+    async fn read_compared(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        let needs =
+            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
+        let memory = self.scratch.take(needs.max().unwrap_or(0)).await;
+        let inside = self.gate.enter().await;
+        for (at, part, places) in self.stretches(offset, len) {
+            for task in [Task::Check, Task::Repair] {
+                let mut found = Report::default();
+                let report = &mut found;
+                while !self
+                    .compare_copies(work, manner, &inside, (at, part), &places, task, report)
+                    .await?
+                {}
+                if found.mismatches == 0 || broken(Broken::CopiesUncompared) {
+                    break;
+                }
+                let named = found.findings.iter().filter(|finding| finding.culprit.is_some());
+                if named.count() as u64 != found.mismatches {
+                    let what = "copies contradict each other; run `parapet scrub` to see where";
+                    return Err(Error::new(ErrorKind::DataLost, what).at(at));
+                }
+            }
+        }
+        drop((inside, memory));
+        self.read_any_copy_held(work, manner, (offset, len), bufs).await
+    }
+
+    /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than
+    /// these, however long that takes.
+    pub(crate) async fn read_chosen(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        ((offset, len), shunned): ((u64, u64), Option<SlotSet>),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        work.chosen.clear();
+        for (at, part, places) in self.stretches(offset, len) {
+            let place =
+                self.choose_copy(view, (at, part), &places, shunned.unwrap_or(SlotSet::EMPTY));
+            work.chosen.extend(place);
+        }
+        if work.chosen.len() < self.stretches(offset, len).count() {
+            return Attempt::Failed;
+        }
+        if !self.want_read(work, view, (offset, len)).await {
+            return Attempt::Failed;
+        }
+        let (batch, chosen) = (&mut work.batch, &work.chosen);
+        let lens = self.stretches(offset, len).map(|(_, part, _)| part);
+        Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
+            let place = chosen[number];
+            let member = view.member(place.slot).expect("what is chosen has a member");
+            let at = place.member_offset + begin;
+            batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
+        });
+        if shunned.is_some() {
+            self.run(&mut work.batch, manner).await;
+        } else if !self.run_until_late(work, view, manner).await {
+            return Attempt::Late;
+        }
+        self.gathered(work, view, (offset, len), bufs)
+    }
+
+    /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites
+    /// the copies that could not.
+    async fn read_any_copy(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(offset, len));
+        (&claim).await;
+        self.read_any_copy_held(work, manner, (offset, len), bufs).await
+    }
+
+    /// As [`Shard::read_any_copy`], by one who holds the lock.
+    pub(crate) async fn read_any_copy_held(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        let mut target = Target { offset, bufs };
+        for (at, part, places) in self.stretches(offset, len) {
+            // Where copies may disagree a bad block of one must not change who is read beside it.
+            let whole = !self.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
+            let torn = self.is_torn(at, part);
+            if (whole || part <= BLOCK) && !torn {
+                let stretch = (at, part);
+                match self.restore_stretch(work, manner, stretch, &places, None, &inside).await {
+                    Ok(bytes) => {
+                        target.put(at, &bytes);
+                        continue;
+                    }
+                    // Each copy may have a block that is bad, and not the same one.
+                    Err(error) if error.kind() == ErrorKind::DataLost && part > BLOCK => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let mut begin = at;
+            while begin < at + part {
+                let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
+                let (places, block) = (self.setup.geometry.places(begin), (begin, end - begin));
+                let first = match torn {
+                    true => self.fitting_copy(work, manner, &inside, begin / BLOCK * BLOCK).await?,
+                    false => None,
+                };
+                let bytes =
+                    self.restore_stretch(work, manner, block, &places, first, &inside).await?;
+                target.put(begin, &bytes);
+                begin = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a stretch from any copy, if it can be from that in slot `first`; those copies
+    /// that could not be read, or do not fit their sums, are made like it.
+    async fn restore_stretch(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        stretch: (u64, u64),
+        places: &Places,
+        first: Option<Slot>,
+        inside: &crate::shard::barrier::Inside<'_>,
+    ) -> Result<SharedBuf> {
+        let (bytes, healed) =
+            self.read_stretch(work, manner, stretch, places, first, inside).await?;
+        let bytes = bytes.freeze();
+        work.outgoing.clear();
+        for place in &healed {
+            let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
+            work.outgoing.push(Outgoing { slot, at, bytes });
+        }
+        let view = self.view();
+        if view.mode == Mode::ReadWrite {
+            // It may have been the entry that was wrong, and not the block.
+            self.sum_outgoing(work);
+            if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+                sums.mended.set(true);
+                sums.crowded.raise();
+            }
+            self.renew_sums(work, inside).await?;
+        }
+        self.rewrite(work, manner, inside, view).await?;
+        if !healed.is_empty() {
+            let none = RangeSet::default();
+            self.align_copies(work, &self.view(), places, stretch.1, &none).await;
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of a stretch from any copy, if it can be from that in slot `first`, and the copies
+    /// that gave a medium error.
+    pub(crate) async fn read_stretch(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (at, part): (u64, u64),
+        places: &Places,
+        first: Option<Slot>,
+        inside: &crate::shard::barrier::Inside<'_>,
+    ) -> Result<(Buf, Vec<Place>)> {
+        let mut bad = Vec::new();
+        loop {
+            let view = self.view();
+            let usable = |place: &Place| {
+                let at_end = at + part;
+                !bad.contains(place)
+                    && view.is_readable(place.slot, at_end, place.member_offset, part)
+            };
+            let preferred = |place: &Place| usable(place) && first == Some(place.slot);
+            let place = places.copies().find(preferred).or_else(|| places.copies().find(usable));
+            let Some(place) = place else {
+                return Err(self.copies_lost(at, places));
+            };
+            let member = view.member(place.slot).expect("what is readable has a member");
+            if !self.want_place(work, member, &place, part).await {
+                self.lose(inside, &view, &mut work.failures).await?;
+                continue;
+            }
+            let buf = self.pool.take(part as usize);
+            work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
+            self.run(&mut work.batch, manner).await;
+            let mut got = None;
+            let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
+            work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+            let fits = |buf: &Buf| {
+                let Some(sums) = self.sums_of(at, part) else { return true };
+                let wrong = sums.count_wrong(member, place.slot, place.member_offset, buf);
+                member.counters().checksum_errors.add(wrong);
+                wrong == 0
+            };
+            if let Some(buf) = got.filter(fits) {
+                work.failures.clear();
+                return Ok((buf, bad));
+            }
+            bad.push(place);
+            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            if !work.failures.is_empty() {
+                self.lose(inside, &view, &mut work.failures).await?;
+            }
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! Reading: straight into the client's buffers where the bytes can be read, by way of the row's
+//! other slots where they cannot.
+//!
+//! A read of a healthy stripe takes no lock and copies nothing. Where something is missing, not yet
+//! rebuilt or cannot be read, the rows concerned are locked, their other slots are read once, and
+//! the missing bytes computed. A block that gave a read error is then rewritten from what was
+//! recovered and read once more: a member that cannot do that is lost.
+
+use std::rc::Rc;
+use std::vec::Drain;
+
+use io::Buf;
+use io::broken::{Broken, broken};
+use layout::plan::{Erasure, Method, WritePlan, plan_read};
+use layout::{Family, Slot, SlotSet};
+use log::compute;
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::hedge::Attempt;
+use crate::rows::job::{Report, Task};
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// The client's buffers of a read, cut into parts as the members are asked for them. In array
+/// order; a part is out while a member fills it.
+pub(crate) type Parts = Vec<Option<Buf>>;
+
+/// Cuts the next `len` bytes off the client's buffers, at their borders too.
+fn cut(parts: &mut Parts, from: &mut Drain<'_, Buf>, rest: &mut Option<Buf>, len: u64) {
+    let mut left = len as usize;
+    while left > 0 {
+        let mut buf = rest.take().or_else(|| from.next()).expect("buffers cover the request");
+        if buf.len() > left {
+            *rest = Some(buf.split_off(left));
+        }
+        left -= buf.len();
+        parts.push(Some(buf));
+    }
+}
+
+impl Shard {
+    /// Fills `bufs`, which cover `range` of the array.
+    pub(crate) async fn read(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        self.read_widened(work, manner, range, bufs).await?;
+        // Some of it may have been given up meanwhile: zeros have taken its place.
+        self.check_bad(range)
+    }
+
+    async fn read_widened(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        let wide = self.widened(range);
+        let torn = self.is_torn(wide.0, wide.1);
+        if wide != range && (torn || self.sums_of(range.0, range.1).is_some()) {
+            // What is listed as lost beside it is an error only for a client that asks for it.
+            self.check_bad(range)?;
+            let mut whole = vec![self.pool.take(wide.1 as usize)];
+            match self.read_beside_lost(work, manner, wide, &mut whole).await {
+                Ok(()) => {
+                    self.cut_out((wide.0, &whole), range, bufs);
+                    return Ok(());
+                }
+                // The rest of a block may be lost where a part of it was written since.
+                Err(error)
+                    if error.kind() == ErrorKind::DataLost
+                        && (torn || self.may_read_parts(range, wide)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.read_blocks(work, manner, range, bufs).await
+    }
+
+    /// As [`Shard::read_blocks`], also what is listed as lost.
+    async fn read_beside_lost(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        let parity = self.setup.geometry.family() == Family::Parity;
+        if !parity || !self.bad.borrow().overlaps(range.0..range.0 + range.1) {
+            return self.read_blocks(work, manner, range, bufs).await;
+        }
+        let claim = self.locks.claim(self.rows_of(range.0, range.1));
+        (&claim).await;
+        self.read_rows_held(work, manner, range, (bufs, true)).await
+    }
+
+    /// As [`Shard::read`]: whole blocks where sums are kept.
+    async fn read_blocks(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<()> {
+        if self.setup.geometry.family() != Family::Parity {
+            if self.must_settle_copies(range) {
+                self.settle_copies(work, manner, range).await;
+            }
+            return self.read_copies(work, manner, range, bufs).await;
+        }
+        if !self.setup.check_reads && self.read_promptly(work, manner, range, bufs).await? {
+            return Ok(());
+        }
+        self.read_rows(work, manner, range, bufs).await
+    }
+
+    /// True if everything in the range can be read as it is.
+    pub(crate) fn can_read_directly(&self, view: &View, (offset, len): (u64, u64)) -> bool {
+        if self.check_bad((offset, len)).is_err() {
+            return false;
+        }
+        let geometry = &self.setup.geometry;
+        let whole = view.in_sync.count() == geometry.slots();
+        let good = |(_, member): (Slot, &Rc<crate::member::Member>)| member.bad.borrow().is_empty();
+        if whole && view.members().all(good) {
+            return true;
+        }
+        let end = geometry.stripe_bytes();
+        self.each_chunk(offset, len).all(|(slot, at, part, array_offset)| {
+            let stripe_end = (array_offset / end + 1) * end;
+            view.is_readable(slot, stripe_end, at, part)
+        })
+    }
+
+    /// The chunks of an array range: slot, member offset, bytes, array offset.
+    pub(crate) fn each_chunk(
+        &self,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (Slot, u64, u64, u64)> {
+        let geometry = &self.setup.geometry;
+        let chunk = geometry.chunk_bytes();
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            if at == end {
+                return None;
+            }
+            let (stripe, index, within) = geometry.stripe_of(at);
+            let part = (chunk - within).min(end - at);
+            let map = geometry.stripe(stripe);
+            let item = (map.data(index), map.member_offset() + within, part, at);
+            at += part;
+            Some(item)
+        })
+    }
+
+    /// Reads each chunk from its slot into the client's buffers.
+    pub(crate) async fn read_directly(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        if !self.want_read(work, view, (offset, len)).await {
+            return Attempt::Failed;
+        }
+        work.parts.clear();
+        let (mut from, mut rest) = (bufs.drain(..), None);
+        for (slot, at, part, _) in self.each_chunk(offset, len) {
+            let first = work.parts.len();
+            cut(&mut work.parts, &mut from, &mut rest, part);
+            let member = view.member(slot).expect("what is readable has a member");
+            let mut at = at;
+            for tag in first..work.parts.len() {
+                let buf = work.parts[tag].take().expect("cut just now");
+                let len = buf.len() as u64;
+                work.batch.read(member, slot, at, buf, tag as u32, manner.op_bytes);
+                at += len;
+            }
+        }
+        drop(from);
+        if !self.run_until_late(work, view, manner).await {
+            return Attempt::Late;
+        }
+        self.gathered(work, view, (offset, len), bufs)
+    }
+
+    /// Takes what was read for clients back from the batch, and compares it with its sums.
+    pub(crate) fn gathered(
+        &self,
+        work: &mut Scratch,
+        view: &View,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        let whole = self.gather(work, bufs, range.1) && self.check_read(work, view, range, bufs);
+        if whole { Attempt::Whole } else { Attempt::Failed }
+    }
+
+    /// Takes the parts of a read back from the batch. False if a read failed.
+    pub(crate) fn gather(&self, work: &mut Scratch, bufs: &mut Vec<Buf>, len: u64) -> bool {
+        let (mut whole, parts) = (true, &mut work.parts);
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            whole &= (ok || broken(Broken::ReadErrorIgnored)) && buf.is_some();
+            parts[tag as usize] = buf;
+        };
+        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+        for part in work.parts.drain(..).flatten() {
+            // Parts of one buffer become one again.
+            match bufs.pop() {
+                None => bufs.push(part),
+                Some(last) => match last.join(part) {
+                    Ok(joined) => bufs.push(joined),
+                    Err((last, part)) => bufs.extend([last, part]),
+                },
+            }
+        }
+        let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if have < len {
+            // Some buffers stayed with a member that does not answer: the client gets others.
+            bufs.clear();
+            bufs.push(self.pool.take(len as usize));
+        }
+        whole
+    }
+
+    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave
+    /// errors.
+    async fn read_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bufs: &mut [Buf],
+    ) -> Result<()> {
+        let claim = self.locks.claim(self.rows_of(range.0, range.1));
+        (&claim).await;
+        self.read_rows_held(work, manner, range, (bufs, false)).await
+    }
+
+    /// As [`Shard::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
+    pub(crate) async fn read_rows_held(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        (bufs, listed): (&mut [Buf], bool),
+    ) -> Result<()> {
+        self.cut_rows(offset, len, &mut work.rows);
+        let slots = self.setup.geometry.slots() as u64;
+        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
+        let _memory = self.scratch.take(need).await;
+        let inside = self.gate.enter().await;
+        if !listed {
+            self.check_bad((offset, len))?;
+        }
+        let mut target = Target { offset, bufs };
+        let mut apart = Vec::new();
+        loop {
+            if !self.read_together(work, manner, &inside, &mut target).await? {
+                // What is read together fails together.
+                apart.append(&mut work.rows);
+            }
+            let Some(row) = apart.pop() else { return Ok(()) };
+            work.rows.clear();
+            work.rows.push(row);
+        }
+    }
+
+    /// Reads the rows in `work`. False if they were taken apart, to be read one by one.
+    async fn read_together(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        target: &mut Target<'_>,
+    ) -> Result<bool> {
+        let mut corrected = false;
+        let view = loop {
+            let view = self.view();
+            let planned = self.plan_reads(&view, &mut work.rows);
+            if planned.is_err() && self.read_apart(&view, &mut work.rows) {
+                return Ok(false);
+            }
+            planned?;
+            if !self.read_for_rows(work, manner, &view).await {
+                let mut found = Report::default();
+                self.after_reading(work, manner, inside, &view, &mut found).await?;
+                continue;
+            }
+            if !corrected && self.correct_rows(work, manner, inside, &view).await? {
+                corrected = true;
+                continue;
+            }
+            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
+            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
+            let row = work.rows[misfit];
+            // Block by block, what can be read is not recovered.
+            if self.read_apart(&view, &mut work.rows) {
+                return Ok(false);
+            }
+            work.rows[misfit] = row;
+            if !self.ask_q(&view, &mut work.rows[misfit]) {
+                return Err(self.contradicted(&row));
+            }
+        };
+        for row in &work.rows {
+            self.deliver(row, &work.pieces, target)?;
+        }
+        self.repair_rows(work, manner, inside, view).await?;
+        Ok(true)
+    }
+
+    /// What was recovered from P contradicts what is known of it: it is P that is not believed, if
+    /// there is another parity to ask. False if there is none.
+    pub(crate) fn ask_q(&self, view: &View, row: &mut RowWork) -> bool {
+        let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));
+        let readable = self.state_of(view, row).readable;
+        let asks = row.map.q().is_some_and(|q| readable.contains(q))
+            && row.plan.is_some_and(from_p)
+            && !broken(Broken::ContradictedByP);
+        if asks {
+            row.bad.insert(row.map.p());
+        }
+        asks
+    }
+
+    /// As [`Shard::take_apart`], for rows that cannot be read as they are.
+    fn read_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
+        rows.iter_mut().for_each(|row| row.plan = None);
+        !broken(Broken::ReadTogether) && self.take_apart(view, rows)
+    }
+
+    /// Plans the reading of every row. The slots to read stand in the row's plan.
+    fn plan_reads(&self, view: &View, rows: &mut [RowWork]) -> Result<()> {
+        for work in rows {
+            let state = self.state_of(view, work);
+            let plan = plan_read(&work.roles, &state, work.touched())
+                .map_err(|lost| self.data_lost(work, lost))?;
+            if !work.contradicted.intersection(work.touched()).is_empty() {
+                return Err(self.contradicted(work));
+            }
+            let all = work.roles.data.union(work.roles.parity());
+            let check = self.setup.check_reads && state.synced && all.is_subset(state.readable);
+            let method = match plan.recover {
+                Some(erasure) => Method::Recover(erasure),
+                None => Method::DataOnly,
+            };
+            let read = if check { all } else { plan.read };
+            work.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
+        }
+        Ok(())
+    }
+
+    /// Copies a row's bytes to the client, recovering them where needed.
+    pub(crate) fn deliver(
+        &self,
+        work: &RowWork,
+        pieces: &[Piece],
+        target: &mut Target<'_>,
+    ) -> Result<()> {
+        let plan = work.plan.expect("planned just before");
+        let (map, row) = (&work.map, &work.row);
+        let all = work.roles.data.union(work.roles.parity());
+        if self.setup.check_reads && all.is_subset(plan.read) {
+            self.check_row(work, pieces)?;
+        }
+        let recovered = match plan.method {
+            Method::Recover(erasure) => Some((erasure, self.recover_row(work, erasure, pieces))),
+            _ => None,
+        };
+        let base = self.stripe_offset(row.stripe) + row.start;
+        for index in row.first..row.first + row.count {
+            let slot = map.data(index);
+            let bytes =
+                match (&recovered, work.have(pieces, slot)) {
+                    (_, Some(bytes)) => bytes,
+                    (Some((erasure, (x, y))), None) => {
+                        if erasure.lost().iter().next() == Some(slot) { &x[..] } else { &y[..] }
+                    }
+                    (None, None) => unreachable!("the plan reads or recovers what is wanted"),
+                };
+            target.put(base + index as u64 * self.setup.geometry.chunk_bytes(), bytes);
+            self.setup.clock.charge(io::Cost::Copy, bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Where reads are checked: makes rows right whose parity names the member that is wrong, in
+    /// every block that is. True if they are to be read once more.
+    async fn correct_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: &Rc<View>,
+    ) -> Result<bool> {
+        if !self.setup.check_reads || view.mode != layout::Mode::ReadWrite {
+            return Ok(false);
+        }
+        let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
+        let wrong = |row: &&RowWork| !self.row_agrees(row, &work.pieces);
+        let wrong: Vec<RowWork> = work.rows.iter().filter(checked).filter(wrong).copied().collect();
+        let mut found = Report::default();
+        work.outgoing.clear();
+        for row in &wrong {
+            self.settle_row(view, row, work, Task::Repair, &mut found);
+        }
+        let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
+        if named == 0 || named as u64 != found.mismatches {
+            // Nobody can be blamed: the reader is told.
+            work.outgoing.clear();
+            return Ok(false);
+        }
+        work.news.clear();
+        wrong.iter().for_each(|row| self.sum_pieces(work, view, row));
+        if let Some(sums) = &self.sums {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
+        // No bit tells of it.
+        let durably = Manner { fua: !broken(Broken::CorrectedVolatile), ..manner };
+        self.send(work, durably, inside, Rc::clone(view)).await?;
+        work.outgoing.clear();
+        self.renew_sums(work, inside).await?;
+        self.align_rows(work, view, &wrong).await;
+        for finding in &found.findings {
+            let culprit = finding.culprit.and_then(|slot| view.member(slot));
+            culprit.inspect(|member| self.repaired(member, finding.member_offset, finding.len));
+        }
+        Ok(true)
+    }
+
+    /// Compares a row's parity with its data.
+    fn check_row(&self, work: &RowWork, pieces: &[Piece]) -> Result<()> {
+        if self.row_agrees(work, pieces) {
+            return Ok(());
+        }
+        let what = "data and parity contradict each other; run `parapet scrub` to see where";
+        Err(Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(work.row.stripe)))
+    }
+
+    /// True if the parity that was read agrees with the data.
+    pub(crate) fn row_agrees(&self, work: &RowWork, pieces: &[Piece]) -> bool {
+        let (map, kernel) = (&work.map, self.setup.kernel);
+        let have = |slot| work.have(pieces, slot).expect("all slots were read");
+        let count = map.data_count();
+        self.setup.clock.charge(io::Cost::Parity, work.row.len() * count as u64);
+        match map.q() {
+            None => {
+                let each = (0..count).map(|index| have(map.data(index)));
+                compute::sources(each, |all| kernel.check_p(all, have(map.p())))
+            }
+            Some(q) => {
+                let each = (0..count).map(|i| (map.exponent(i), have(map.data(i))));
+                compute::terms(each, |all| kernel.check_pq(all, have(map.p()), have(q)))
+            }
+        }
+    }
+
+    /// Computes the lost data of a row: the bytes of the first lost slot, and of the second if
+    /// there are two.
+    pub(crate) fn recover_row(
+        &self,
+        work: &RowWork,
+        erasure: Erasure,
+        pieces: &[Piece],
+    ) -> (Buf, Buf) {
+        let len = work.row.len() as usize;
+        let two = matches!(erasure, Erasure::FromPq(..));
+        let (mut x, mut y) = (self.pool.take(len), self.pool.take(if two { len } else { 0 }));
+        let have = |slot| work.have(pieces, slot).expect("the plan reads all that is left");
+        self.setup.clock.charge(io::Cost::Parity, (len * work.map.data_count()) as u64);
+        if broken(Broken::DegradedReadsZeros) && len <= 4096 {
+            return (self.pool.take_zeroed(len), self.pool.take_zeroed(y.len()));
+        }
+        compute::recover(self.setup.kernel, &work.map, erasure, have, &mut x, &mut y);
+        (x, y)
+    }
+
+    /// Rewrites the blocks that gave read errors with what was recovered, and reads them once more.
+    async fn repair_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: Rc<View>,
+    ) -> Result<()> {
+        work.outgoing.clear();
+        for row in work.rows.iter().filter(|row| !row.bad.is_empty()) {
+            let plan = row.plan.expect("planned in read_rows");
+            let Method::Recover(erasure) = plan.method else { continue };
+            let (x, y) = self.recover_row(row, erasure, &work.pieces);
+            for (slot, buf) in erasure.lost().iter().zip([x, y]) {
+                // What contradicts it is not made to agree with it.
+                if row.bad.difference(row.contradicted).contains(slot) {
+                    let (at, bytes) = (row.at(), buf.freeze());
+                    work.outgoing.push(Outgoing { slot, at, bytes });
+                }
+            }
+        }
+        self.rewrite(work, manner, inside, view).await
+    }
+
+    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
+    /// does not give back what was written is lost.
+    pub(crate) async fn rewrite(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        view: Rc<View>,
+    ) -> Result<()> {
+        if work.outgoing.is_empty() || view.mode != layout::Mode::ReadWrite {
+            work.outgoing.clear();
+            return Ok(());
+        }
+        self.send(work, Manner { fua: true, ..manner }, inside, Rc::clone(&view)).await?;
+        let view = self.view();
+        for (tag, out) in work.outgoing.iter().enumerate() {
+            let Some(member) = view.member(out.slot) else { continue };
+            let buf = self.pool.take(out.bytes.len());
+            work.batch.read(member, out.slot, out.at, buf, tag as u32, manner.op_bytes);
+        }
+        self.run(&mut work.batch, manner).await;
+        let (outgoing, mut wrong) = (&work.outgoing, Vec::new());
+        let check = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let out = &outgoing[tag as usize];
+            if !ok || buf.is_none_or(|buf| buf[..] != out.bytes[..]) {
+                wrong.push(out.slot);
+            }
+        };
+        work.batch.drain(check, |_, _, _| {}, &mut work.failures);
+        work.failures.clear();
+        for out in &work.outgoing {
+            let Some(member) = view.member(out.slot) else { continue };
+            if wrong.contains(&out.slot) {
+                let offset = member.data_offset + out.at;
+                let kind = io::ErrorKind::Medium { offset, len: out.bytes.len() as u64 };
+                let error = io::Error::new(kind, format!("{}: not repairable", member.name));
+                let (member, slot) = (Rc::clone(member), out.slot);
+                work.failures.push(crate::member::batch::Failure { member, slot, error });
+            } else {
+                let end = out.at + out.bytes.len() as u64;
+                member.bad.borrow_mut().remove(out.at..end);
+                self.repaired(member, out.at, out.bytes.len() as u64);
+            }
+        }
+        work.outgoing.clear();
+        if !work.failures.is_empty() {
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The client's buffers, to be filled at array offsets.
+pub(crate) struct Target<'a> {
+    pub(crate) offset: u64,
+    pub(crate) bufs: &'a mut [Buf],
+}
+
+impl Target<'_> {
+    /// Copies bytes to where they belong.
+    pub(crate) fn put(&mut self, array_offset: u64, mut bytes: &[u8]) {
+        let mut skip = (array_offset - self.offset) as usize;
+        for buf in self.bufs.iter_mut() {
+            if skip >= buf.len() {
+                skip -= buf.len();
+                continue;
+            }
+            let part = bytes.len().min(buf.len() - skip);
+            buf[skip..skip + part].copy_from_slice(&bytes[..part]);
+            bytes = &bytes[part..];
+            skip = 0;
+            if bytes.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
+    /// `each` with its tag, the number of its range, and where in the range it begins.
+    pub(crate) fn cut_parts(
+        parts: &mut Parts,
+        bufs: &mut Vec<Buf>,
+        ranges: impl Iterator<Item = u64>,
+        mut each: impl FnMut(u32, usize, u64, Buf),
+    ) {
+        parts.clear();
+        let (mut from, mut rest) = (bufs.drain(..), None);
+        for (number, len) in ranges.enumerate() {
+            let first = parts.len();
+            cut(parts, &mut from, &mut rest, len);
+            let mut at = 0;
+            for (tag, part) in parts.iter_mut().enumerate().skip(first) {
+                let buf = part.take().expect("cut just now");
+                let len = buf.len() as u64;
+                each(tag as u32, number, at, buf);
+                at += len;
+            }
+        }
+    }
+}

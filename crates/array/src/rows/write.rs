@@ -1,0 +1,536 @@
+//! Writing: the plan of each row, carried out.
+//!
+//! ```text
+//!         ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
+//!  rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
+//!         └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
+//!             └── plan anew ◀────┘ a read failed                             │ a write failed
+//!                                       the member is lost; wait for the new epoch;
+//!                                       send the same bytes again where they still belong
+//! ```
+//!
+//! Where the array has an intent log, what the row needs to be made right after a crash is durable
+//! there before the first of these writes (`rows/intent.rs`).
+//!
+//! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on
+//! the row on the members is neither old nor new, so it must never be read to compute parity: the
+//! bytes d′, P′, Q′ are absolute, kept until the unit ends, and sent again as they are.
+//!
+//! Invariant: when a unit is acknowledged, every slot that the newest epoch holds present has its
+//! bytes.
+
+use io::broken::{Broken, broken};
+use io::{Buf, SharedBuf};
+use layout::plan::Method;
+use layout::{Family, Mode, Slot};
+use log::compute;
+use metadata::error::{Error, ErrorKind, Result};
+
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::rows::job::Report;
+use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// The new bytes of a unit: consecutive buffers from an array offset on.
+#[derive(Clone, Copy)]
+pub(crate) struct Fresh<'a> {
+    offset: u64,
+    bufs: &'a [SharedBuf],
+}
+
+impl<'a> Fresh<'a> {
+    pub(crate) fn new(offset: u64, bufs: &'a [SharedBuf]) -> Fresh<'a> {
+        Fresh { offset, bufs }
+    }
+
+    /// The bytes from an array offset on, as far as they lie in one buffer.
+    pub(crate) fn from(self, array_offset: u64) -> &'a [u8] {
+        let mut skip = (array_offset - self.offset) as usize;
+        for buf in self.bufs {
+            if skip < buf.len() {
+                return &buf[skip..];
+            }
+            skip -= buf.len();
+        }
+        &[]
+    }
+
+    /// CRC-32C of an array range.
+    pub(crate) fn crc(self, array_offset: u64, len: u64) -> u32 {
+        let (mut at, mut crc, end) = (array_offset, 0, array_offset + len);
+        while at < end {
+            let part = self.from(at);
+            let run = part.len().min((end - at) as usize);
+            assert!(run > 0, "new bytes cover the row");
+            crc = parity::crc32c(crc, &part[..run]);
+            at += run as u64;
+        }
+        crc
+    }
+
+    /// The buffers of an array range, without a copy.
+    pub(crate) fn share(
+        self,
+        array_offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = (u64, SharedBuf)> {
+        let (mut skip, mut left) = ((array_offset - self.offset) as usize, len as usize);
+        let mut done = 0;
+        self.bufs.iter().filter_map(move |buf| {
+            if left == 0 || skip >= buf.len() {
+                skip -= buf.len().min(skip);
+                return None;
+            }
+            let take = left.min(buf.len() - skip);
+            let part = buf.slice(skip..skip + take);
+            let at = done;
+            (skip, left, done) = (0, left - take, done + take as u64);
+            Some((at, part))
+        })
+    }
+}
+
+/// What became of rows that were to be written.
+enum Gone {
+    /// They are written.
+    Out,
+    /// Their records do not fit into the log with those members who are left.
+    TooLong,
+    /// Some had to be taken apart.
+    Apart,
+    /// Nothing yet: some are to do without parity that is still believed.
+    Believed,
+}
+
+impl Shard {
+    /// Writes `bytes`, which cover `range` of the array.
+    pub(crate) async fn write(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        bytes: &mut [SharedBuf],
+    ) -> Result<()> {
+        for buf in bytes.iter_mut() {
+            if !buf.is_stable() && !broken(Broken::UnstableBuffer) {
+                *buf = buf.clone().stable(&self.pool);
+            }
+        }
+        let wide = self.widened(range);
+        let whole = match wide == range {
+            true => None,
+            false => match self.fill_edges(work, manner, range, bytes).await {
+                // Without the rest of it the block has no sum.
+                Ok(whole) => whole,
+                Err(error) => return Err(error),
+            },
+        };
+        let (at, bytes) = match &whole {
+            Some(whole) => (wide, &whole[..]),
+            None => (range, &*bytes),
+        };
+        work.healed = false;
+        self.write_blocks(work, manner, at, Fresh::new(at.0, bytes)).await?;
+        self.mend_bad(work, range).await;
+        Ok(())
+    }
+
+    /// As [`Shard::write`]: whole blocks where sums are kept.
+    async fn write_blocks(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        range: (u64, u64),
+        fresh: Fresh<'_>,
+    ) -> Result<()> {
+        if self.setup.geometry.family() != Family::Parity {
+            return self.write_copies(work, manner, range, fresh).await;
+        }
+        self.cut_rows(range.0, range.1, &mut work.rows);
+        let mut todo = self.parts_to_log(&work.rows).unwrap_or_default();
+        loop {
+            if let Some(part) = todo.pop() {
+                work.rows = part;
+            }
+            match self.write_rows(work, manner, fresh).await? {
+                Gone::Out => {}
+                // A member was lost since they were divided: its part is to be logged too.
+                Gone::TooLong => {
+                    let rows = std::mem::take(&mut work.rows);
+                    todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
+                }
+                Gone::Believed => {
+                    self.disbelieve_parity(&mut work.rows).await;
+                    todo.push(std::mem::take(&mut work.rows));
+                }
+                // What is read together fails together.
+                Gone::Apart => todo.extend(work.rows.drain(..).map(|row| vec![row])),
+            }
+            if todo.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the rows in `work.rows`, or does nothing yet.
+    async fn write_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        fresh: Fresh<'_>,
+    ) -> Result<Gone> {
+        let slots = self.setup.geometry.slots() as u64;
+        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
+        let _memory = self.scratch.take(need).await;
+        let (inside, view, entry) = loop {
+            let present = self.view().present;
+            if !self.fits_log(&work.rows, present) {
+                return Ok(Gone::TooLong);
+            }
+            let entry = self.admit(&work.rows, present).await?;
+            let inside = self.gate.enter().await;
+            let view = match self.prepare(work, manner, &inside).await? {
+                Ok(view) => view,
+                Err(not_yet) => return Ok(not_yet),
+            };
+            if entry.is_some() && view.present != present {
+                // What is to be logged depends on who is there.
+                continue;
+            }
+            work.outgoing.clear();
+            for row in &work.rows {
+                self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
+            }
+            work.pieces.clear();
+            self.sum_rows(work, fresh);
+            match &entry {
+                Some(entry)
+                    if !broken(Broken::LogAfterData)
+                        && !self.log_rows(work, entry, fresh, &view).await =>
+                {
+                    if !work.failures.is_empty() {
+                        self.lose(&inside, &view, &mut work.failures).await?;
+                    }
+                }
+                _ => break (inside, view, entry),
+            }
+        };
+        entry.as_ref().inspect(|entry| entry.begins());
+        let result = self.send(work, manner, &inside, std::rc::Rc::clone(&view)).await;
+        if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
+            && !self.log_rows(work, entry, fresh, &view).await
+        {
+            self.lose(&inside, &view, &mut work.failures).await?;
+        }
+        work.outgoing.clear();
+        let result = match result {
+            Ok(()) => self.renew_sums(work, &inside).await,
+            failure => failure,
+        };
+        if result.is_ok() {
+            self.settle_rows(&work.rows);
+            entry.inspect(|entry| entry.whole(self.is_volatile()));
+        }
+        result.map(|()| Gone::Out)
+    }
+
+    /// True if what a member has written must be flushed to be durable.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.view().members().any(|(_, member)| member.limits.volatile)
+    }
+
+    /// Parity that rows are to do without is given up: it is lost, or they have lost too much for
+    /// it to be of use. That is on record first: else, after a crash, blocks that are missing would
+    /// be computed from new data and old parity.
+    async fn disbelieve_parity(&self, rows: &mut [RowWork]) {
+        let view = self.view();
+        for row in rows.iter() {
+            let members = self.believed_parity(&view, row).cloned();
+            self.unrecoverable(members, row.at(), row.row.len());
+        }
+        if !broken(Broken::ParityBelieved) {
+            self.on_record().await;
+        }
+        rows.iter_mut().for_each(|row| row.given_up = true);
+    }
+
+    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
+    /// must happen first.
+    async fn prepare(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+    ) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
+        loop {
+            let view = self.view();
+            self.check_writable(&view)?;
+            let planned = match self.setup.parity {
+                true => self.plan_rows(&view, &mut work.rows),
+                false => self.plan_without_parity(&view, &mut work.rows),
+            };
+            if self.take_apart(&view, &mut work.rows) {
+                return Ok(Err(Gone::Apart));
+            }
+            if self.setup.parity && work.rows.iter().any(|row| self.is_believed(&view, row)) {
+                return Ok(Err(Gone::Believed));
+            }
+            planned?;
+            if self.read_for_rows(work, manner, &view).await {
+                let mut asked = false;
+                for row in &mut work.rows {
+                    asked |=
+                        !self.recovered_fits(&view, row, &work.pieces) && self.ask_q(&view, row);
+                }
+                if asked {
+                    continue;
+                }
+                return Ok(Ok(view));
+            }
+            self.after_reading(work, manner, inside, &view, &mut Report::default()).await?;
+        }
+    }
+
+    /// Writes may begin only while the array takes them.
+    pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
+        match view.mode {
+            Mode::ReadOnly => Err(Error::new(ErrorKind::ReadOnly, "the array is read-only")),
+            Mode::ReadWrite | Mode::Broken => self.check_unbroken(view),
+        }
+    }
+
+    /// Writes that have begun end, though the array may take no more by order of the user: rows
+    /// that are left cut keep their records from ever being done with.
+    pub(crate) fn check_unbroken(&self, view: &View) -> Result<()> {
+        let what =
+            "the array has lost more members than its level can make good; nothing is written";
+        let refused = broken(Broken::BegunWriteRefused) && view.mode == Mode::ReadOnly;
+        match view.mode == Mode::Broken || refused {
+            true => Err(Error::new(ErrorKind::DataLost, what)),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads what the rows' plans ask for. False if something could not be read: members to be
+    /// given up are in `failures`, blocks that are bad are noted in their rows.
+    pub(crate) async fn read_for_rows(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        view: &View,
+    ) -> bool {
+        work.pieces.clear();
+        if self.sums.is_some() {
+            self.want_rows(work, view);
+            if !self.load_sums(work).await {
+                return false;
+            }
+        }
+        for row in &mut work.rows {
+            row.first = work.pieces.len();
+            let plan = row.plan.expect("rows are planned before they are read");
+            for slot in plan.read.iter() {
+                let buf = self.pool.take(row.row.len() as usize);
+                let member = view.member(slot).expect("what is readable has a member");
+                let tag = work.pieces.len() as u32;
+                work.batch.read(member, slot, row.at(), buf, tag, manner.op_bytes);
+                work.pieces.push(Piece { slot, buf: None, failed: false });
+            }
+            row.count = work.pieces.len() - row.first;
+        }
+        if work.batch.is_empty() {
+            return true;
+        }
+        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        let whole = self.collect_pieces(work);
+        let Scratch { rows, pieces, .. } = work;
+        self.check_pieces(view, rows, pieces) && whole
+    }
+
+    /// Puts what the batch has read into the pieces. False if something failed: medium errors are
+    /// noted in the rows, anything else stays in `failures`.
+    pub(crate) fn collect_pieces(&self, work: &mut Scratch) -> bool {
+        let pieces = &mut work.pieces;
+        work.batch.drain(
+            |tag, buf, ok| {
+                let piece = &mut pieces[tag as usize];
+                // Nothing may be computed from what a read that failed has left there.
+                let kept = ok || broken(Broken::FailedReadUsed);
+                (piece.buf, piece.failed) = (buf.filter(|_| kept), !ok);
+            },
+            |_, _, _| {},
+            &mut work.failures,
+        );
+        let mut whole = true;
+        for row in &mut work.rows {
+            for piece in &work.pieces[row.first..row.first + row.count] {
+                if piece.failed {
+                    row.bad.insert(piece.slot);
+                    whole = false;
+                }
+            }
+        }
+        // A block that cannot be read is worked around; a member that fails otherwise is lost.
+        let medium = |error: &io::Error| matches!(error.kind(), io::ErrorKind::Medium { .. });
+        work.failures.retain(|failure| !medium(&failure.error));
+        whole
+    }
+
+    /// Computes the bytes that a row's slots must get.
+    fn compute_row(
+        &self,
+        work: &RowWork,
+        fresh: Fresh<'_>,
+        pieces: &mut [Piece],
+        outgoing: &mut Vec<Outgoing>,
+    ) {
+        let plan = work.plan.expect("planned in prepare");
+        let (map, row, chunk) = (&work.map, &work.row, self.setup.geometry.chunk_bytes());
+        let base = self.stripe_offset(row.stripe) + row.start;
+        let touched = row.first..row.first + row.count;
+        for index in touched.clone().filter(|&index| plan.write.contains(map.data(index))) {
+            for (at, bytes) in fresh.share(base + index as u64 * chunk, row.len()) {
+                outgoing.push(Outgoing { slot: map.data(index), at: work.at() + at, bytes });
+            }
+        }
+        let parity = plan.write.intersection(work.roles.parity());
+        if parity.is_empty() {
+            return;
+        }
+        let new = |index: usize, at: usize| fresh.from(base + index as u64 * chunk + at as u64);
+        let (p, q) = if plan.method == Method::ReadModifyWrite {
+            self.modified_parity(work, new, pieces)
+        } else {
+            self.encoded_parity(work, new, pieces)
+        };
+        for (slot, buf) in [(Some(map.p()), p), (map.q(), q)] {
+            if let (Some(slot), Some(buf)) = (slot, buf) {
+                outgoing.push(Outgoing { slot, at: work.at(), bytes: buf.freeze() });
+            }
+        }
+    }
+
+    /// P and Q changed by what the touched data changes.
+    fn modified_parity<'a>(
+        &self,
+        work: &RowWork,
+        new: impl Fn(usize, usize) -> &'a [u8],
+        pieces: &mut [Piece],
+    ) -> (Option<Buf>, Option<Buf>) {
+        let (map, row) = (&work.map, &work.row);
+        let pieces = &mut pieces[work.first..work.first + work.count];
+        let mut take = |slot: Slot| {
+            pieces.iter_mut().find(|piece| piece.slot == slot).and_then(|piece| piece.buf.take())
+        };
+        let mut p = take(map.p());
+        let mut q = map.q().and_then(&mut take);
+        for index in row.first..row.first + row.count {
+            let old = take(map.data(index)).expect("a read-modify-write reads what it touches");
+            let len = old.len() as u64;
+            self.setup.clock.charge(io::Cost::Parity, len);
+            compute::update(
+                self.setup.kernel,
+                map.exponent(index),
+                &old,
+                |at| if broken(Broken::RmwBufferReused) { &old[at..] } else { new(index, at) },
+                p.as_deref_mut(),
+                q.as_deref_mut().filter(|_| !broken(Broken::QStale)),
+            );
+        }
+        (p, q)
+    }
+
+    /// P and Q of all the data: new where touched, read or recovered where not.
+    fn encoded_parity<'a>(
+        &self,
+        work: &RowWork,
+        new: impl Fn(usize, usize) -> &'a [u8],
+        pieces: &[Piece],
+    ) -> (Option<Buf>, Option<Buf>) {
+        let (map, row, kernel) = (&work.map, &work.row, self.setup.kernel);
+        let plan = work.plan.expect("planned in prepare");
+        let len = row.len() as usize;
+        let want = |slot: Slot| plan.write.contains(slot).then(|| self.pool.take(len));
+        let (mut p, mut q) = (want(map.p()), map.q().and_then(want));
+        let recovered = match plan.method {
+            Method::Recover(erasure) => Some((erasure, self.recover_row(work, erasure, pieces))),
+            _ => None,
+        };
+        let touched = row.first..row.first + row.count;
+        let source = |index: usize, at: usize| -> &[u8] {
+            if touched.contains(&index) {
+                return new(index, at);
+            }
+            let slot = map.data(index);
+            if let Some((erasure, (x, y))) = &recovered
+                && erasure.lost().contains(slot)
+            {
+                let first = erasure.lost().iter().next() == Some(slot);
+                return if first { &x[at..] } else { &y[at..] };
+            }
+            &work.have(pieces, slot).expect("the plan reads what is kept")[at..]
+        };
+        self.setup.clock.charge(io::Cost::Parity, (len * map.data_count()) as u64);
+        compute::encode(kernel, map, len, source, p.as_deref_mut(), q.as_deref_mut());
+        (p, q)
+    }
+
+    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
+    /// its own.
+    pub(crate) async fn send(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        mut view: std::rc::Rc<View>,
+    ) -> Result<()> {
+        let mut again: Option<Vec<Slot>> = None;
+        loop {
+            for out in &work.outgoing {
+                if again.as_ref().is_none_or(|slots| slots.contains(&out.slot)) {
+                    for member in view.targets(out.slot) {
+                        let bytes = out.bytes.clone();
+                        work.batch.write(member, out.slot, out.at, bytes, manner.op_bytes);
+                    }
+                }
+            }
+            // Nobody may be left to be sent anything again.
+            let sent = !work.batch.is_empty();
+            if sent {
+                self.run(&mut work.batch, manner).await;
+                work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            }
+            if !sent || work.failures.is_empty() {
+                let heals = sent || !broken(Broken::ListedAfterLoss);
+                for out in work.outgoing.iter().filter(|_| heals) {
+                    for member in view.targets(out.slot) {
+                        work.healed |= self.heal(member, out.at, out.bytes.len() as u64);
+                    }
+                }
+                return Ok(());
+            }
+            if broken(Broken::AckBeforeLoss) {
+                work.failures.drain(..).for_each(|f| self.lose_late(&f.member, f.error));
+                return Ok(());
+            }
+            again = Some(work.failures.iter().map(|failure| failure.slot).collect());
+            self.lose(inside, &view, &mut work.failures).await?;
+            view = self.view();
+            self.check_unbroken(&view)?;
+            let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
+            // Parity would have it; without, it has no place.
+            if let Some(out) = work.outgoing.iter().find(homeless).filter(|_| self.lacks_parity()) {
+                let what = "the member was lost, and there is no parity";
+                return Err(Error::new(ErrorKind::DataLost, what).in_slot(out.slot));
+            }
+        }
+    }
+
+    /// The level has parity, and it is not computed.
+    fn lacks_parity(&self) -> bool {
+        self.setup.geometry.family() == Family::Parity && !self.setup.parity
+    }
+}

@@ -1,0 +1,444 @@
+//! Zeroing, discarding, and telling what is stored.
+//!
+//! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are
+//! written as zeros. A discard is passed on only where every member promises that discarded bytes
+//! read as zeros: otherwise parity and copies would disagree.
+
+use io::broken::{Broken, broken};
+use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
+use layout::{Family, Slot};
+use metadata::error::Result;
+
+use crate::checksum::BLOCK;
+use crate::member::batch::Manner;
+use crate::member::view::View;
+use crate::shard::barrier::Inside;
+use crate::shard::{Scratch, Shard};
+
+/// Zeros are written from one block of this size.
+const ZERO_BLOCK: u64 = 64 << 10;
+
+impl Shard {
+    /// The whole stripes within an array range.
+    fn whole_stripes(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
+        let stripe = self.setup.geometry.stripe_bytes();
+        let first = offset.next_multiple_of(stripe).min(offset + len);
+        first..((offset + len) / stripe * stripe).max(first)
+    }
+
+    /// The whole blocks within an array range; all of it where no sums are kept.
+    fn whole_blocks(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
+        if self.sums.is_none() {
+            return offset..offset + len;
+        }
+        let first = offset.next_multiple_of(BLOCK).min(offset + len);
+        first..((offset + len) / BLOCK * BLOCK).max(first)
+    }
+
+    /// True if zeroing this array range is quicker than writing zeros to it.
+    pub(crate) fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
+        let view = self.view();
+        let whole = self.setup.geometry.family() != Family::Parity
+            || self.whole_stripes(offset, len) == (offset..offset + len);
+        whole && view.members().all(|(_, member)| member.limits.zero >= ZeroSupport::Fast)
+    }
+
+    /// Makes a range read as zeros.
+    pub(crate) async fn zero(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        unmap: bool,
+    ) -> Result<()> {
+        // Whether it is fast was decided when the request came in.
+        let how = |len| Work::Zero { len, unmap, fast: false };
+        if self.setup.geometry.family() != Family::Parity {
+            let whole = self.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                self.write_zeros(work, manner, start, end).await?;
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(work, manner, whole, how).await;
+        }
+        let whole = self.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            self.write_zeros(work, manner, start, end).await?;
+        }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        self.on_stripes(work, manner, whole, how).await
+    }
+
+    async fn write_zeros(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        start: u64,
+        end: u64,
+    ) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let block = self.pool.take_zeroed(ZERO_BLOCK as usize).freeze();
+        let mut bytes: Vec<SharedBuf> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let part = ZERO_BLOCK.min(end - at);
+            bytes.push(block.slice(0..part as usize));
+            at += part;
+        }
+        self.write(work, manner, (start, end - start), &mut bytes).await
+    }
+
+    /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
+    pub(crate) async fn discard(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+    ) -> Result<()> {
+        let view = self.view();
+        let redundant = self.setup.geometry.family() != Family::Plain;
+        // What discarded bytes read as may differ between a slot and its copy.
+        let copying = view.seats.iter().any(|seat| seat.twin.is_some());
+        if copying && !self.setup.discard_zeroes {
+            return Ok(());
+        }
+        let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
+        if !view.members().all(|(_, member)| can(&member.limits)) {
+            // A member that joined later may not do what the array promised when it was started.
+            return if self.setup.discard_zeroes {
+                self.zero(work, manner, (offset, len), true).await
+            } else {
+                Ok(())
+            };
+        }
+        let how = |len| Work::Discard { len };
+        if self.setup.geometry.family() != Family::Parity {
+            let whole = self.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                if self.setup.discard_zeroes {
+                    self.write_zeros(work, manner, start, end).await?;
+                }
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(work, manner, whole, how).await;
+        }
+        // The array promises zeros, as its members do: what is no whole stripe is written.
+        let whole = self.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            if !broken(Broken::DiscardKeepsEdges) {
+                self.write_zeros(work, manner, start, end).await?;
+            }
+        }
+        if whole.is_empty() { Ok(()) } else { self.on_stripes(work, manner, whole, how).await }
+    }
+
+    /// Does the same to a range of whole stripes on every member.
+    async fn on_stripes(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let most = self.stripes_to_log().saturating_mul(self.setup.geometry.stripe_bytes());
+        let mut at = whole.start;
+        while at < whole.end {
+            let end = at.saturating_add(most).min(whole.end);
+            self.on_logged_stripes(work, manner, at..end, &how).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// As [`Shard::on_stripes`], for no more of them than are logged together.
+    async fn on_logged_stripes(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let geometry = &self.setup.geometry;
+        let stripe = geometry.stripe_bytes();
+        let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
+        let range = (whole.start, whole.end - whole.start);
+        let sync = layout::sync::sync_range(geometry, whole);
+        let (inside, entry) = loop {
+            let entry = self.admit_stripes(stripes).await?;
+            let inside = self.gate.enter().await;
+            let view = self.view();
+            self.check_writable(&view)?;
+            match &entry {
+                Some(entry) if !self.log_zeros(work, entry, stripes, &view).await => {
+                    if !work.failures.is_empty() {
+                        self.lose(&inside, &view, &mut work.failures).await?;
+                    }
+                }
+                _ => break (inside, entry),
+            }
+        };
+        entry.as_ref().inspect(|entry| entry.begins());
+        let each = |view: &View, work: &mut Scratch| {
+            for (slot, member) in view.members() {
+                let at = sync.start;
+                let at = if broken(Broken::DiscardMisplaced) { at / 8192 * 8192 } else { at };
+                work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
+            }
+        };
+        work.healed = false;
+        self.on_members(work, manner, &inside, each).await?;
+        for (_, member) in self.view().members() {
+            work.healed |= self.heal(member, sync.start, sync.end - sync.start);
+        }
+        self.settle(sync.clone());
+        let slots =
+            geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
+        self.sum_zeros(work, &inside, slots).await?;
+        entry.inspect(|entry| entry.whole(self.is_volatile()));
+        drop(inside);
+        self.mend_bad(work, range).await;
+        Ok(())
+    }
+
+    /// Does the same to every copy of a range.
+    async fn on_copies(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let each = |view: &View, work: &mut Scratch| {
+            for (_, part, places) in self.stretches(offset, len) {
+                for place in places.copies() {
+                    let first = broken(Broken::DiscardOneOffset);
+                    let at = if first { places.copy(0) } else { place }.member_offset;
+                    for member in view.targets(place.slot) {
+                        work.batch.add(member, place.slot, at, how(part), 0);
+                    }
+                }
+            }
+        };
+        let inside = self.gate.enter().await;
+        work.healed = false;
+        self.on_members(work, manner, &inside, each).await?;
+        let all = self.stretches(offset, len);
+        let copies: Vec<(Slot, u64, u64)> = all
+            .flat_map(|(_, part, places)| {
+                let place = move |place: layout::Place| (place.slot, place.member_offset, part);
+                places.copies().map(place).collect::<Vec<_>>()
+            })
+            .collect();
+        let view = self.view();
+        for &(slot, at, len) in &copies {
+            for member in view.targets(slot) {
+                work.healed |= self.heal(member, at, len);
+            }
+        }
+        self.sum_zeros(work, &inside, copies.into_iter()).await?;
+        drop(inside);
+        self.mend_bad(work, (offset, len)).await;
+        Ok(())
+    }
+
+    /// Sends a batch of idempotent operations, and all of them again after a loss.
+    async fn on_members(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        inside: &Inside<'_>,
+        fill: impl Fn(&View, &mut Scratch),
+    ) -> Result<()> {
+        self.check_writable(&self.view())?;
+        loop {
+            let view = self.view();
+            self.check_unbroken(&view)?;
+            fill(&view, work);
+            self.run(&mut work.batch, manner).await;
+            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
+            if work.failures.is_empty() {
+                return Ok(());
+            }
+            self.lose(inside, &view, &mut work.failures).await?;
+        }
+    }
+
+    /// Tells which bytes of a range are stored on the members that hold them.
+    pub(crate) async fn extents(
+        &self,
+        work: &mut Scratch,
+        manner: Manner,
+        (offset, len): (u64, u64),
+        found: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let inside = self.gate.enter().await;
+        let view = self.view();
+        let pieces = self.readable_pieces(&view, offset, len);
+        let mut maps: Vec<MemberMap> =
+            (0..self.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
+        for piece in &pieces {
+            if let Some((slot, at)) = piece.place {
+                maps[slot.index()].want(at, piece.len);
+            }
+        }
+        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.wanted()) {
+            let slot = Slot::new(slot);
+            let member = view.member(slot).expect("what is readable has a member");
+            while map.known < map.end {
+                let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
+                work.batch.add(member, slot, map.known, ask, 0);
+                self.run(&mut work.batch, manner).await;
+                let before = map.known;
+                work.batch.drain(
+                    |_, _, _| {},
+                    |_, told, ok| map.learn(told, ok),
+                    &mut work.failures,
+                );
+                if map.known == before {
+                    // No answer at all.
+                    map.learn(Work::Flush, false);
+                }
+                // Not to know is no failure: such bytes count as stored.
+                work.failures.clear();
+            }
+        }
+        drop(inside);
+        found.clear();
+        for piece in &pieces {
+            match piece.place {
+                Some((slot, at)) => maps[slot.index()].tell(at, piece.len, found),
+                None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The pieces of an array range, each with a place where it can be read directly, if any.
+    fn readable_pieces(&self, view: &View, offset: u64, len: u64) -> Vec<PlacedPiece> {
+        let geometry = &self.setup.geometry;
+        if geometry.family() != Family::Parity {
+            return self
+                .stretches(offset, len)
+                .map(|(at, len, places)| {
+                    let synced = places.count() == 1 || !self.is_unsynced(at, len);
+                    let place = places.copies().find(|place| {
+                        view.is_readable(place.slot, at + len, place.member_offset, len)
+                    });
+                    let place = place.filter(|_| synced);
+                    PlacedPiece { len, place: place.map(|place| (place.slot, place.member_offset)) }
+                })
+                .collect();
+        }
+        let stripe = geometry.stripe_bytes();
+        self.each_chunk(offset, len)
+            .map(|(slot, at, len, array_offset)| {
+                let end = (array_offset / stripe + 1) * stripe;
+                let readable = view.is_readable(slot, end, at, len);
+                PlacedPiece { len, place: readable.then_some((slot, at)) }
+            })
+            .collect()
+    }
+}
+
+struct PlacedPiece {
+    len: u64,
+    place: Option<(Slot, u64)>,
+}
+
+/// What a member has told of one stretch of itself.
+#[derive(Default)]
+struct MemberMap {
+    start: u64,
+    end: u64,
+    known: u64,
+    extents: Vec<Extent>,
+}
+
+impl MemberMap {
+    fn wanted(&self) -> bool {
+        self.start < self.end
+    }
+
+    fn want(&mut self, at: u64, len: u64) {
+        if !self.wanted() {
+            (self.start, self.known, self.end) = (at, at, at + len);
+        }
+        self.start = self.start.min(at);
+        self.known = self.start;
+        self.end = self.end.max(at + len);
+    }
+
+    fn learn(&mut self, told: Work, ok: bool) {
+        let before = self.known;
+        if let (Work::Extents { found, .. }, true) = (told, ok) {
+            for extent in found {
+                self.known += extent.len;
+                push(&mut self.extents, extent);
+            }
+        }
+        if self.known == before {
+            // A member that does not tell: all of it counts as stored.
+            push(&mut self.extents, Extent { len: self.end - before, kind: ExtentKind::Data });
+            self.known = self.end;
+        }
+    }
+
+    fn tell(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
+        let (mut from, to) = (self.start, at + len);
+        for extent in &self.extents {
+            let (start, end) = (from.max(at), (from + extent.len).min(to));
+            if start < end {
+                push(into, Extent { len: end - start, kind: extent.kind });
+            }
+            from += extent.len;
+        }
+    }
+}
+
+/// Appends an extent, joining it to the last one if they are of a kind.
+pub(crate) fn push(into: &mut Vec<Extent>, extent: Extent) {
+    match into.last_mut() {
+        _ if extent.len == 0 => {}
+        Some(last) if last.kind == extent.kind => last.len += extent.len,
+        _ => into.push(extent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::Pool;
+
+    use super::*;
+    use crate::rows::write::Fresh;
+
+    #[test]
+    fn fresh_bytes_are_shared_across_buffers() {
+        let pool = Pool::new(1 << 20);
+        let bufs = [pool.copy_of(b"abcd").freeze(), pool.copy_of(b"efgh").freeze()];
+        let fresh = Fresh::new(100, &bufs);
+        assert_eq!(fresh.from(103), b"d");
+        let parts: Vec<_> = fresh.share(102, 4).map(|(at, part)| (at, part.to_vec())).collect();
+        assert_eq!(parts, [(0, b"cd".to_vec()), (2, b"ef".to_vec())]);
+        assert_eq!(
+            fresh.share(104, 4).map(|(_, part)| part.to_vec()).collect::<Vec<_>>(),
+            [b"efgh"]
+        );
+    }
+
+    #[test]
+    fn a_member_map_tells_parts_of_what_it_learned() {
+        let mut map = MemberMap::default();
+        map.want(100, 100);
+        let hole = Extent { len: 50, kind: ExtentKind::Hole };
+        map.learn(Work::Extents { len: 100, found: vec![hole] }, true);
+        map.learn(Work::Extents { len: 50, found: Vec::new() }, true);
+        let mut found = Vec::new();
+        map.tell(140, 20, &mut found);
+        let data = Extent { len: 10, kind: ExtentKind::Data };
+        assert_eq!(found, [Extent { len: 10, ..hole }, data]);
+    }
+}

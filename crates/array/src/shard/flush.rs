@@ -1,0 +1,111 @@
+//! Flushes, shared by those who wait for them.
+//!
+//! A shard has one flush under way at a time. In cache mode `sync` a write is acknowledged when it
+//! is durable. Writes that end while a flush is under way, and clients that flush, wait for the
+//! next one, together:
+//!
+//! ```text
+//!   write A ends ──▶ flush 1 ───────────▶ A acknowledged
+//!   write B ends ───────┴▶ waits ─▶ flush 2 ───────────▶ B, C acknowledged
+//!   write C ends ──────────┴▶ waits ──┘
+//! ```
+//!
+//! The shard does not flush members by itself: it asks the keeper, who flushes once for all shards
+//! that ask (`keeper/flush.rs` says why).
+
+use std::cell::{Cell, RefCell};
+
+use io::broken::{Broken, broken};
+use io::{Completions, Signal, Ticket};
+use layout::{Mode, SlotSet};
+use metadata::error::{Error, Result};
+
+use crate::rows::intent::Log;
+use crate::shard::Shard;
+use crate::shard::message::ToKeeper;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CacheMode {
+    /// When the members have it: a flush makes it durable.
+    #[default]
+    None,
+    /// When it is durable: for clients that never flush.
+    Sync,
+    /// When the engine's memory has it; a flush writes it out and makes it durable.
+    Writeback,
+}
+
+/// The flushes of a shard, numbered as they begin.
+#[derive(Default)]
+pub(crate) struct Flushes {
+    begun: Cell<u64>,
+    running: Cell<bool>,
+    /// Number and outcome of the last flush that ended.
+    ended: RefCell<Option<(u64, Result<()>)>>,
+    /// Why nothing can be made durable any more.
+    failed: RefCell<Option<Error>>,
+    changed: Signal,
+    /// What the keeper answers.
+    answers: Completions<Result<()>>,
+}
+
+impl Flushes {
+    /// The keeper has answered.
+    pub(crate) fn answer(&self, ticket: u64, result: Result<()>) {
+        self.answers.finish(Ticket::from_bits(ticket), result);
+    }
+}
+
+impl Shard {
+    /// Completes when a flush that began after this call has ended, with its outcome.
+    pub(crate) async fn make_durable(&self) -> Result<()> {
+        let flushes = &self.flushes;
+        let wanted = flushes.begun.get() + 1;
+        loop {
+            if let Some(error) = &*flushes.failed.borrow() {
+                return Err(error.clone());
+            }
+            if let Some((number, outcome)) = &*flushes.ended.borrow()
+                && *number >= wanted
+            {
+                return outcome.clone();
+            }
+            if flushes.running.get() {
+                flushes.changed.wait().await;
+                continue;
+            }
+            flushes.running.set(true);
+            let number = flushes.begun.get() + 1;
+            flushes.begun.set(number);
+            let outcome = self.flush().await;
+            if let Err(error) = &outcome {
+                *flushes.failed.borrow_mut() = Some(error.clone());
+            }
+            *flushes.ended.borrow_mut() = Some((number, outcome));
+            flushes.running.set(false);
+            flushes.changed.raise();
+        }
+    }
+
+    /// Has every member flushed that was written since the last flush.
+    async fn flush(&self) -> Result<()> {
+        // What a crash has cut is made right first: until then a loss may take what was written
+        // before it.
+        drop(self.gate.enter().await);
+        let number = self.log.as_ref().map(Log::flush_begins);
+        let skips = |slot: usize| broken(Broken::FlushMissesOne) && slot == 0;
+        let view = self.view();
+        let written = view.members().filter(|(_, member)| member.unflushed.replace(false));
+        let slots = written.map(|(slot, _)| slot).filter(|slot| !skips(slot.index()));
+        let slots: SlotSet = slots.collect();
+        if !slots.is_empty() || view.mode == Mode::Broken {
+            let (ticket, answer) = self.flushes.answers.start();
+            let (shard, ticket) = (self.index, ticket.to_bits());
+            self.post.to_keeper(ToKeeper::Flush { shard, ticket, slots });
+            answer.await?;
+        }
+        self.log.as_ref().zip(number).inspect(|(log, number)| log.flushed(*number));
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! Locks on rows, granted in order of arrival.
+//!
+//! A request locks a rectangle: a run of stripes × a range of offsets in their chunks. Two requests
+//! that share a row wait for each other even if their data does not overlap, because they share its
+//! parity; two that touch different rows of one stripe do not.
+//!
+//! ```text
+//!    stripe  7   8   9
+//!   offset ┌───┬───┬───┐
+//!          │ A │   │   │   A and B: different rows, parallel
+//!          ├───┼───┼───┤
+//!          │ B │   │   │   C shares rows with A and B: waits for both
+//!          │   │   │   │
+//!          ├───┴───┴───┤
+//!          └─────C─────┘   C = stripes 7..=9, all offsets
+//! ```
+//!
+//! The mirror levels, which have no rows, use stripe 0 and array offsets.
+//!
+//! Invariant: a claim is granted exactly when no earlier claim that conflicts with it is left.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// What a request locks: stripes `first..=last`, offsets `start..end` of each of their chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rows {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+}
+
+impl Rows {
+    fn conflicts(&self, other: &Rows) -> bool {
+        self.first <= other.last
+            && other.first <= self.last
+            && self.start < other.end
+            && other.start < self.end
+    }
+}
+
+/// The locks of one shard.
+#[derive(Default)]
+pub(crate) struct Locks {
+    /// Every claim, held or waiting, in order of arrival.
+    claims: RefCell<Vec<Entry>>,
+    next: Cell<u64>,
+}
+
+struct Entry {
+    id: u64,
+    rows: Rows,
+    waker: Option<Waker>,
+}
+
+/// A place in the queue for some rows. As a future: completes when they are locked. Dropping it
+/// lets them go.
+#[must_use = "dropping a claim unlocks"]
+pub(crate) struct Claim {
+    locks: Rc<Locks>,
+    id: u64,
+}
+
+impl Locks {
+    /// Queues for these rows. The order of calls is the order of grants.
+    pub(crate) fn claim(self: &Rc<Locks>, rows: Rows) -> Claim {
+        assert!(rows.first <= rows.last && rows.start < rows.end, "a lock of nothing: {rows:?}");
+        let id = self.next.replace(self.next.get() + 1);
+        self.claims.borrow_mut().push(Entry { id, rows, waker: None });
+        Claim { locks: Rc::clone(self), id }
+    }
+
+    /// How many claims are held or waiting.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.claims.borrow().len()
+    }
+}
+
+/// The position of claim `id`, if nothing before it conflicts with it.
+fn granted(claims: &[Entry], id: u64) -> (usize, bool) {
+    let at = claims.iter().position(|entry| entry.id == id).expect("a claim is queued until drop");
+    let rows = claims[at].rows;
+    (at, !claims[..at].iter().any(|earlier| earlier.rows.conflicts(&rows)))
+}
+
+impl Future for &Claim {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut claims = self.locks.claims.borrow_mut();
+        let (at, granted) = granted(&claims, self.id);
+        if granted {
+            return Poll::Ready(());
+        }
+        claims[at].waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut claims = self.locks.claims.borrow_mut();
+        let at = claims.iter().position(|entry| entry.id == self.id);
+        let gone = claims.remove(at.expect("a claim is queued until drop"));
+        // Whoever waited for these rows looks again; it may have to wait for others still.
+        let mut woken = at.unwrap_or(0);
+        while woken < claims.len() {
+            if claims[woken].waker.is_some() && claims[woken].rows.conflicts(&gone.rows) {
+                let waker = claims[woken].waker.take();
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            woken += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::tasks::poll_once;
+
+    use super::*;
+
+    fn rows(stripe: u64, start: u64, end: u64) -> Rows {
+        Rows { first: stripe, last: stripe, start, end }
+    }
+
+    #[test]
+    fn different_rows_of_one_stripe_are_locked_at_once() {
+        let locks = Rc::new(Locks::default());
+        let a = locks.claim(rows(7, 0, 512));
+        let b = locks.claim(rows(7, 512, 1024));
+        let other_stripe = locks.claim(rows(8, 0, 512));
+        assert!(poll_once(&a).is_some());
+        assert!(poll_once(&b).is_some());
+        assert!(poll_once(&other_stripe).is_some());
+    }
+
+    #[test]
+    fn overlapping_rows_are_granted_in_order_of_arrival() {
+        let locks = Rc::new(Locks::default());
+        let first = locks.claim(rows(7, 0, 512));
+        let wide = locks.claim(Rows { first: 6, last: 9, start: 0, end: 4096 });
+        let late = locks.claim(rows(7, 1024, 1536));
+        assert!(poll_once(&first).is_some());
+        assert!(poll_once(&wide).is_none());
+        assert!(poll_once(&late).is_none(), "must not overtake the wide one");
+        drop(first);
+        assert!(poll_once(&wide).is_some());
+        assert!(poll_once(&late).is_none());
+        drop(wide);
+        assert!(poll_once(&late).is_some());
+        drop(late);
+        assert_eq!(locks.len(), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_gives_up_lets_others_through() {
+        let locks = Rc::new(Locks::default());
+        let first = locks.claim(rows(1, 0, 10));
+        let wide = locks.claim(rows(1, 0, 20));
+        let late = locks.claim(rows(1, 10, 20));
+        assert!(poll_once(&late).is_none());
+        drop(wide);
+        assert!(poll_once(&late).is_some());
+        drop(first);
+    }
+}

@@ -1,0 +1,555 @@
+//! Requests and the units of work they are cut into.
+//!
+//! ```text
+//!   Op ──cut at unit and region borders──▶ Unit Unit Unit ──▶ the shards that own the regions
+//!    ▲                                                            │
+//!    └────── Completion, when the last unit has ended ◀───────────┘
+//! ```
+//!
+//! A unit lies within one region, so one shard does all of it. Buffers of a read are split between
+//! its units and put together again in the shape in which they came.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
+use metadata::error::Error;
+
+use crate::cache::WriteOut;
+use crate::member::Count;
+use crate::rows::job::Upkeep;
+use crate::rows::write::Fresh;
+
+/// A piece of work for one shard.
+pub(crate) struct Unit {
+    /// First byte, in array space.
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) action: Action,
+    pub(crate) fua: bool,
+    pub(crate) class: Class,
+    /// Whom to tell when it is done: several when writes were merged.
+    pub(crate) from: Origin,
+    pub(crate) merged: Vec<Merged>,
+}
+
+/// A write that was merged into a unit, up to the next one or the unit's end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Merged {
+    pub(crate) from: Origin,
+    /// Its first byte, in array space.
+    offset: u64,
+    /// The first of its buffers among the unit's.
+    buf: usize,
+}
+
+/// What a unit does.
+pub(crate) enum Action {
+    /// Fill these buffers.
+    Read(Vec<Buf>),
+    /// Write these.
+    Write(Vec<SharedBuf>),
+    /// Zero the range.
+    Zero { unmap: bool },
+    /// Forget the range.
+    Discard,
+    /// Tell what is stored.
+    Extents(Vec<Extent>),
+    /// Make all that was written through this shard durable; write-outs with lower numbers come
+    /// first.
+    Flush { after: u64 },
+    /// Read this piece ahead.
+    ReadAhead(u64),
+    /// Write out what the cache has frozen.
+    WriteOut(WriteOut),
+    /// Rebuild, resync, scrub.
+    Upkeep(Upkeep),
+}
+
+/// The unit of a request, at the shard where the request came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) shard: usize,
+    pub(crate) request: u32,
+    /// The unit's place among the request's units.
+    pub(crate) part: u32,
+}
+
+/// How a unit ended.
+pub(crate) struct Ended {
+    pub(crate) to: Origin,
+    pub(crate) gain: Gain,
+    pub(crate) result: Result<(), Error>,
+}
+
+/// What a unit gives back.
+pub(crate) enum Gain {
+    Nothing,
+    Bytes(Vec<Buf>),
+    Extents(Vec<Extent>),
+    Upkeep(Upkeep),
+}
+
+/// How much one shard has to do: counted by its thread, looked at by the keeper's.
+#[derive(Default, Debug)]
+#[repr(align(128))]
+pub(crate) struct Load {
+    /// Requests that came in there and have not ended.
+    pub(crate) requests: Count,
+    /// Bytes that are acknowledged and not on the members.
+    pub(crate) cached_bytes: Count,
+    /// Units that had to wait until rows that they touch were flushed.
+    pub(crate) log_conflicts: Count,
+}
+
+/// The requests that came in at one shard and have not ended.
+pub(crate) struct Requests {
+    shard: usize,
+    loads: Arc<[Load]>,
+    table: RefCell<Vec<Request>>,
+    vacant: RefCell<Vec<u32>>,
+    /// Lists for the parts of reads, to be used again.
+    lists: RefCell<Vec<Vec<Buf>>>,
+    answers: Completions<Done>,
+}
+
+#[derive(Default)]
+struct Request {
+    ticket: Option<Ticket>,
+    offset: u64,
+    waiting: u32,
+    error: Option<Error>,
+    work: Option<Work>,
+    /// For reads: the lengths of the client's buffers, and the parts as they come back.
+    lengths: Vec<u32>,
+    parts: Vec<Option<Vec<Buf>>>,
+}
+
+impl Requests {
+    pub(crate) fn new(shard: usize, loads: Arc<[Load]>) -> Requests {
+        Requests {
+            shard,
+            loads,
+            table: RefCell::default(),
+            vacant: RefCell::default(),
+            lists: RefCell::default(),
+            answers: Completions::new(),
+        }
+    }
+
+    /// Registers a request of `units` units. `work` is what is given back in the end; of a read
+    /// only the shape is kept, its buffers travel with the units.
+    pub(crate) fn begin(&self, offset: u64, work: Work, units: u32) -> (u32, Completion<Done>) {
+        let mut table = self.table.borrow_mut();
+        let number = self.vacant.borrow_mut().pop().unwrap_or_else(|| {
+            table.push(Request::default());
+            table.len() as u32 - 1
+        });
+        let (ticket, completion) = self.answers.start();
+        self.loads[self.shard].requests.add(1);
+        let request = &mut table[number as usize];
+        request.ticket = Some(ticket);
+        request.offset = offset;
+        request.waiting = units;
+        request.work = Some(work);
+        (number, completion)
+    }
+
+    /// Remembers the shape of a read.
+    pub(crate) fn shape(&self, number: u32, lengths: impl Iterator<Item = u32>, units: u32) {
+        let mut table = self.table.borrow_mut();
+        let request = &mut table[number as usize];
+        request.lengths.clear();
+        request.lengths.extend(lengths);
+        request.parts.clear();
+        request.parts.resize_with(units as usize, || None);
+    }
+
+    /// An empty list for a part of a read.
+    pub(crate) fn list(&self) -> Vec<Buf> {
+        self.lists.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Takes an empty list back.
+    pub(crate) fn keep(&self, list: Vec<Buf>) {
+        self.lists.borrow_mut().push(list);
+    }
+
+    /// What a unit of a request that has a range does to its part of it.
+    pub(crate) fn action(
+        &self,
+        number: u32,
+        offset: u64,
+        (at, len): (u64, u64),
+        list: impl FnOnce() -> Vec<SharedBuf>,
+    ) -> Action {
+        let table = self.table.borrow();
+        match table[number as usize].work.as_ref().expect("kept until the request ends") {
+            Work::Write(bufs) => {
+                let mut list = list();
+                list.extend(Fresh::new(offset, bufs).share(at, len).map(|(_, part)| part));
+                Action::Write(list)
+            }
+            Work::Zero { unmap, .. } => Action::Zero { unmap: *unmap },
+            Work::Discard { .. } => Action::Discard,
+            Work::Extents { .. } => Action::Extents(Vec::new()),
+            Work::Read(_) | Work::Flush => unreachable!("have ways of their own"),
+        }
+    }
+
+    /// What this shard tells of its load.
+    pub(crate) fn load(&self) -> &Load {
+        &self.loads[self.shard]
+    }
+
+    /// True if every request has ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.load().requests.get() == 0
+    }
+
+    /// A unit has ended; the last one ends the request.
+    pub(crate) fn end(&self, ended: Ended, array: &str) {
+        let mut table = self.table.borrow_mut();
+        let request = &mut table[ended.to.request as usize];
+        assert!(request.waiting > 0, "a unit ended after its request");
+        request.waiting -= 1;
+        if let Err(error) = ended.result
+            && request.error.is_none()
+        {
+            request.error = Some(error);
+        }
+        match ended.gain {
+            Gain::Nothing | Gain::Upkeep(_) => {}
+            Gain::Bytes(bufs) => request.parts[ended.to.part as usize] = Some(bufs),
+            Gain::Extents(extents) => {
+                if let Some(Work::Extents { found, .. }) = &mut request.work {
+                    *found = extents;
+                }
+            }
+        }
+        if request.waiting > 0 {
+            return;
+        }
+        let ticket = request.ticket.take().expect("a request ends once");
+        let mut work = request.work.take().expect("kept since the request began");
+        let error = request.error.take();
+        if let Work::Read(bufs) = &mut work {
+            let mut spare = self.lists.borrow_mut();
+            if spare.is_empty() {
+                spare.push(Vec::new());
+            }
+            *bufs = spare.pop().expect("one is there");
+            reassemble(bufs, &request.lengths, &mut request.parts, &mut spare);
+        }
+        let (offset, len) = (request.offset, work.len());
+        drop(table);
+        self.vacant.borrow_mut().push(ended.to.request);
+        self.loads[self.shard].requests.sub(1);
+        let result = match error {
+            None => Ok(()),
+            Some(error) => Err(error.into_io(array, offset, len)),
+        };
+        self.answers.finish(ticket, Done { work, result });
+    }
+}
+
+/// Puts the parts of a read together into buffers of the lengths with which it came; the parts'
+/// lists go to `spare`.
+fn reassemble(
+    into: &mut Vec<Buf>,
+    lengths: &[u32],
+    parts: &mut [Option<Vec<Buf>>],
+    spare: &mut Vec<Vec<Buf>>,
+) {
+    let mut lengths = lengths.iter().map(|&length| length as usize);
+    let mut open: Option<(Buf, usize)> = None;
+    for mut part in parts.iter_mut().filter_map(Option::take) {
+        for mut piece in part.drain(..) {
+            while !piece.is_empty() {
+                let (buf, length) = match open.take() {
+                    Some((buf, length)) => {
+                        let take = piece.len().min(length - buf.len());
+                        let next = piece.split_to(take);
+                        (joined(buf, next), length)
+                    }
+                    None => {
+                        let length = lengths.next().expect("parts cover the request, no more");
+                        (piece.split_to(piece.len().min(length)), length)
+                    }
+                };
+                if buf.len() == length { into.push(buf) } else { open = Some((buf, length)) }
+            }
+        }
+        spare.push(part);
+    }
+    assert!(open.is_none(), "parts cover the request");
+}
+
+/// Two parts of one buffer as one. Where one of them stayed with a member that does not answer, the
+/// part that was taken instead does not lie beside the other: then both are copied.
+fn joined(first: Buf, next: Buf) -> Buf {
+    first.join(next).unwrap_or_else(|(first, next)| {
+        let mut both = Pool::new(0).take(first.len() + next.len());
+        both[..first.len()].copy_from_slice(&first);
+        both[first.len()..].copy_from_slice(&next);
+        both
+    })
+}
+
+/// The units that wait for a worker of a shard, in order of arrival.
+#[derive(Default)]
+pub(crate) struct Queue {
+    units: VecDeque<Unit>,
+    /// Where the last write that was taken out ended.
+    last_end: u64,
+    /// The stream of writes that ended there has had more than one under way, and was never waited
+    /// for in vain since.
+    deep: bool,
+    /// The write that waits, or has waited, for what continues it: its first byte and its length.
+    held: Option<(u64, u64)>,
+    /// Nothing is taken out while it does.
+    closed: bool,
+    /// Lists of those whose writes were merged, to be used again.
+    lists: Vec<Vec<Merged>>,
+}
+
+/// How far ahead in the queue a write may be found that continues another.
+const MERGE_WINDOW: usize = 64;
+
+impl Queue {
+    pub(crate) fn push(&mut self, unit: Unit) {
+        // What was waited for has come.
+        let goes_on = |held: &Unit| held.offset + held.len == unit.offset;
+        self.closed &= !self.units.front().is_some_and(goes_on);
+        self.units.push_back(unit);
+    }
+
+    /// The oldest unit; if it is a write, together with the writes behind it that continue it up to
+    /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit
+    /// that overlaps it.
+    pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
+        if self.closed {
+            return None;
+        }
+        let mut unit = self.units.pop_front()?;
+        if !matches!(unit.action, Action::Write(_)) {
+            return Some(unit);
+        }
+        let border = (unit.offset / limit + 1) * limit;
+        let mut at = 0;
+        while at < self.units.len().min(MERGE_WINDOW) && unit.offset + unit.len < border {
+            if self.continues(&unit, at, border) {
+                let next = self.units.remove(at).expect("looked at just now");
+                if unit.merged.capacity() == 0 {
+                    unit.merged = self.lists.pop().unwrap_or_default();
+                }
+                unit.append(next);
+            } else {
+                at += 1;
+            }
+        }
+        Some(unit)
+    }
+
+    /// True if more of the stream of writes that a unit just taken out belongs to may be about to
+    /// come, and is worth waiting for: the unit stops short of a multiple of `border`. `alone` if
+    /// it is the only request under way.
+    pub(crate) fn may_go_on(&mut self, unit: &Unit, border: u64, alone: bool) -> bool {
+        if !matches!(unit.action, Action::Write(_)) || unit.offset != self.last_end {
+            return false;
+        }
+        self.deep |= !alone;
+        let short = !(unit.offset + unit.len).is_multiple_of(border);
+        short && self.deep && self.held != Some((unit.offset, unit.len))
+    }
+
+    /// Puts a unit that was taken out back in front, and closes the queue.
+    pub(crate) fn hold(&mut self, unit: Unit) {
+        self.held = Some((unit.offset, unit.len));
+        self.closed = true;
+        self.units.push_front(unit);
+    }
+
+    /// A unit that was taken out is being carried out.
+    pub(crate) fn taken(&mut self, unit: &Unit) {
+        if matches!(unit.action, Action::Write(_)) {
+            self.deep &= unit.offset == self.last_end;
+            self.last_end = unit.offset + unit.len;
+            self.held = None;
+        }
+    }
+
+    /// True while a write is held.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Opens the queue: nothing has come. Gives how many units are in it.
+    pub(crate) fn open(&mut self) -> usize {
+        self.closed = false;
+        self.deep = false;
+        self.units.len()
+    }
+
+    /// Takes back the list of a merged unit.
+    pub(crate) fn keep(&mut self, list: Vec<Merged>) {
+        self.lists.push(list);
+    }
+
+    fn continues(&self, unit: &Unit, at: usize, border: u64) -> bool {
+        let next = &self.units[at];
+        let end = next.offset + next.len;
+        matches!(next.action, Action::Write(_))
+            && next.offset == unit.offset + unit.len
+            && next.fua == unit.fua
+            && next.class == unit.class
+            && end <= border
+            && !self.units.range(..at).any(|skipped| skipped.bars(next.offset, end))
+    }
+}
+
+impl Unit {
+    /// True if a write to this range must not overtake this unit.
+    fn bars(&self, start: u64, end: u64) -> bool {
+        matches!(self.action, Action::Flush { .. } | Action::Upkeep(_))
+            || self.offset < end && start < self.offset + self.len
+    }
+
+    fn append(&mut self, next: Unit) {
+        let (Action::Write(bytes), Action::Write(more)) = (&mut self.action, next.action) else {
+            unreachable!("only writes are merged")
+        };
+        let first = bytes.len();
+        bytes.extend(more);
+        self.len += next.len;
+        self.merged.push(Merged { from: next.from, offset: next.offset, buf: first });
+        let moved = |merged: Merged| Merged { buf: first + merged.buf, ..merged };
+        self.merged.extend(next.merged.into_iter().map(moved));
+    }
+
+    /// Takes the writes that were merged into this unit out of it again, but for its own.
+    pub(crate) fn take_apart(&mut self) -> Vec<Unit> {
+        let mut units = Vec::new();
+        let Action::Write(bytes) = &mut self.action else { return units };
+        while let Some(Merged { from, offset, buf }) = self.merged.pop() {
+            let len = self.offset + self.len - offset;
+            let (action, merged) = (Action::Write(bytes.split_off(buf)), Vec::new());
+            self.len -= len;
+            units.push(Unit {
+                offset,
+                len,
+                action,
+                fua: self.fua,
+                class: self.class,
+                from,
+                merged,
+            });
+        }
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(pool: &Pool, number: u32, offset: u64, len: u64) -> Unit {
+        Unit {
+            offset,
+            len,
+            action: Action::Write(vec![pool.take(len as usize).freeze()]),
+            fua: false,
+            class: Class::Foreground,
+            from: Origin { shard: 0, request: number, part: 0 },
+            merged: Vec::new(),
+        }
+    }
+
+    fn popped(queue: &mut Queue) -> Vec<(u64, u64, usize)> {
+        let each = std::iter::from_fn(|| queue.pop(64));
+        each.map(|unit| (unit.offset, unit.len, unit.merged.len())).collect()
+    }
+
+    #[test]
+    fn writes_that_continue_each_other_become_one_up_to_the_border() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        for (number, offset) in [0, 100, 16, 116, 32, 48, 64].into_iter().enumerate() {
+            queue.push(write(&pool, number as u32, offset, 16));
+        }
+        assert_eq!(popped(&mut queue), [(0, 64, 3), (100, 16, 0), (116, 16, 0), (64, 16, 0)]);
+    }
+
+    #[test]
+    fn what_was_merged_is_taken_apart_again() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        for (number, (offset, len)) in [(0, 16), (16, 8), (24, 32)].into_iter().enumerate() {
+            queue.push(write(&pool, number as u32, offset, len));
+        }
+        let mut unit = queue.pop(64).expect("three were pushed");
+        let mut each = unit.take_apart();
+        each.push(unit);
+        for (unit, expected) in each.iter().zip([(2, 24, 32), (1, 16, 8), (0, 0, 16)]) {
+            let Action::Write(bytes) = &unit.action else { unreachable!("it was one") };
+            let bytes: u64 = bytes.iter().map(|buf| buf.len() as u64).sum();
+            assert_eq!((unit.from.request, unit.offset, unit.len), expected);
+            assert!(bytes == unit.len && unit.merged.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_write_does_not_overtake_one_that_it_overlaps() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        queue.push(write(&pool, 0, 0, 4));
+        queue.push(write(&pool, 1, 2, 4));
+        queue.push(write(&pool, 2, 4, 4));
+        assert_eq!(popped(&mut queue), [(0, 4, 0), (2, 4, 0), (4, 4, 0)]);
+    }
+
+    #[test]
+    fn the_end_of_a_deep_stream_is_held_for_what_continues_it() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        let take = |queue: &mut Queue, alone| {
+            let unit = queue.pop(64)?;
+            if queue.may_go_on(&unit, 32, alone) {
+                queue.hold(unit);
+                return None;
+            }
+            queue.taken(&unit);
+            Some((unit.offset, unit.len))
+        };
+        let put = |queue: &mut Queue, offset, len| queue.push(write(&pool, 0, offset, len));
+        put(&mut queue, 64, 32);
+        assert_eq!(take(&mut queue, false), Some((64, 32)), "a whole stripe");
+        put(&mut queue, 96, 8);
+        assert_eq!(take(&mut queue, false), None, "a part of one");
+        put(&mut queue, 2000, 16);
+        assert_eq!(take(&mut queue, false), None, "that does not continue it");
+        put(&mut queue, 104, 8);
+        assert_eq!(take(&mut queue, true), None, "that does, and more may come");
+        put(&mut queue, 112, 16);
+        assert_eq!(take(&mut queue, true), Some((96, 32)));
+        assert_eq!(take(&mut queue, true), Some((2000, 16)), "no stream");
+        put(&mut queue, 2016, 16);
+        assert_eq!(take(&mut queue, true), Some((2016, 16)), "one at a time");
+        put(&mut queue, 2032, 8);
+        assert_eq!(take(&mut queue, false), None);
+        assert!(queue.is_closed());
+        assert_eq!(queue.open(), 1);
+        assert_eq!(take(&mut queue, true), Some((2032, 8)), "nothing has come");
+        put(&mut queue, 2040, 4);
+        assert_eq!(take(&mut queue, true), Some((2040, 4)), "nor is it waited for again");
+    }
+
+    #[test]
+    fn the_shape_of_a_read_is_restored() {
+        let pool = Pool::new(1 << 20);
+        let mut whole = pool.take(100);
+        let (mut a, b) = (whole.split_to(60), whole);
+        let c = a.split_off(25);
+        let mut parts = [Some(vec![a]), Some(vec![c, b])];
+        let (mut out, mut spare) = (Vec::new(), Vec::new());
+        reassemble(&mut out, &[60, 30, 10], &mut parts, &mut spare);
+        assert_eq!(out.iter().map(|buf| buf.len()).collect::<Vec<_>>(), [60, 30, 10]);
+    }
+}

@@ -1,0 +1,290 @@
+//! One thread's way into an array: its shard there, and requests taken apart into units.
+//!
+//! ```text
+//!   thread 0          thread 1                 each thread that has clients has a front:
+//!   Array ┐           Front                    a shard, handles of its own on the members
+//!   Front ┴─ Shard 0 ◀─Mailbox─▶ Shard 1
+//!   Keeper    regions 0, 2, 4…    1, 3, 5…     requests go to the shards that own the regions
+//! ```
+//!
+//! What another thread needs to make its front is in a [`Blueprint`]: plain data. Only disks, clock
+//! and mailbox are the thread's own. Invariant: a front never decides about membership.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work};
+use layout::{Configuration, Geometry, MemberId, RangeSet};
+use log::LogSetup;
+use metadata::bounds::Bounds;
+use parity::Kernel;
+
+use crate::checksum::SumsSetup;
+use crate::member::{Introduction, Member};
+use crate::shard::bitmap::Intent;
+use crate::shard::flush::CacheMode;
+use crate::shard::mail::Post;
+use crate::shard::message::{Message, ToKeeper};
+use crate::shard::queue::{Action, Load, Origin, Unit};
+use crate::shard::{Setup, Shard};
+
+/// What a thread must know to run one shard of an array. Holds for the moment at which the array
+/// was started: what has changed since waits in the shard's mailbox.
+#[derive(Clone)]
+pub struct Blueprint {
+    pub(crate) name: String,
+    pub(crate) geometry: Geometry,
+    pub(crate) bounds: Bounds,
+    pub(crate) kernel: Kernel,
+    pub(crate) mark_bytes: u64,
+    pub(crate) limits: Limits,
+    pub(crate) cache: CacheMode,
+    pub(crate) check_reads: bool,
+    pub(crate) parity: bool,
+    pub(crate) doubt: bool,
+    pub(crate) log: Option<LogSetup>,
+    /// Array ranges that are lost, though no member's block is bad.
+    pub(crate) bad: RangeSet,
+    /// Rows are to be made right first.
+    pub(crate) settling: bool,
+    pub(crate) configuration: Configuration,
+    pub(crate) unsynced: RangeSet,
+    /// Checksums, if the array keeps them.
+    pub(crate) sums: Option<SumsSetup>,
+    pub(crate) members: Vec<Introduction>,
+    /// One for each shard.
+    pub(crate) loads: Arc<[Load]>,
+}
+
+impl Blueprint {
+    /// The members: a front needs a disk for each.
+    pub fn members(&self) -> &[Introduction] {
+        &self.members
+    }
+
+    pub(crate) fn setup(&self, clock: Rc<dyn Clock>) -> Setup {
+        Setup {
+            name: self.name.clone(),
+            geometry: Rc::new(self.geometry.clone()),
+            bounds: self.bounds,
+            kernel: self.kernel,
+            clock,
+            mark_bytes: self.mark_bytes,
+            discard_zeroes: self.limits.discard_zeroes,
+            cache: self.cache,
+            volatile: self.limits.volatile,
+            check_reads: self.check_reads,
+            parity: self.parity,
+            doubt: self.doubt,
+            settling: self.settling,
+        }
+    }
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Front {
+    shard: Rc<Shard>,
+    limits: Limits,
+    tasks: Rc<TaskSet>,
+}
+
+impl Front {
+    /// The front of another thread than the keeper's, with a disk of this thread's own for each of
+    /// [`Blueprint::members`], in their order. Its shard is the one at the mailbox's address.
+    ///
+    /// # Panics
+    /// If there is not a disk for each member.
+    pub fn join(
+        blueprint: &Blueprint,
+        disks: Vec<Rc<dyn Disk>>,
+        clock: Rc<dyn Clock>,
+        intent: Option<Rc<dyn Intent>>,
+        mailbox: Rc<dyn Mailbox<Message>>,
+    ) -> Front {
+        let post = Rc::new(Post::new(mailbox, blueprint.loads.len()));
+        let front = Front::new(blueprint, disks, clock, intent, post, Rc::default());
+        front.shard.start(&front.tasks, None);
+        front
+    }
+
+    /// A front whose tasks are not started yet.
+    pub(crate) fn new(
+        blueprint: &Blueprint,
+        disks: Vec<Rc<dyn Disk>>,
+        clock: Rc<dyn Clock>,
+        intent: Option<Rc<dyn Intent>>,
+        post: Rc<Post>,
+        tasks: Rc<TaskSet>,
+    ) -> Front {
+        assert_eq!(disks.len(), blueprint.members.len(), "one disk for each member");
+        let index = post.address();
+        let handle = |(known, disk): (&Introduction, _)| {
+            (known.id, Rc::new(Member::new(known, disk, index)))
+        };
+        let members: BTreeMap<MemberId, _> =
+            blueprint.members.iter().zip(disks).map(handle).collect();
+        let shard = Shard::new(blueprint, clock, post, intent, members);
+        Front { shard, limits: blueprint.limits, tasks }
+    }
+
+    /// Starts its tasks, in the thread of the keeper.
+    pub(crate) fn start(&self, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
+        self.shard.start(&self.tasks, keeper);
+    }
+
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Drives the tasks of a front that has joined: to be spawned by the thread's host. Completes
+    /// when the array has stopped.
+    pub fn run(&self) -> impl Future<Output = ()> + 'static {
+        let front = self.clone();
+        std::future::poll_fn(move |cx| {
+            let poll = front.tasks.poll(cx);
+            if front.shard.is_stopping() { Poll::Ready(()) } else { poll }
+        })
+    }
+
+    /// The array's name.
+    pub fn name(&self) -> &str {
+        &self.shard.setup.name
+    }
+
+    /// Gives the shard its handle on a member that joins, before it is enlisted: see
+    /// [`Array::admit`](crate::Array::admit).
+    pub fn introduce(&self, member: &Introduction, disk: Rc<dyn Disk>) {
+        self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.index)));
+    }
+
+    fn submit_op(&self, op: Op) -> Completion<Done> {
+        if let Some(fault) = self.refusal(&op) {
+            let error = io::Error::refused(format!("array {}: {fault}", self.name()));
+            return Completion::ready(Done::failed(op.work, error));
+        }
+        if op.work.is_empty() && !matches!(op.work, Work::Flush) {
+            return Completion::ready(Done::ok(op.work));
+        }
+        match op.work {
+            Work::Flush => self.flush(op.class),
+            Work::Read(bufs) => self.submit_read(op.offset, op.class, bufs),
+            _ => self.submit_ranges(op),
+        }
+    }
+
+    fn refusal(&self, op: &Op) -> Option<&'static str> {
+        if self.shard.is_quiescing() {
+            return Some("the array is being stopped");
+        }
+        if let Work::Zero { len, fast: true, .. } = op.work
+            && !self.shard.zeroes_fast(op.offset, len)
+        {
+            return Some("these bytes cannot be zeroed faster than by writing zeros");
+        }
+        self.limits.check(op)
+    }
+
+    /// Flushes every shard, also when the array is to stop.
+    pub(crate) fn flush(&self, class: io::Class) -> Completion<Done> {
+        let shard = &self.shard;
+        let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
+        for to in 0..shard.count {
+            let from = Origin { shard: shard.index, request, part: to as u32 };
+            let action = Action::Flush { after: 0 };
+            let merged = Vec::new();
+            let unit = Unit { offset: 0, len: 0, action, fua: false, class, from, merged };
+            shard.dispatch(to, unit);
+        }
+        completion
+    }
+
+    fn submit_read(&self, offset: u64, class: io::Class, bufs: Vec<Buf>) -> Completion<Done> {
+        let shard = &self.shard;
+        let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let cuts = self.cuts(offset, len);
+        let units = cuts.clone().count() as u32;
+        let (request, completion) = shard.requests.begin(offset, Work::Read(Vec::new()), units);
+        shard.requests.shape(request, bufs.iter().map(|buf| buf.len() as u32), units);
+        let unit = |part, offset, len, bufs| Unit {
+            offset,
+            len,
+            action: Action::Read(bufs),
+            fua: false,
+            class,
+            from: Origin { shard: shard.index, request, part },
+            merged: Vec::new(),
+        };
+        if units == 1 {
+            shard.dispatch(shard.owner(offset), unit(0, offset, len, bufs));
+            return completion;
+        }
+        let (mut bufs, mut rest) = (bufs, None);
+        let mut whole = bufs.drain(..);
+        for (part, (at, len)) in cuts.enumerate() {
+            let (mut own, mut left) = (shard.requests.list(), len as usize);
+            while left > 0 {
+                let mut buf: Buf =
+                    rest.take().or_else(|| whole.next()).expect("buffers cover the read");
+                if buf.len() > left {
+                    rest = Some(buf.split_off(left));
+                }
+                left -= buf.len();
+                own.push(buf);
+            }
+            shard.dispatch(shard.owner(at), unit(part as u32, at, len, own));
+        }
+        drop(whole);
+        shard.requests.keep(bufs);
+        completion
+    }
+
+    /// Writes and everything else that has a range.
+    fn submit_ranges(&self, op: Op) -> Completion<Done> {
+        let shard = &self.shard;
+        let len = op.work.len();
+        // Block status may say less than it was asked: one unit is enough.
+        let status = matches!(op.work, Work::Extents { .. });
+        let cuts = self.cuts(op.offset, len).take(if status { 1 } else { usize::MAX });
+        let units = cuts.clone().count() as u32;
+        let (offset, fua, class) = (op.offset, op.fua, op.class);
+        let (request, completion) = shard.requests.begin(offset, op.work, units);
+        for (part, (at, len)) in cuts.enumerate() {
+            let from = Origin { shard: shard.index, request, part: part as u32 };
+            let action = shard.requests.action(request, offset, (at, len), || shard.list());
+            let merged = Vec::new();
+            let unit = Unit { offset: at, len, action, fua, class, from, merged };
+            shard.dispatch(shard.owner(at), unit);
+        }
+        completion
+    }
+
+    /// Cuts a range at unit and region borders.
+    fn cuts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
+        let step = self.shard.unit_border();
+        let region = self.shard.setup.geometry.region_bytes();
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let border = ((at / step + 1) * step).min((at / region + 1) * region).min(end);
+            let cut = (at, border - at);
+            at = border;
+            Some(cut)
+        })
+    }
+}
+
+impl Disk for Front {
+    fn submit(&self, op: Op) -> Completion<Done> {
+        self.submit_op(op)
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+}
