@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let mut words = vec![torture.to_string_lossy().into_owned()];
     if !has("--program") {
         let mutants: &[_] = match has("--broken") {
-            true => &["--features", "array/broken", "--target-dir", "target/broken"],
+            true => &["--features", "io/broken", "--target-dir", "target/broken"],
             false => &[],
         };
         let program = [&build[..], &["parapet"], mutants].concat();
