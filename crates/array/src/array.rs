@@ -13,9 +13,7 @@ use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSuppor
 use layout::private::sums::Seed;
 use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
 use metadata::assemble::{Assembly, Joined};
-use metadata::bounds::Bounds;
-use metadata::decisions::{Decisions, Local};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Bounds, Decisions, Error, ErrorKind, Local, Result};
 use parity::Kernel;
 
 use crate::checksum;

@@ -39,7 +39,7 @@ use std::task::Poll;
 use io::broken::{Broken, broken};
 use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
 use layout::{Mode, RangeSet};
-use metadata::error::{Error, Result};
+use metadata::{Error, Result};
 
 use crate::member::batch::Manner;
 use crate::rows::read::Target;

@@ -33,7 +33,7 @@ use io::{Buf, Class, Signal};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::sums::{PAGE_BYTES, PAGE_COVERS, Seed, Sum, place};
 use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::member::batch::Manner;

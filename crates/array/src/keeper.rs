@@ -31,11 +31,9 @@ use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Configuration, Epoch, Family, Geometry, MemberId, Mode, RangeSet, Slot, SlotSet};
 use log::solve::Cut;
 use log::told::Told;
-use metadata::bounds::Bounds;
-use metadata::decisions::{Decisions, Undecided};
-use metadata::error::{Error, ErrorKind, Result};
-use metadata::ledger::turn::{Held, Turn};
-use metadata::ledger::{Decision, Ledger};
+use metadata::commit::async_mutex::{Held, Turn};
+use metadata::commit::{Decision, Ledger};
+use metadata::{Bounds, Decisions, Error, ErrorKind, Result, Undecided};
 
 use crate::member::Introduction;
 use crate::shard::Shard;

@@ -8,7 +8,7 @@ use io::{Buf, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::{Slot, SlotSet, Stripe, StripeMap};
-use metadata::error::{Error, ErrorKind};
+use metadata::{Error, ErrorKind};
 
 use crate::member::Member;
 use crate::member::view::View;

@@ -21,8 +21,7 @@ use std::task::{Poll, Waker};
 use io::broken::{Broken, broken};
 use io::{Budget, Clock, Completions, Pool, SharedBuf, Signal, TaskSet, Time};
 use layout::{Family, Geometry, MemberId, RangeSet};
-use metadata::bounds::Bounds;
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Bounds, Error, ErrorKind, Result};
 use parity::Kernel;
 
 use crate::cache::Cache;

@@ -8,8 +8,8 @@ use io::{Clock, Completion, Cost, MemDisk, Time};
 use layout::{Layout, Level, Mode};
 use metadata::ErrorKind;
 use metadata::assemble::{Candidate, Note, Options, assemble, survey};
+use metadata::commit::Random;
 use metadata::create::{NewArray, create};
-use metadata::ledger::Random;
 
 struct Still;
 

@@ -12,9 +12,9 @@ use layout::md::superblock::CLEAN;
 use layout::md::{Role, Version};
 use layout::{Layout, Level};
 use metadata::assemble::Candidate;
+use metadata::commit::{Facts, Format};
 use metadata::create::{BitmapChunk, NewArray, create, plan};
 use metadata::examine::examine;
-use metadata::ledger::{Facts, Format};
 
 const MIB: u64 = 1 << 20;
 

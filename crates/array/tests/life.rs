@@ -595,7 +595,7 @@ fn what_was_written_without_parity_is_synced_at_the_next_start() {
 struct Rival(std::cell::Cell<u32>);
 
 impl Decisions for Rival {
-    fn decide<'a>(&'a self, _: Epoch, _: &'a metadata::ledger::Decision) -> Verdict<'a> {
+    fn decide<'a>(&'a self, _: Epoch, _: &'a metadata::commit::Decision) -> Verdict<'a> {
         self.0.set(self.0.get() + 1);
         let verdict = if self.0.get() > 1 { Err(Undecided::Overtaken) } else { Ok(()) };
         Box::pin(std::future::ready(verdict))

@@ -29,33 +29,33 @@ use log::solve::Cut;
 use log::told::Told;
 
 use crate::bounds::Bounds;
+use crate::commit::journal_device::Journal;
+use crate::commit::member_io::{Reach, all};
+use crate::commit::private::{Private, Zones};
+use crate::commit::record::Record;
+use crate::commit::{Facts, Format, Ledger, Opened, Random};
 use crate::error::{Error, Result};
-use crate::ledger::journal::Journal;
-use crate::ledger::private::{Private, Zones};
-use crate::ledger::reach::{Reach, all};
-use crate::ledger::record::Record;
-use crate::ledger::{Facts, Format, Ledger, Opened, Random};
 
-pub(crate) mod history;
+pub(crate) mod dirty;
+pub(crate) mod group;
 pub(crate) mod intents;
 pub mod journal;
 pub mod logs;
 mod note;
 mod policy;
 mod ppl;
-mod rolled;
-mod seats;
+pub(crate) mod probe;
+pub(crate) mod roles;
+pub(crate) mod rolled_back;
 pub(crate) mod shape;
-pub(crate) mod sighting;
-mod sync;
-mod together;
+pub(crate) mod slots;
 
 pub use note::{Cause, Note};
-pub use seats::READ_ONLY_AS_ASKED;
+pub use slots::READ_ONLY_AS_ASKED;
 
+use group::Members;
 use journal::{Found, Journals};
-use sighting::{Reject, Sighting};
-use together::Members;
+use probe::{Reject, Sighting};
 
 /// A disk that may be a member.
 #[derive(Clone)]
@@ -208,7 +208,7 @@ pub async fn assemble(
     let Heard { mut seated, mut loaded, intents } = heard;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    let shortened = sync::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
+    let shortened = dirty::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
     let change = (intents.consistency, consistency);
     policy::permit(change, &intents)?;
@@ -268,8 +268,8 @@ pub async fn assemble(
 
 /// Who sits where, and what these members say.
 struct Heard {
-    seated: seats::Seated,
-    loaded: sync::Loaded,
+    seated: slots::Seated,
+    loaded: dirty::Loaded,
     intents: intents::Intents,
 }
 
@@ -284,8 +284,8 @@ async fn hear(
     options: &Options,
 ) -> Result<Heard> {
     loop {
-        let seated = seats::seat(members, geometry, options)?;
-        let loaded = sync::load(reach, members, &seated, geometry).await;
+        let seated = slots::seat(members, geometry, options)?;
+        let loaded = dirty::load(reach, members, &seated, geometry).await;
         let intents = intents::load(reach, members, &seated, geometry, journals).await;
         let unheard = intents.unheard.filter(|&id| {
             let configuration = &seated.configuration;
@@ -309,14 +309,14 @@ async fn hear(
 /// Where parity or copies may disagree, and no log has settled them: may what was written there
 /// differ from what they say? Parity may be believed by the user's word; copies that differ stay
 /// two. All that was ever written to a new array has its parity.
-fn is_doubtful(loaded: &sync::Loaded, geometry: &Geometry, options: &Options) -> bool {
+fn is_doubtful(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
     let believed = options.force_dirty_degraded
         && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
     !loaded.unsynced.is_empty() && !is_new(loaded) && !believed
 }
 
 /// True if the array was never used.
-fn is_new(loaded: &sync::Loaded) -> bool {
+fn is_new(loaded: &dirty::Loaded) -> bool {
     loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }))
 }
 
@@ -325,8 +325,8 @@ fn is_new(loaded: &sync::Loaded) -> bool {
 /// alone the next time. Without redundancy no write is marked, and no order known.
 fn leaves_out(
     members: &Members,
-    seated: &seats::Seated,
-    (loaded, shortened): (&sync::Loaded, bool),
+    seated: &slots::Seated,
+    (loaded, shortened): (&dirty::Loaded, bool),
     geometry: &Geometry,
 ) -> bool {
     if seated.read_only_reason.is_some() || broken(Broken::AbsentUnrecorded) {
@@ -337,7 +337,7 @@ fn leaves_out(
     let plain = geometry.family() == Family::Plain && !broken(Broken::PlainAbsentUnrecorded);
     let shortened = shortened && !broken(Broken::ShortCopyUnrecorded);
     let crashed = !members.latest().superblock.is_clean() || plain;
-    crashed && (unread || shortened || seats::is_one_away(members))
+    crashed && (unread || shortened || slots::is_one_away(members))
 }
 
 /// The members of the one array that is meant, and what may be its journal device.
@@ -348,9 +348,9 @@ async fn gather(
 ) -> Result<(Members, Journals)> {
     let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
     let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
-    let chosen = together::choose(sightings, rejects, options)?;
-    let mut members = together::join(chosen)?;
-    rolled::leave_out(reach, &mut members).await;
+    let chosen = group::choose(sightings, rejects, options)?;
+    let mut members = group::join(chosen)?;
+    rolled_back::leave_out(reach, &mut members).await;
     let mut journals = Journals { found, wanted };
     let first = &members.latest().superblock;
     journals.choose((first.set_uuid, first.set_name), options)?;
@@ -456,7 +456,7 @@ async fn look_at(
     candidate: &Candidate,
     wanted: Option<Uuid>,
 ) -> std::result::Result<Looked, Reject> {
-    let stranger = match sighting::look(reach, &candidate.disk, &candidate.name, wanted).await {
+    let stranger = match probe::look(reach, &candidate.disk, &candidate.name, wanted).await {
         Ok(sighting) => return Ok(Looked::Member(Box::new(sighting))),
         Err(Reject::Stranger(names)) => names,
         Err(other) => return Err(other),

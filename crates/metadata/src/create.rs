@@ -28,15 +28,15 @@ use layout::private::bad::BadList;
 use layout::private::{Consistency, HEADERS_BYTES, Tag};
 use layout::{Family, Layout, Level, sync};
 
-use crate::assemble::{Candidate, journal, sighting};
+use crate::assemble::{Candidate, journal, probe};
 use crate::bitmap::{Bits, Pages};
 use crate::bounds::Bounds;
+use crate::commit::journal_device::Journal;
+use crate::commit::member_io::{Reach, Writer, all};
+use crate::commit::private::{Private, Zones};
+use crate::commit::record::{Record, copy_pages};
+use crate::commit::{Facts, Format};
 use crate::error::{Error, Result};
-use crate::ledger::journal::Journal;
-use crate::ledger::private::{Private, Zones};
-use crate::ledger::reach::{Reach, Writer, all};
-use crate::ledger::record::{Record, copy_pages};
-use crate::ledger::{Facts, Format};
 
 mod plan;
 
@@ -241,7 +241,7 @@ async fn look_first(
         }
     }
     let looks = members.iter().map(|member| async {
-        sighting::signatures(reach, &*member.disk)
+        probe::signatures(reach, &*member.disk)
             .await
             .map_err(|why| Error::refused(format!("{} cannot be read", member.name)).because(why))
     });

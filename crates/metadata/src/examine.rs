@@ -14,12 +14,12 @@ use layout::md::{
     Superblock,
 };
 
-use crate::assemble::{shape, sighting};
+use crate::assemble::{probe, shape};
 use crate::bitmap::Bits;
 use crate::bounds::Bounds;
+use crate::commit::Format;
+use crate::commit::member_io::Reach;
 use crate::error::{Error, Result};
-use crate::ledger::Format;
-use crate::ledger::reach::Reach;
 
 mod private;
 
@@ -81,20 +81,20 @@ pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examinati
     let unreadable = |why| Error::refused("the disk cannot be read").because(why);
     let bytes = disk.limits().bytes;
     let mut superblocks = Vec::new();
-    for trace in sighting::traces(&reach, disk).await.map_err(unreadable)?.found {
+    for trace in probe::traces(&reach, disk).await.map_err(unreadable)?.found {
         superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
     }
     let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
-    let signatures = sighting::signatures(&reach, disk).await.map_err(unreadable)?;
+    let signatures = probe::signatures(&reach, disk).await.map_err(unreadable)?;
     Ok(Examination { bytes, superblocks, journal, signatures })
 }
 
 async fn look_closer(
     reach: &Reach,
     disk: &dyn Disk,
-    trace: sighting::Trace,
+    trace: probe::Trace,
 ) -> io::Result<FoundSuperblock> {
-    let sighting::Trace { format, offset, superblock, bytes } = trace;
+    let probe::Trace { format, offset, superblock, bytes } = trace;
     let mut found = FoundSuperblock {
         format,
         offset,
@@ -185,8 +185,8 @@ async fn read_bad_blocks(
     superblock: &Superblock,
     map: &ByteMap,
 ) -> io::Result<Option<std::result::Result<FoundBadBlocks, String>>> {
-    let Some(room) = sighting::bad_block_log(superblock, map) else { return Ok(None) };
-    let Some(bytes) = sighting::heard(reach.read(disk, room).await, superblock)? else {
+    let Some(room) = probe::bad_block_log(superblock, map) else { return Ok(None) };
+    let Some(bytes) = probe::heard(reach.read(disk, room).await, superblock)? else {
         return Ok(None);
     };
     let parsed = BadBlocks::parse(&bytes, superblock.bblog_shift);

@@ -1,7 +1,7 @@
 //! What the members of an array say about it, at rest: the offline half of the engine.
 //!
 //! ```text
-//!   create ──▶ members ──▶ assemble ──▶ Assembly ──▶ the running engine ──▶ ledger ──▶ members
+//!   create ──▶ members ──▶ assemble ──▶ Assembly ──▶ the running engine ──▶ commit ──▶ members
 //!                │  └────▶ examine      what one member says
 //!                └───────▶ recover      what they held, when nothing says it any more
 //! ```
@@ -13,16 +13,16 @@
 
 pub mod assemble;
 mod bitmap;
-pub mod bounds;
+mod bounds;
+pub mod commit;
+mod config_store;
 pub mod create;
-pub mod decisions;
-pub mod error;
+mod error;
 pub mod examine;
-pub mod ledger;
 pub mod recover;
 #[cfg(test)]
-mod rig;
+mod test_disk;
 
 pub use bounds::Bounds;
-pub use decisions::{Decisions, Local, Undecided, Verdict};
+pub use config_store::{Decisions, Local, Undecided, Verdict};
 pub use error::{Error, ErrorKind, Result};

@@ -28,25 +28,25 @@ use layout::md::SECTOR;
 use layout::md::superblock::{Version, position};
 use layout::{Family, Geometry, Layout, Level, Raid0Layout, Shape};
 
-use crate::assemble::{Candidate, sighting};
+use crate::assemble::{Candidate, probe};
 use crate::bounds::Bounds;
+use crate::commit::member_io::Reach;
 use crate::error::{Error, Result};
-use crate::ledger::reach::Reach;
 
+pub(crate) mod file_systems;
 mod pages;
 mod rows;
-mod seating;
-mod signs;
-mod stamp;
-mod walk;
+pub(crate) mod signatures;
+pub(crate) mod slot_order;
+pub(crate) mod superblocks;
 
-pub use stamp::{Stamp, stamps};
+pub use superblocks::{Stamp, stamps};
 
+use file_systems::Walker;
 use pages::{PAGE, Pages};
 use rows::{Agreement, Row};
-use seating::{Order, Votes, seat};
-use signs::{Sign, Start};
-use walk::Walker;
+use signatures::{Sign, Start};
+use slot_order::{Order, Votes, seat};
 
 /// What is known already; the rest is searched for.
 #[derive(Clone, Debug, Default)]
@@ -209,9 +209,9 @@ async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
         for at in (0..HEAD_BYTES).step_by(RUN_BYTES as usize) {
             let run = pages.run(disk, at, RUN_BYTES).await;
             for (index, page) in (0..).zip(run.chunks_exact(PAGE as usize)) {
-                let Some(start) = signs::start(page) else { continue };
+                let Some(start) = signatures::start(page) else { continue };
                 // In files there are boot sectors, too.
-                if start.name == signs::MBR && !(at + index * PAGE).is_multiple_of(MBR_ALIGN) {
+                if start.name == signatures::MBR && !(at + index * PAGE).is_multiple_of(MBR_ALIGN) {
                     continue;
                 }
                 // How far behind its beginning that lies on the disk depends on chunk and level.
@@ -236,7 +236,7 @@ fn behind(array_offset: u64, slots: u64) -> BTreeSet<u64> {
 
 /// What the superblocks that are left on a disk say, right or wrong.
 async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
-    let traces = sighting::traces(pages.reach(), &*pages.disks()[disk].disk).await;
+    let traces = probe::traces(pages.reach(), &*pages.disks()[disk].disk).await;
     let found = traces.map(|traces| traces.found).unwrap_or_default();
     let superblocks = found.iter().filter_map(|trace| trace.superblock.as_ref().ok());
     superblocks.filter_map(|superblock| superblock.data_offset.checked_mul(SECTOR)).collect()
@@ -320,11 +320,11 @@ impl Hypothesis {
     /// What may begin at an array byte: each of the disks may be the one.
     async fn starts(&self, pages: &Pages<'_>, at: u64) -> Vec<Start> {
         let mut starts: Vec<Start> = Vec::new();
-        for told_at in [0, signs::BTRFS_AT] {
+        for told_at in [0, signatures::BTRFS_AT] {
             for (_, offset) in self.places(at.saturating_add(told_at)) {
                 for disk in 0..pages.disks().len() {
                     let page = pages.page(disk, offset).await;
-                    let start = page.and_then(|page| signs::start(&page));
+                    let start = page.and_then(|page| signatures::start(&page));
                     let start = start.filter(|start| start.told_at == told_at);
                     let new = start.map(|start| start.moved(at)).filter(|s| !starts.contains(s));
                     starts.extend(new);
@@ -409,7 +409,7 @@ async fn judge(
     let is_short = disks < slots && geometry.family() == Family::Parity;
     let every = match known {
         Some(order) => Some(vec![order.clone()]),
-        None => is_short.then(|| seating::all(disks, slots)).flatten(),
+        None => is_short.then(|| slot_order::all(disks, slots)).flatten(),
     };
     let (orders, is_all) = every.map_or_else(
         || {

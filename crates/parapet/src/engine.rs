@@ -16,7 +16,7 @@ use layout::MemberId;
 use layout::md::superblock::Role;
 use metadata::Bounds;
 use metadata::assemble::{Assembly, Candidate, Cause, Note, Options};
-use metadata::ledger::Random;
+use metadata::commit::Random;
 use os::{Executor, Spawner};
 
 use crate::api::Consistency;

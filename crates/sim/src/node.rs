@@ -124,7 +124,7 @@ impl Node {
         host
     }
 
-    fn random(&self) -> metadata::ledger::Random {
+    fn random(&self) -> metadata::commit::Random {
         let rng = RefCell::new(self.world.rng(&self.name, self.lives.get()));
         Rc::new(move |bytes: &mut [u8]| {
             bytes.iter_mut().for_each(|byte| *byte = rng.borrow_mut().bits() as u8);

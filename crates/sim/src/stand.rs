@@ -388,7 +388,7 @@ impl Stand {
     }
 
     /// Random bytes that are the same each time.
-    pub fn random(&self) -> metadata::ledger::Random {
+    pub fn random(&self) -> metadata::commit::Random {
         let state = Rc::clone(&self.random);
         Rc::new(move |bytes: &mut [u8]| {
             for byte in bytes {

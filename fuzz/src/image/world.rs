@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use array::Array;
 use io::{Clock, Completion, Cost, Time, Timers};
-use metadata::ledger::Random;
+use metadata::commit::Random;
 
 /// Polls after which something must have happened.
 const MOST_POLLS: u32 = 500_000;

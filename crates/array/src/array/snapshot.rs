@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use io::broken::{Broken, broken};
 use layout::{Configuration, Family, MemberId, Seat, Slot, SlotSet};
-use metadata::error::{Error, Result};
+use metadata::{Error, Result};
 
 use crate::array::Inner;
 use crate::status::{JobStatus, JournalStatus, MemberStatus, SlotState, SlotStatus};

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use layout::plan::{DataLost, Method, RowState, WritePlan, plan_read};
 use layout::private::CHECKSUM_ENTRY_BYTES;
 use layout::{Mode, Slot, SlotSet};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::checksum::New;
 use crate::checksum::verify::Verdict;

@@ -24,7 +24,7 @@ use std::rc::Rc;
 use io::Buf;
 use layout::plan::{Erasure, Method, WritePlan};
 use layout::{Family, Mode, Slot, SlotSet};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::checksum::verify::Verdict;
 use crate::checksum::{BLOCK, New, Sums, Wanted, newest_copies};

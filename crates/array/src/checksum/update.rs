@@ -13,7 +13,7 @@ use io::broken::{Broken, broken};
 use layout::plan::{Method, WritePlan};
 use layout::private::sums::{Sum, blocks};
 use layout::{RangeSet, Slot, SlotSet};
-use metadata::error::{ErrorKind, Result};
+use metadata::{ErrorKind, Result};
 
 use crate::checksum::generations::weights;
 use crate::checksum::{BLOCK, Sums, Wanted};

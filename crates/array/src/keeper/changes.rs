@@ -2,8 +2,7 @@
 
 use io::broken::{Broken, broken};
 use layout::{Configuration, Epoch, Family, MemberId, Mode, RangeSet, Seat, Slot, SlotSet};
-use metadata::decisions::Undecided;
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result, Undecided};
 
 use crate::keeper::{Command, Keeper};
 use crate::shard::message::ToShard;

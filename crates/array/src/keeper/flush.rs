@@ -10,7 +10,7 @@
 //! # When a flush fails
 //!
 //! All that the member was sent since its last good flush is unknown, whatever a second flush says
-//! (`ledger/flush.rs`). With redundancy the member is lost, and the flush is answered once that is
+//! (`commit/flush.rs`). With redundancy the member is lost, and the flush is answered once that is
 //! durable: until then the log keeps what the rows need, and the regions' bits stay set. Without
 //! redundancy, or beyond it, the flush fails, and so does every later one until the array is
 //! started anew: nobody is told that something is durable which may be gone.
@@ -18,7 +18,7 @@
 use io::Class;
 use io::broken::{Broken, broken};
 use layout::{Epoch, Family, Mode, SlotSet};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::keeper::Keeper;
 use crate::member::batch::{Batch, Failure, Manner};

@@ -25,7 +25,7 @@ use log::compute;
 use log::solve::{Cut, Held, solve};
 use log::told::Told;
 use metadata::assemble::logs::is_readable;
-use metadata::ledger::reach::all;
+use metadata::commit::member_io::all;
 
 use crate::keeper::Keeper;
 use crate::keeper::replay_checksums::Tables;

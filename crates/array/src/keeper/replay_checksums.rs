@@ -20,7 +20,7 @@ use io::broken::{Broken, broken};
 use layout::private::sums::{Sum, blocks, parity_generation, place};
 use layout::{Configuration, MemberId, RangeSet, Slot};
 use log::told::{Claim, Told};
-use metadata::ledger::Failures;
+use metadata::commit::Failures;
 
 use crate::checksum::{BLOCK, Sums};
 use crate::keeper::Keeper;

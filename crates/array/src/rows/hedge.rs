@@ -36,7 +36,7 @@ use io::broken::{Broken, broken};
 use io::{Buf, Class, Op, Time, Work};
 use layout::plan::{Method, RowState, WritePlan, plan_read};
 use layout::{Family, Mode, Slot, SlotSet};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::member::batch::{Batch, Manner};
 use crate::member::latency::{Kind, Peer, SMALL_BYTES};

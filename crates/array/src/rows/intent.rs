@@ -14,8 +14,8 @@
 //! number, and is written to those members that hold parity of its rows. While a batch is under way
 //! the next one gathers. Never touches data.
 //!
-//! With a journal device (`metadata::ledger::journal`) a batch is one write to that, of the same
-//! records; once it is lost, the next batches go to the members, to the same zones.
+//! With a journal device (`metadata::commit::journal_device`) a batch is one write to that, of the
+//! same records; once it is lost, the next batches go to the members, to the same zones.
 //!
 //! With policy `ppl` the same is written in the form of md's partial parity log (`ppl.rs`), where a
 //! batch waits until all rows of the one before are durable (`round.rs`).
@@ -36,7 +36,7 @@ use layout::{Geometry, Slot, SlotSet, Stripe};
 use log::LogSetup;
 use log::space::Space;
 use log::touched::Touched;
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::rows::RowWork;

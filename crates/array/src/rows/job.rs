@@ -6,7 +6,7 @@
 use io::broken::{Broken, broken};
 use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::member::batch::Manner;
 use crate::member::view::View;

@@ -8,7 +8,7 @@
 use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
 use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::checksum::BLOCK;
 use crate::member::batch::Manner;

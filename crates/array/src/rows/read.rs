@@ -14,7 +14,7 @@ use io::broken::{Broken, broken};
 use layout::plan::{Erasure, Method, WritePlan, plan_read};
 use layout::{Family, Slot, SlotSet};
 use log::compute;
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::Manner;
 use crate::member::view::View;

@@ -24,7 +24,7 @@ use io::{Buf, SharedBuf};
 use layout::plan::Method;
 use layout::{Family, Mode, Slot};
 use log::compute;
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::Manner;
 use crate::member::view::View;

@@ -7,7 +7,7 @@
 use io::broken::{Broken, broken};
 use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::checksum::BLOCK;
 use crate::member::batch::Manner;

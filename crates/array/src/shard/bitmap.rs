@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use io::broken::{Broken, broken};
 use io::{Completion, Time};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 /// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
 pub trait Intent {

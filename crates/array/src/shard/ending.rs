@@ -2,7 +2,7 @@
 
 use io::Ticket;
 use io::broken::{Broken, broken};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::shard::Shard;
 use crate::shard::flush::CacheMode;

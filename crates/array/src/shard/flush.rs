@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use io::broken::{Broken, broken};
 use io::{Completions, Signal, Ticket};
 use layout::{Mode, SlotSet};
-use metadata::error::{Error, Result};
+use metadata::{Error, Result};
 
 use crate::rows::intent::Log;
 use crate::shard::Shard;

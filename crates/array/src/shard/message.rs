@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use layout::{Configuration, MemberId, Slot, SlotSet};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::member::Introduction;
 use crate::shard::queue::{Ended, Unit};

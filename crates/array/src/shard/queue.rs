@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
-use metadata::error::Error;
+use metadata::Error;
 
 use crate::cache::WriteOut;
 use crate::member::Count;

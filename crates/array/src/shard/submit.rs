@@ -19,7 +19,7 @@ use std::task::Poll;
 use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work};
 use layout::{Configuration, Geometry, MemberId, RangeSet};
 use log::LogSetup;
-use metadata::bounds::Bounds;
+use metadata::Bounds;
 use parity::Kernel;
 
 use crate::checksum::SumsSetup;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io::broken::{Broken, broken};
-use metadata::error::{Error, ErrorKind, Result};
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::shard::message::ToKeeper;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io::Ticket;
 use io::broken::{Broken, broken};
-use metadata::error::Result;
+use metadata::Result;
 
 use crate::checksum::Sums;
 use crate::member::view::View;

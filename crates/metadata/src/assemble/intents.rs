@@ -18,15 +18,15 @@ use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
 use log::solve::Cut;
 use log::told::Told;
 
-use super::journal::Journals;
-use super::logs::{self, Disbelief, Holders, Log};
-use super::ppl;
-use super::seats::Seated;
-use super::sighting::Sighting;
-use super::together::Members;
-use crate::ledger::private::Zones;
-use crate::ledger::reach::{Reach, all};
-use crate::ledger::record;
+use crate::assemble::group::Members;
+use crate::assemble::journal::Journals;
+use crate::assemble::logs::{Disbelief, Holders, Log};
+use crate::assemble::probe::Sighting;
+use crate::assemble::slots::Seated;
+use crate::assemble::{logs, ppl};
+use crate::commit::member_io::{Reach, all};
+use crate::commit::private::Zones;
+use crate::commit::record;
 
 /// What the private areas say.
 pub(crate) struct Intents {

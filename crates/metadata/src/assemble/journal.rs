@@ -2,7 +2,7 @@
 //! it is used from now on.
 //!
 //! Owns the rules for a device that is missing, old, of another array, or new to this one. Never
-//! writes: the first commit of the session does (`crate::ledger::journal`).
+//! writes: the first commit of the session does (`crate::commit::journal_device`).
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use layout::private::journal::{
 };
 use layout::private::{Consistency, LogShape};
 
-use super::intents::Intents;
-use super::{Candidate, Note, Options, refuse, sighting};
+use crate::assemble::intents::Intents;
+use crate::assemble::{Candidate, Note, Options, probe, refuse};
+use crate::commit::journal_device::Journal;
+use crate::commit::member_io::Reach;
+use crate::commit::{MOST_BLOCK_BYTES, Random};
 use crate::error::{Error, Result};
-use crate::ledger::journal::Journal;
-use crate::ledger::reach::Reach;
-use crate::ledger::{MOST_BLOCK_BYTES, Random};
 
 /// A disk that is a journal device by its own account.
 #[derive(Clone)]
@@ -282,7 +282,7 @@ pub(super) async fn look_at_wanted(
     let Some(candidate) = candidates.iter().find(|candidate| candidate.name == *wanted) else {
         return refuse(format!("{wanted} is to become the journal, and is not among the disks"));
     };
-    let found = sighting::signatures(reach, &*candidate.disk).await;
+    let found = probe::signatures(reach, &*candidate.disk).await;
     let found =
         found.map_err(|why| Error::refused(format!("{wanted} cannot be read")).because(why))?;
     Ok(Some((candidate.clone(), found)))

@@ -19,8 +19,8 @@ use layout::{Configuration, Geometry, MemberId, RangeSet, Slot, SlotSet, Stripe}
 use log::solve::{Cut, Partial};
 use log::told::Told;
 
-use super::sighting::Sighting;
-use crate::ledger::reach::{Loaded, Reach, all};
+use crate::assemble::probe::Sighting;
+use crate::commit::member_io::{Loaded, Reach, all};
 
 /// Why what is logged is not believed.
 pub(super) struct Disbelief {

@@ -3,7 +3,7 @@
 //!
 //! Owns what may become what, and what that changes in the records of the members. Writes nothing:
 //! bitmap, headers and superblocks follow with the first commit, in the order that every commit has
-//! (`crate::ledger`). Whichever superblocks a crash in the middle of it leaves, the freshest one
+//! (`crate::commit`). Whichever superblocks a crash in the middle of it leaves, the freshest one
 //! says whether there is a bitmap; where it says there is none, everything is synced.
 //!
 //! What the old policy knows of a crash is used before: judged by the old, run by the new.
@@ -16,14 +16,14 @@ use layout::private::{Consistency, sums};
 use layout::{Family, Geometry, MemberId, RangeSet};
 use log::least_zone;
 
-use super::intents::Intents;
-use super::seats::Seated;
-use super::sync::{Loaded, new_bitmap};
-use super::together::Members;
-use super::{Note, Options, refuse};
+use crate::assemble::dirty::{Loaded, new_bitmap};
+use crate::assemble::group::Members;
+use crate::assemble::intents::Intents;
+use crate::assemble::slots::Seated;
+use crate::assemble::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
+use crate::commit::ppl;
 use crate::error::{Error, Result};
-use crate::ledger::ppl;
 
 /// Refuses a change of policy while a log tells of rows that are not settled, where
 /// superblocks alone say which log it is: a crash before they are settled would leave them to the

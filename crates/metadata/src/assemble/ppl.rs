@@ -11,10 +11,10 @@ use layout::private::log::{Record, Syndrome};
 use layout::{Geometry, MemberId, Slot, Stripe};
 use log::solve::{Cut, Partial};
 
-use super::seats::Seated;
-use super::sighting::Sighting;
-use super::together::Members;
-use crate::ledger::reach::{Reach, all};
+use crate::assemble::group::Members;
+use crate::assemble::probe::Sighting;
+use crate::assemble::slots::Seated;
+use crate::commit::member_io::{Reach, all};
 
 /// Reads the log of each slot's member.
 ///

@@ -6,10 +6,10 @@ use layout::md::superblock::RAID35_LEVEL;
 use layout::md::{Features, Magic, SECTOR, Superblock};
 use layout::{Geometry, Layout, LayoutError, Level, Raid0Layout, Slot};
 
-use super::history::Standing;
-use super::sighting::Sighting;
-use super::together::Members;
-use super::{Options, refuse, with_reasons};
+use crate::assemble::group::Members;
+use crate::assemble::probe::Sighting;
+use crate::assemble::roles::Standing;
+use crate::assemble::{Options, refuse, with_reasons};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The level of an array; `None` if it is none that holds data.

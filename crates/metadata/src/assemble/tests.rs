@@ -8,9 +8,9 @@ use layout::md::{Bitmap, Features, SECTOR, Version};
 use layout::{Layout, Level, Mode, Seat, Slot};
 
 use super::*;
+use crate::commit::Decision;
 use crate::error::ErrorKind;
-use crate::ledger::Decision;
-use crate::rig::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
+use crate::test_disk::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
 
 mod kinds;
 
@@ -417,7 +417,7 @@ fn a_survey_groups_members_by_array() {
     let mut all = Rig::new(1);
     all.disks.extend(a.disks.iter().chain(&b.disks).cloned());
     let candidates = (0..all.disks.len()).map(|index| all.candidate(index)).collect();
-    let survey = complete(survey(candidates, &(Rc::new(crate::rig::Still) as _))).unwrap();
+    let survey = complete(survey(candidates, &(Rc::new(crate::test_disk::Still) as _))).unwrap();
     assert_eq!(survey.arrays.len(), 2);
     let group = &survey.arrays[&a.superblock(0).set_uuid];
     let names: Vec<&str> = group.candidates.iter().map(|c| c.name.as_str()).collect();

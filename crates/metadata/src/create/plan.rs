@@ -8,10 +8,10 @@ use layout::private::{Consistency, sums};
 use layout::sync::sync_bytes;
 use layout::{Family, Geometry, Layout, Level};
 
-use super::{BitmapChunk, NewArray};
+use crate::commit::MOST_BLOCK_BYTES;
+use crate::commit::record::marks_room;
+use crate::create::{BitmapChunk, NewArray};
 use crate::error::{Error, Result};
-use crate::ledger::MOST_BLOCK_BYTES;
-use crate::ledger::record::marks_room;
 
 /// RAID 1 uses whole blocks of this size, as mdadm does.
 const MIRROR_UNIT_BYTES: u64 = 64 << 10;
@@ -74,7 +74,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     let shape = Shape { layout: new.layout, chunk_bytes: new.chunk_bytes, members };
     let geometry = Geometry::new(shape).map_err(|error| Error::refused(error.to_string()))?;
     let ppl = new.consistency == Some(Consistency::Ppl);
-    if let Some(why) = crate::ledger::ppl::unfit(&geometry).filter(|_| ppl) {
+    if let Some(why) = crate::commit::ppl::unfit(&geometry).filter(|_| ppl) {
         return Err(Error::refused(why));
     }
     for ((name, _), map) in disks.iter().zip(&maps).skip(slots) {

@@ -13,7 +13,7 @@ use layout::private::journal::{COPIES, JournalHeader, JournalUse};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
 
 use crate::assemble::logs::scan;
-use crate::ledger::reach::Reach;
+use crate::commit::member_io::Reach;
 
 /// A private area that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::assemble::Candidate;
-use crate::ledger::reach::Reach;
+use crate::commit::member_io::Reach;
 
 pub(super) const PAGE: u64 = 4096;
 

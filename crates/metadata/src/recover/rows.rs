@@ -3,7 +3,7 @@
 use layout::{Family, Geometry, Owner, Slot, Stripe};
 use parity::{Kernel, Term};
 
-use super::pages::Pages;
+use crate::recover::pages::Pages;
 
 /// Rows that are not all zeros: as many as this tell enough.
 const MOST_ROWS: usize = 48;

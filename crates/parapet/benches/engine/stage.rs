@@ -7,8 +7,8 @@ use array::{Array, Host};
 use io::Disk;
 use layout::{Layout, Level};
 use metadata::assemble::{Candidate, Options, assemble};
+use metadata::commit::Random;
 use metadata::create::{NewArray, create};
-use metadata::ledger::Random;
 use os::Executor;
 
 use crate::medium::Folder;

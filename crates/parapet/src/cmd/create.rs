@@ -12,8 +12,8 @@ use std::rc::Rc;
 use io::{ExtentKind, Limits, Op, Work};
 use layout::md::Version;
 use layout::{Layout, Level};
+use metadata::commit::Facts;
 use metadata::create::{BitmapChunk, NewArray};
-use metadata::ledger::Facts;
 use os::{Options, Spawner};
 
 use crate::api::{self, Consistency, Plan, PlannedDisk};

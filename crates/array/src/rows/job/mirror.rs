@@ -22,7 +22,7 @@ use std::rc::Rc;
 use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
 use layout::{Mode, Place, Places, RangeSet, Slot};
-use metadata::error::{ErrorKind, Result};
+use metadata::{ErrorKind, Result};
 
 use crate::checksum::{Read, Wanted, newest_copies};
 use crate::member::Member;

@@ -9,7 +9,7 @@ use io::Buf;
 use io::broken::{Broken, broken};
 use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
-use metadata::error::{ErrorKind, Result};
+use metadata::{ErrorKind, Result};
 
 use crate::member::batch::Manner;
 use crate::member::view::View;

@@ -20,7 +20,7 @@ use io::broken::{Broken, broken};
 use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{RangeSet, Slot, SlotSet};
 use log::compute;
-use metadata::error::Result;
+use metadata::Result;
 use parity::Culprit;
 
 use crate::checksum::BLOCK;

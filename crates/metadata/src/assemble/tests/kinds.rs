@@ -4,7 +4,7 @@ use super::*;
 
 /// What there is to remark on a member when it is looked at.
 fn remarks(rig: &Rig, disk: usize) -> String {
-    let clock: Rc<dyn Clock> = Rc::new(crate::rig::Still);
+    let clock: Rc<dyn Clock> = Rc::new(crate::test_disk::Still);
     let found = complete(crate::examine::examine(&*rig.disks[disk], &clock)).unwrap().unwrap();
     found.superblocks[0].remarks.join("\n")
 }

@@ -19,11 +19,11 @@ use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSmall, Uuid};
 use layout::{Family, MemberId, RangeSet, Slot, private};
 
-use super::Ledger;
-use super::record::Record;
-use crate::assemble::history;
-use crate::assemble::sighting::{self, Sighting};
+use crate::assemble::probe::Sighting;
+use crate::assemble::{probe, roles};
 use crate::bitmap::{Bits, Pages};
+use crate::commit::Ledger;
+use crate::commit::record::Record;
 use crate::error::{Error, Result};
 
 /// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
@@ -261,7 +261,7 @@ impl Ledger {
     /// Nothing was written.
     pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Readmitted> {
         self.check_disk(&disk, name)?;
-        let found = sighting::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
+        let found = probe::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
         let sums_from = self.sums_of(&found).await;
@@ -324,7 +324,7 @@ impl Ledger {
         if theirs.set_uuid != self.facts.uuid {
             return refuse(format!("it belongs to another array ({})", theirs.set_uuid));
         }
-        if let Some(what) = history::difference(ours, theirs) {
+        if let Some(what) = roles::difference(ours, theirs) {
             return refuse(format!("the array has changed its shape since it left: {what}"));
         }
         if ours.features.consistency() != theirs.features.consistency() {
@@ -364,7 +364,7 @@ impl Ledger {
             .keys()
             .filter(|id| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_))));
         let mut active = active.peekable();
-        let alone = active.peek().is_some() && active.all(|id| history::excludes(theirs, id.0));
+        let alone = active.peek().is_some() && active.all(|id| roles::excludes(theirs, id.0));
         if events > now || alone {
             return refuse(format!(
                 "it went on without this array's members (event {events}, here {now}), and has a \

@@ -9,11 +9,11 @@ use layout::md::superblock::Role;
 use layout::md::{Features, SECTOR, Superblock};
 use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Seat, Slot, SlotSet, sync};
 
-use super::history::Standing;
-use super::together::Members;
-use super::{Note, Options, refuse, with_reasons};
+use crate::assemble::group::Members;
+use crate::assemble::roles::Standing;
+use crate::assemble::{Note, Options, refuse, with_reasons};
+use crate::commit::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ledger::{Format, MOST_BLOCK_BYTES, ppl};
 
 /// The configuration, and what is to be said about it.
 pub(super) struct Seated {

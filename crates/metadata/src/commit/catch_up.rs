@@ -17,9 +17,9 @@ use io::broken::{Broken, broken};
 use layout::md::Superblock;
 use layout::{Configuration, MemberId};
 
-use super::reach::all;
-use super::record::Record;
-use super::{Failures, Ledger, Opened};
+use crate::commit::member_io::all;
+use crate::commit::record::Record;
+use crate::commit::{Failures, Ledger, Opened};
 
 /// What the last commit before a start has left undone.
 pub(super) struct Behind {

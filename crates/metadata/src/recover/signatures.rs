@@ -16,7 +16,7 @@
 //! Source: the formats' own documents (kernel documentation of ext4 and XFS, btrfs's on-disk
 //! format, LUKS2's specification, LVM's `label` and `pv_header`, UEFI).
 
-use super::pages::PAGE;
+use crate::recover::pages::PAGE;
 
 /// More copies than this tell nothing new.
 const MOST_SIGNS: usize = 96;

@@ -13,7 +13,7 @@ use layout::{Level, RangeSet, Seat, Slot};
 use super::*;
 use crate::assemble::{Assembly, Options};
 use crate::create::NewArray;
-use crate::rig::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
+use crate::test_disk::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
 
 fn decision(assembly: &Assembly, clean: bool) -> Decision {
     Decision { configuration: assembly.configuration.clone(), clean, resync_from: None }
@@ -528,7 +528,7 @@ fn a_member_that_never_answers_does_not_hold_up_the_record() {
     }
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     let candidates = (0..2).map(|index| rig.candidate(index)).collect();
-    let random: Random = Rc::new(crate::rig::random);
+    let random: Random = Rc::new(crate::test_disk::random);
     let options = Options::default();
     let assembly = crate::assemble::assemble(candidates, &options, Rc::new(Rushed), random);
     let assembly = complete(assembly).expect("nothing waits").unwrap();

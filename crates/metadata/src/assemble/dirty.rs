@@ -11,18 +11,18 @@ use layout::private::{self, HEADERS_BYTES, Tag};
 use layout::sync::{array_range, sync_bytes};
 use layout::{Family, Geometry, MemberId, Mode, RangeSet};
 
-use super::intents::Intents;
-use super::note::Cause;
-use super::seats::Seated;
-use super::sighting::Sighting;
-use super::together::Members;
-use super::{Note, Options, refuse};
+use crate::assemble::group::Members;
+use crate::assemble::intents::Intents;
+use crate::assemble::note::Cause;
+use crate::assemble::probe::Sighting;
+use crate::assemble::slots::Seated;
+use crate::assemble::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
+use crate::commit::Format;
+use crate::commit::member_io::{Reach, all};
+use crate::commit::record::{Record, marks_room};
 use crate::create::FIRST_EVENT;
 use crate::error::Result;
-use crate::ledger::Format;
-use crate::ledger::reach::{Reach, all};
-use crate::ledger::record::{Record, marks_room};
 
 /// Features of an array that has a bitmap, or something in its place.
 const HAVE_MARKS: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);

@@ -20,7 +20,7 @@
 //! a member fails before that, no superblock is written and the keeper is told: one that called the
 //! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
 //! superblock cannot be written is one event behind the others, as those are after a crash in the
-//! middle: the freshest one's role table decides who counts (`assemble/history.rs`), and the next
+//! middle: the freshest one's role table decides who counts (`assemble/roles.rs`), and the next
 //! commit brings it up before it does anything else (`behind`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
@@ -44,28 +44,28 @@ use layout::private::{Consistency, Tag};
 use layout::{Configuration, Family, Geometry, Layout, MemberId, RangeSet, sync};
 
 use crate::bitmap::{Bits, Pages};
-use crate::ledger::behind::Behind;
-use crate::ledger::journal::Journal;
-use crate::ledger::private::Private;
-use crate::ledger::reach::{Reach, all};
-use crate::ledger::record::Record;
-use crate::ledger::turn::Turn;
+use crate::commit::async_mutex::Turn;
+use crate::commit::catch_up::Behind;
+use crate::commit::journal_device::Journal;
+use crate::commit::member_io::{Reach, all};
+use crate::commit::private::Private;
+use crate::commit::record::Record;
 
-mod behind;
+pub(crate) mod add_member;
+pub mod async_mutex;
+pub(crate) mod bitmap_pages;
+pub(crate) mod catch_up;
 mod data;
 pub mod flush;
-mod join;
-pub mod journal;
-mod late;
-mod marks;
+pub mod journal_device;
+pub mod member_io;
+pub(crate) mod orphans;
 pub(crate) mod ppl;
 pub(crate) mod private;
-pub mod reach;
 pub mod record;
-pub mod turn;
 
-pub(crate) use join::MOST_BLOCK_BYTES;
-pub use join::{Admitted, Readmitted};
+pub(crate) use add_member::MOST_BLOCK_BYTES;
+pub use add_member::{Admitted, Readmitted};
 
 /// Fills bytes with random ones: from the host's generator, or the simulator's seed.
 pub type Random = Rc<dyn Fn(&mut [u8])>;

@@ -24,9 +24,9 @@ use layout::private::journal::{
 use layout::{Configuration, MemberId};
 use log::LogPlace;
 
-use super::private::Private;
-use super::reach::Reach;
-use super::{Failures, Ledger};
+use crate::commit::member_io::Reach;
+use crate::commit::private::Private;
+use crate::commit::{Failures, Ledger};
 
 /// The device that this session's log may lie on.
 pub struct Journal {

@@ -12,8 +12,8 @@ use layout::RangeSet;
 use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
 
 use crate::bitmap::{Bits, Pages};
-use crate::ledger::flush::Failed;
-use crate::ledger::reach::{Reach, Writer};
+use crate::commit::flush::Failed;
+use crate::commit::member_io::{Reach, Writer};
 
 /// What the ledger knows of a member.
 #[derive(Clone)]

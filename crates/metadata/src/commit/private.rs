@@ -14,9 +14,9 @@ use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, MemberId};
 use log::{LogPlace, LogSetup, least_zone};
 
-use super::reach::{Reach, all};
-use super::record::Record;
-use super::{Failures, Ledger};
+use crate::commit::member_io::{Reach, all};
+use crate::commit::record::Record;
+use crate::commit::{Failures, Ledger};
 
 /// How a log is divided. md's is not, and has so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

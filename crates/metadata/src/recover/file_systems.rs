@@ -13,11 +13,11 @@ use std::rc::Rc;
 
 use layout::Family;
 
-use super::pages::{PAGE, Pages};
-use super::rows::Agreement;
-use super::seating::Order;
-use super::signs::{Sign, big, little};
-use super::{Hypothesis, signs};
+use crate::recover::pages::{PAGE, Pages};
+use crate::recover::rows::Agreement;
+use crate::recover::signatures::{Sign, big, little};
+use crate::recover::slot_order::Order;
+use crate::recover::{Hypothesis, signatures};
 
 /// Enough to tell.
 const MOST_STEPS: usize = 128;
@@ -81,9 +81,9 @@ impl Walker<'_> {
         let mut steps = Agreement::default();
         for &at in starts {
             let Some(page) = self.page(at).await else { continue };
-            match signs::start(&page).map(|start| start.name) {
-                Some(signs::EXT) => self.ext(at, &page[1024..2048], &mut steps).await,
-                Some(signs::XFS) => self.xfs(at, &page, &mut steps).await,
+            match signatures::start(&page).map(|start| start.name) {
+                Some(signatures::EXT) => self.ext(at, &page[1024..2048], &mut steps).await,
+                Some(signatures::XFS) => self.xfs(at, &page, &mut steps).await,
                 _ => {}
             }
         }
@@ -219,8 +219,8 @@ mod tests {
 
     use super::*;
     use crate::assemble::Candidate;
-    use crate::ledger::reach::Reach;
-    use crate::rig::Still;
+    use crate::commit::member_io::Reach;
+    use crate::test_disk::Still;
 
     const BYTES: u64 = 256 << 10;
 

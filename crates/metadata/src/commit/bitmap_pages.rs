@@ -16,10 +16,10 @@ use std::ops::RangeInclusive;
 use io::broken::{Broken, broken};
 use layout::{Configuration, MemberId, RangeSet, sync};
 
-use super::reach::all;
-use super::record::copy_pages;
-use super::{Failures, Ledger, State};
 use crate::bitmap::{Bits, Pages};
+use crate::commit::member_io::all;
+use crate::commit::record::copy_pages;
+use crate::commit::{Failures, Ledger, State};
 
 impl Ledger {
     /// Sets bits, durably on every seated member before it returns.

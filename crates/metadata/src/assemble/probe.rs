@@ -21,9 +21,9 @@ use layout::md::{
 use layout::private::Tag;
 
 use crate::bitmap::Pages;
-use crate::ledger::Format;
-use crate::ledger::reach::{Loaded, Reach};
-use crate::ledger::record::Record;
+use crate::commit::Format;
+use crate::commit::member_io::{Loaded, Reach};
+use crate::commit::record::Record;
 
 /// A disk that says it is a member.
 #[derive(Clone)]

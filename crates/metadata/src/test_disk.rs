@@ -14,9 +14,9 @@ use layout::md::{Superblock, Version, position};
 use layout::{Layout, Level};
 
 use crate::assemble::{Assembly, Candidate, Options, assemble};
+use crate::commit::{Facts, Random};
 use crate::create::{NewArray, create};
 use crate::error::Result;
-use crate::ledger::{Facts, Random};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const CHUNK: u64 = 64 << 10;

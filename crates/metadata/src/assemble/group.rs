@@ -7,9 +7,9 @@ use layout::md::Superblock;
 use layout::md::superblock::Role;
 use layout::{MAX_SLOTS, MemberId};
 
-use super::history::{self, Divergence, Lapse, Standing};
-use super::sighting::{Reject, Sighting};
-use super::{Note, Options, is_called, list, refuse, shape, with_reasons};
+use crate::assemble::probe::{Reject, Sighting};
+use crate::assemble::roles::{Divergence, Lapse, Standing};
+use crate::assemble::{Note, Options, is_called, list, refuse, roles, shape, with_reasons};
 use crate::error::Result;
 
 /// Members of one array, with what each counts for.
@@ -115,7 +115,7 @@ pub(super) fn join(chosen: Chosen) -> Result<Members> {
             ));
         }
     }
-    let judged = history::judge(&superblocks);
+    let judged = roles::judge(&superblocks);
     let judged = judged.or_else(|divergence| refuse(tell(&sightings, &divergence)))?;
     let latest = &sightings[judged.freshest];
     for (found, &standing) in sightings.iter().zip(&judged.standings) {
@@ -123,7 +123,7 @@ pub(super) fn join(chosen: Chosen) -> Result<Members> {
             notes.push(stale(found, latest, lapse));
             continue;
         }
-        if let Some(what) = history::difference(&latest.superblock, &found.superblock) {
+        if let Some(what) = roles::difference(&latest.superblock, &found.superblock) {
             return refuse(format!(
                 "{} does not fit the others of its array: {what} (as in {}); leave it out",
                 found.name, latest.name

@@ -4,8 +4,8 @@ use layout::md::superblock::{CLEAN, Role, Version, position};
 use layout::md::{Features, Name, SECTOR, Superblock, Timestamp, Uuid};
 use layout::{Layout, Level};
 
-use super::Guess;
 use crate::create::FIRST_EVENT;
+use crate::recover::Guess;
 
 /// Bytes to put on a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]

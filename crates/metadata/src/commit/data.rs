@@ -6,8 +6,8 @@ use std::ops::Range;
 use layout::private::sums::PAGE_BYTES;
 use layout::{MemberId, RangeSet};
 
-use super::Ledger;
-use super::record::Record;
+use crate::commit::Ledger;
+use crate::commit::record::Record;
 
 impl Ledger {
     fn record_of(&self, id: MemberId) -> io::Result<Record> {

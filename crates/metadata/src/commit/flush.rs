@@ -14,9 +14,9 @@ use std::cell::RefCell;
 use io::broken::{Broken, broken};
 use layout::{Family, MemberId};
 
-use super::reach::all;
-use super::turn::Held;
-use super::{Failures, Ledger};
+use crate::commit::async_mutex::Held;
+use crate::commit::member_io::all;
+use crate::commit::{Failures, Ledger};
 
 /// Why what a member was sent is unknown, if so.
 pub(crate) type Failed = RefCell<Option<io::Error>>;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use layout::{Epoch, MemberId};
 
-use crate::ledger::{Decision, Ledger};
+use crate::commit::{Decision, Ledger};
 
 /// Why a decision was not made.
 #[derive(Debug)]

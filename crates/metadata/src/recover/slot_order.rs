@@ -1,6 +1,6 @@
 //! Which disk sits in which slot: what signs say, and where they say nothing, every order.
 
-use super::rows::Agreement;
+use crate::recover::rows::Agreement;
 
 /// Slots of which signs say nothing are tried in every order, up to so many.
 const MOST_OPEN: usize = 7;

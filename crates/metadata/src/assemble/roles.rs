@@ -54,7 +54,7 @@ pub(crate) enum Lapse {
     GivenUp,
     /// It is listed, but missed more than one event.
     Behind,
-    /// It is listed and one event behind, and took no part in that event (`rolled.rs`).
+    /// It is listed and one event behind, and took no part in that event (`rolled_back.rs`).
     RolledBack,
     /// Another disk has its number now.
     Replaced,

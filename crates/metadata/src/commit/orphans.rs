@@ -12,7 +12,7 @@
 use io::broken::{Broken, broken};
 use layout::MemberId;
 
-use super::{Failures, Ledger};
+use crate::commit::{Failures, Ledger};
 
 impl Ledger {
     /// Superblocks and bitmap pages written to a member of this name that it has not answered in

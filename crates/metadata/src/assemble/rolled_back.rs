@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A commit makes the private header and the bitmap header durable on every seated member before
-//! it writes a superblock anywhere (`crate::ledger`). So a member that is one event behind by a
+//! it writes a superblock anywhere (`crate::commit`). So a member that is one event behind by a
 //! crash holds them with the number of the freshest superblock. A copy of a member from before the
 //! session does not, and every write of the session is missing on it.
 //!
@@ -25,11 +25,11 @@ use layout::md::superblock::Role;
 use layout::md::{Bitmap, Features};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, PrivateHeader, Tag};
 
-use super::history::{Lapse, Standing};
-use super::sighting::Sighting;
-use super::together::Members;
-use crate::ledger::reach::{Reach, all};
-use crate::ledger::record::marks_room;
+use crate::assemble::group::Members;
+use crate::assemble::probe::Sighting;
+use crate::assemble::roles::{Lapse, Standing};
+use crate::commit::member_io::{Reach, all};
+use crate::commit::record::marks_room;
 
 /// So much is read of a bitmap for its header: whole blocks of any disk.
 const PAGE_BYTES: u64 = 4096;

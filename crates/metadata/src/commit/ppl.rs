@@ -9,9 +9,9 @@ use layout::private::Consistency;
 use layout::{Geometry, Level, MemberId};
 use log::{LogPlace, LogSetup};
 
-use super::reach::{Reach, all};
-use super::record::Record;
-use super::{Failures, Ledger};
+use crate::commit::member_io::{Reach, all};
+use crate::commit::record::Record;
+use crate::commit::{Failures, Ledger};
 
 /// Why an array of this shape cannot have md's partial parity log, if so.
 pub(crate) fn unfit(geometry: &Geometry) -> Option<String> {
