@@ -41,7 +41,7 @@ use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
 use layout::{Mode, RangeSet};
 use metadata::{Error, Result};
 
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::flush::CacheMode;
@@ -334,7 +334,7 @@ impl Shard {
     pub(crate) async fn carry_write_out(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         write_out: WriteOut,
     ) -> Result<()> {
         let mut list = self.list();
@@ -343,7 +343,7 @@ impl Shard {
             let run = self.cache.held.borrow().run(write_out.block, next, &mut list);
             let Some(run) = run else { break };
             next += list.len();
-            result = self.write(work, manner, (run.start, run.end - run.start), &mut list).await;
+            result = self.write(work, opts, (run.start, run.end - run.start), &mut list).await;
             list.clear();
         }
         self.keep_list(list);
@@ -395,19 +395,19 @@ impl Shard {
     pub(crate) async fn read_through(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
         work.batch.forget_waiting();
         if !self.look_at_held(work, range) && !self.copy_read_ahead(range, bufs).await {
-            let result = self.read(work, manner, range, bufs).await;
+            let result = self.read(work, opts, range, bufs).await;
             if result.is_err() && work.held.is_empty() {
                 return result;
             }
             if result.is_err() {
                 let held = std::mem::take(&mut work.held);
-                let beside = self.read_beside(work, manner, (range.0, &held), bufs).await;
+                let beside = self.read_beside(work, opts, (range.0, &held), bufs).await;
                 work.held = held;
                 if beside.is_err() {
                     work.held.clear();
@@ -424,7 +424,7 @@ impl Shard {
     async fn read_beside(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, held): (u64, &[Piece]),
         bufs: &mut [Buf],
     ) -> Result<()> {
@@ -433,7 +433,7 @@ impl Shard {
         held.iter().for_each(|piece| beside.remove(piece.start..piece.end()));
         for Range { start, end } in beside.iter() {
             let mut part = vec![self.pool.take((end - start) as usize)];
-            self.read(work, manner, (start, end - start), &mut part).await?;
+            self.read(work, opts, (start, end - start), &mut part).await?;
             let mut at = start;
             for bytes in &part {
                 Target { offset, bufs }.put(at, bytes);
@@ -447,12 +447,12 @@ impl Shard {
     pub(crate) async fn extents_through(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         found: &mut Vec<Extent>,
     ) -> Result<()> {
         self.look_at_held(work, range);
-        let result = self.extents(work, manner, range, found).await;
+        let result = self.extents(work, opts, range, found).await;
         tell_stored(&mut work.held, range.0, found);
         result
     }

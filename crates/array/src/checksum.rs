@@ -36,7 +36,7 @@ use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::rows::intent::Log;
 use crate::shard::{Scratch, Shard};
 
@@ -372,13 +372,13 @@ impl Shard {
             let at = page.place();
             work.batch.read_elsewhere(&page.member, page.slot, at, buf, tag as u32);
         }
-        let manner = Manner {
+        let opts = IoOptions {
             fua: false,
             class: Class::Foreground,
             op_bytes: 0,
             deadline: self.setup.bounds.deadline,
         };
-        self.run(&mut work.batch, manner).await;
+        self.run(&mut work.batch, opts).await;
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             let page = &fetch.pages[tag as usize];
             if let Some(buf) = buf.filter(|_| ok) {
@@ -475,13 +475,13 @@ impl Shard {
             // No gate waits for these: who is failed meanwhile must not come back before they land.
             let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
             ungated().for_each(|page| page.member.counters().late_writes.add(1));
-            let manner = Manner {
+            let opts = IoOptions {
                 fua: false,
                 class: Class::Background,
                 op_bytes: 0,
                 deadline: self.setup.bounds.deadline,
             };
-            self.run(&mut work.batch, manner).await;
+            self.run(&mut work.batch, opts).await;
             // What was not answered is counted as late by now.
             ungated().for_each(|page| page.member.counters().late_writes.sub(1));
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);

@@ -29,9 +29,9 @@ use std::time::Duration;
 use io::broken::{Broken, broken};
 use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Configuration, Epoch, Family, Geometry, MemberId, Mode, RangeSet, Slot, SlotSet};
-use log::solve::Cut;
+use log::solve::TornRow;
 use log::told::Told;
-use metadata::commit::async_mutex::{Held, Turn};
+use metadata::commit::async_mutex::{AsyncMutex, Held};
 use metadata::commit::{Decision, Ledger};
 use metadata::{Bounds, Decisions, Error, ErrorKind, Result, Undecided};
 
@@ -51,7 +51,7 @@ pub(crate) mod throttle;
 
 pub(crate) use jobs::{Job, describe};
 pub use jobs::{JobKind, ScrubResult};
-pub(crate) use throttle::Pace;
+pub(crate) use throttle::Throttle;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -61,7 +61,7 @@ pub(crate) struct Keeper {
     pub(crate) ledger: Rc<Ledger>,
     decisions: Rc<dyn Decisions>,
     pub(crate) log: EventLog,
-    pub(crate) pace: Pace,
+    pub(crate) pace: Throttle,
     bounds: Bounds,
     /// Parity is computed.
     parity: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Keeper {
     /// What was made right from the intent log.
     pub(crate) replay: Cell<Option<Replay>>,
     /// Rows to be made right before anything else.
-    cuts: RefCell<Vec<Cut>>,
+    cuts: RefCell<Vec<TornRow>>,
     /// Before that, who is left out is put on record.
     record_first: bool,
     /// What blocks may hold by the intent log, where checksums are kept.
@@ -132,7 +132,7 @@ pub(crate) struct Keeper {
     /// Somebody else has decided about this array: it is not ours to write any more.
     overtaken: Cell<bool>,
     /// Somebody is deciding what the superblocks say.
-    deciding: Turn,
+    deciding: AsyncMutex,
     pub(crate) job: RefCell<Option<Job>>,
     /// For members that came back: the only ranges that must be copied.
     partial: RefCell<BTreeMap<MemberId, RangeSet>>,
@@ -177,7 +177,7 @@ pub(crate) struct Start {
     pub(crate) doubt: bool,
     pub(crate) settled: bool,
     pub(crate) clean: bool,
-    pub(crate) cuts: Vec<Cut>,
+    pub(crate) cuts: Vec<TornRow>,
     pub(crate) record_first: bool,
     pub(crate) told: Told,
     pub(crate) unsummed: RangeSet,
@@ -192,7 +192,7 @@ impl Keeper {
             ledger: start.ledger,
             decisions: start.decisions,
             log: EventLog::default(),
-            pace: Pace::default(),
+            pace: Throttle::default(),
             bounds: start.bounds,
             parity: start.parity,
             clock: start.clock,
@@ -231,8 +231,8 @@ impl Keeper {
             overtaken: Cell::new(false),
             // A record would begin a new session of the log before the old one is settled.
             deciding: match settling && !broken(Broken::RecordBeforeSettled) {
-                true => Turn::taken(),
-                false => Turn::default(),
+                true => AsyncMutex::taken(),
+                false => AsyncMutex::default(),
             },
             job: RefCell::default(),
             partial: RefCell::default(),
@@ -299,7 +299,7 @@ impl Keeper {
             ToKeeper::Good { member, start, len } => {
                 self.ledger.clear_bad_block(member, start..start + len);
             }
-            ToKeeper::Pace { member, slow, text } => {
+            ToKeeper::Throttle { member, slow, text } => {
                 let kind = if slow { EventKind::Slow } else { EventKind::SlowOver };
                 self.note(kind, Some(member), text);
             }

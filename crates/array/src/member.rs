@@ -11,7 +11,7 @@ use io::{Disk, Limits};
 use layout::{MemberId, RangeSet};
 use log::LogPlace;
 
-use crate::member::latency::{Latency, Pulse};
+use crate::member::latency::{Latency, LatencyStats};
 
 pub(crate) mod batch;
 pub(crate) mod deadline;
@@ -163,7 +163,7 @@ pub(crate) struct Member {
     /// The one before that, for when that one fails.
     pub(crate) logged_before: Cell<u64>,
     /// How long it takes to answer.
-    pub(crate) pulse: Pulse,
+    pub(crate) latency_stats: LatencyStats,
 }
 
 impl Member {
@@ -186,7 +186,7 @@ impl Member {
             table: known.table,
             logged: Cell::new(0),
             logged_before: Cell::new(0),
-            pulse: Pulse::default(),
+            latency_stats: LatencyStats::default(),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::cache::Cache;
 use crate::cache::readahead::Ahead;
 use crate::checksum::Sums;
 use crate::member::Member;
-use crate::member::batch::{Batch, Failure, Manner};
+use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::deadline::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
@@ -36,7 +36,7 @@ use crate::member::view::View;
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
 use crate::rows::job::Report;
-use crate::shard::barrier::{Gate, Inside};
+use crate::shard::barrier::{Barrier, Inside};
 use crate::shard::bitmap::{Intent, Marks};
 use crate::shard::flush::{CacheMode, Flushes};
 use crate::shard::locks::{Claim, Locks};
@@ -94,7 +94,7 @@ pub(crate) struct Shard {
     pub(crate) pool: Pool,
     pub(crate) scratch: Budget,
     pub(crate) locks: Rc<Locks>,
-    pub(crate) gate: Gate,
+    pub(crate) gate: Barrier,
     pub(crate) watch: Watch,
     pub(crate) hedges: Hedges,
     pub(crate) late: Late,
@@ -174,7 +174,7 @@ impl Shard {
         let intent = intent.unwrap_or_else(|| Rc::clone(&marking) as Rc<dyn Intent>);
         let view = View::new(&blueprint.configuration, |id| members.get(&id).cloned());
         let setup = blueprint.setup(clock);
-        let gate = Gate::default();
+        let gate = Barrier::default();
         if setup.settling {
             gate.close();
         }
@@ -438,7 +438,7 @@ impl Shard {
     }
 
     async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
-        let manner = self.manner(unit);
+        let opts = self.opts(unit);
         let range = (unit.offset, unit.len);
         let writes = self.writes(unit);
         if unit.fua
@@ -450,50 +450,50 @@ impl Shard {
         match &mut unit.action {
             Action::Read(bufs) => {
                 let mut bufs = std::mem::take(bufs);
-                let result = self.read_through(work, manner, range, &mut bufs).await;
+                let result = self.read_through(work, opts, range, &mut bufs).await;
                 (Gain::Bytes(bufs), result)
             }
             Action::Write(bytes) => {
-                let result = self.write(work, manner, range, bytes).await;
+                let result = self.write(work, opts, range, bytes).await;
                 self.overtake_held(range, &result);
                 (Gain::Nothing, result)
             }
             Action::Zero { unmap } => {
-                let result = self.zero(work, manner, range, *unmap).await;
+                let result = self.zero(work, opts, range, *unmap).await;
                 self.overtake_held(range, &result);
                 (Gain::Nothing, result)
             }
             Action::Discard => {
-                let result = self.discard(work, manner, range).await;
+                let result = self.discard(work, opts, range).await;
                 if self.setup.discard_zeroes {
                     self.overtake_held(range, &result);
                 }
                 (Gain::Nothing, result)
             }
             Action::ReadAhead(number) => {
-                self.carry_read_ahead(work, manner, range, *number).await;
+                self.carry_read_ahead(work, opts, range, *number).await;
                 (Gain::Nothing, Ok(()))
             }
             Action::WriteOut(write_out) => {
-                (Gain::Nothing, self.carry_write_out(work, manner, *write_out).await)
+                (Gain::Nothing, self.carry_write_out(work, opts, *write_out).await)
             }
             Action::Extents(found) => {
                 let mut found = std::mem::take(found);
-                let result = self.extents_through(work, manner, range, &mut found).await;
+                let result = self.extents_through(work, opts, range, &mut found).await;
                 (Gain::Extents(found), result)
             }
             Action::Flush { after } => (Gain::Nothing, self.flush_after(work, *after).await),
             Action::Upkeep(upkeep) => {
                 let mut upkeep = upkeep.clone();
-                let result = self.upkeep(work, manner, range, &mut upkeep).await;
+                let result = self.upkeep(work, opts, range, &mut upkeep).await;
                 (Gain::Upkeep(upkeep), result)
             }
         }
     }
 
-    fn manner(&self, unit: &Unit) -> Manner {
+    fn opts(&self, unit: &Unit) -> IoOptions {
         let bounds = &self.setup.bounds;
-        Manner {
+        IoOptions {
             fua: unit.fua && !broken(Broken::FuaIgnored),
             class: unit.class,
             op_bytes: bounds.member_op_bytes,
@@ -515,8 +515,8 @@ impl Shard {
     // ---- what units share ----------------------------------------------------------------------
 
     /// Sends the batch and waits for it.
-    pub(crate) async fn run(&self, batch: &mut Batch, manner: Manner) {
-        batch.run(&*self.setup.clock, &self.watch, manner).await;
+    pub(crate) async fn run(&self, batch: &mut Batch, opts: IoOptions) {
+        batch.run(&*self.setup.clock, &self.watch, opts).await;
         self.take_stock(batch);
     }
 
@@ -534,7 +534,7 @@ impl Shard {
         for Failure { member, slot, error } in failures.drain(..) {
             let plain = self.setup.geometry.family() == Family::Plain;
             // A copy can be done without, and must not take the slot.
-            if plain && (!view.is_twin(slot, member.id) || broken(Broken::FailedCopyKept)) {
+            if plain && (!view.is_replacement(slot, member.id) || broken(Broken::FailedCopyKept)) {
                 let kind = ErrorKind::DataLost;
                 let what = format!("{} failed, and the level has no redundancy", member.name);
                 fatal = Err(Error::new(kind, what).in_slot(slot).because(error));

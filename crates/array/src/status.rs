@@ -104,7 +104,7 @@ pub struct SlotStatus {
     /// Who holds it.
     pub member: Option<MemberStatus>,
     /// Who is being made a copy of it.
-    pub twin: Option<MemberStatus>,
+    pub replacement: Option<MemberStatus>,
 }
 
 /// How a slot is.

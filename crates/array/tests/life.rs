@@ -189,7 +189,7 @@ fn replace_copies_while_the_old_member_serves() {
     let offset = 3 << 20;
     world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
     world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
-    world.until(&array, |status| whole(status) && status.slots[0].twin.is_none());
+    world.until(&array, |status| whole(status) && status.slots[0].replacement.is_none());
     let status = array.status();
     assert_eq!(status.slots[0].member.as_ref().map(|member| member.id), Some(spare));
     world.disks[1].break_with(Fault::Gone);

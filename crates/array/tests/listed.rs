@@ -286,11 +286,11 @@ fn a_copy_that_has_failed_a_flush_does_not_take_the_slot() {
     let (world, array, content, copy) = copied(Duration::from_millis(10));
     copy.flush_fails_in.set(Some(0));
     world.until(&array, |status| done(status) >= 2 << 20);
-    assert!(array.status().slots[0].twin.is_some(), "it is still being filled");
+    assert!(array.status().slots[0].replacement.is_some(), "it is still being filled");
     world.write(&array, 0, &content[..BLOCK]).expect("healthy");
     world.flush(&array);
     assert!(copy.flush_fails_in.get().is_none(), "it has failed");
-    world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
+    world.until(&array, |status| status.job.is_none() && status.slots[0].replacement.is_none());
     let read = world.read(&array, 0, content.len()).expect("there");
     assert!(read == content, "the copy has lost a part");
 }
@@ -303,7 +303,7 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
     let new = pattern(0, BLOCK, 9);
     world.write(&array, 0, &new).expect("its member takes it");
     copy.faults.borrow_mut().clear();
-    world.until(&array, |status| status.job.is_none() && status.slots[0].twin.is_none());
+    world.until(&array, |status| status.job.is_none() && status.slots[0].replacement.is_none());
     assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
 }
 

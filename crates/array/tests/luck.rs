@@ -320,7 +320,7 @@ fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
     world.run(&array, array.replace(Slot::new(parity), spare)).expect("a spare, a whole slot");
     let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
     world.until(&array, |status| done(status) >= content.len() as u64);
-    assert!(array.status().slots[parity].twin.is_some(), "it is still being filled");
+    assert!(array.status().slots[parity].replacement.is_some(), "it is still being filled");
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("it has a place");
     let takes = |status: &array::Status| status.slots[parity].member.as_ref().map(|m| m.id);
     world.until(&array, |status| takes(status) == Some(spare));

@@ -72,7 +72,7 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
         array.set_speed(u64::MAX, u64::MAX);
         world.until(&array, |_| world.disks[members].is_holding() > 0);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
-        world.until(&array, |status| status.slots[0].twin.is_none());
+        world.until(&array, |status| status.slots[0].replacement.is_none());
         // The record is being made again.
         world.disks[1].break_with(Fault::HungAt(SUPERBLOCK));
         world.run(&array, array.replace(Slot::new(0), second)).expect("a spare");

@@ -235,7 +235,7 @@ ways! {
     SettledUnrecorded: "ours" by "test intents",
     /// A block that could not be read while its row was made right keeps what it holds.
     UnreadLeftAlone: "ours" by "test intents",
-    /// Replay writes again what nobody wrote, where the slot has a twin.
+    /// Replay writes again what nobody wrote, where the slot has a replacement.
     KeptWrittenAgain: "ours" by "test life",
     /// A row of which something had to be restored is not compared.
     RestoredUncompared: "ours" by "test unsynced",

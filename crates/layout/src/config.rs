@@ -36,7 +36,7 @@ pub struct Seat {
     /// Up to which array offset the member holds what it should; `None` when it holds all.
     pub recovered: Option<u64>,
     /// A member that is being made a copy of the slot, and up to which array offset it is one.
-    pub twin: Option<(MemberId, u64)>,
+    pub replacement: Option<(MemberId, u64)>,
 }
 
 /// The membership of an array at one epoch.
@@ -67,11 +67,11 @@ impl Configuration {
         self.seats.iter().enumerate().filter(held).map(|(slot, _)| Slot::new(slot)).collect()
     }
 
-    /// Every member with a slot, twins included.
+    /// Every member with a slot, replacements included.
     pub fn seated(&self) -> impl Iterator<Item = (Slot, MemberId)> + '_ {
         self.seats.iter().enumerate().flat_map(|(slot, seat)| {
-            let twin = seat.twin.map(|(id, _)| id);
-            seat.member.into_iter().chain(twin).map(move |id| (Slot::new(slot), id))
+            let replacement = seat.replacement.map(|(id, _)| id);
+            seat.member.into_iter().chain(replacement).map(move |id| (Slot::new(slot), id))
         })
     }
 
@@ -86,14 +86,16 @@ impl Configuration {
         if !filled.is_empty() {
             return filled;
         }
-        self.seats.iter().filter_map(|seat| seat.twin).map(|(id, _)| id).collect()
+        self.seats.iter().filter_map(|seat| seat.replacement).map(|(id, _)| id).collect()
     }
 
-    /// The slot a member sits in, and whether as a twin.
+    /// The slot a member sits in, and whether as a replacement.
     pub fn seat_of(&self, id: MemberId) -> Option<(Slot, bool)> {
         self.seated().find(|&(_, seated)| seated == id).map(|(slot, _)| {
-            let twin = self.seats[slot.index()].twin.is_some_and(|(twin, _)| twin == id);
-            (slot, twin)
+            let replacement = self.seats[slot.index()]
+                .replacement
+                .is_some_and(|(replacement, _)| replacement == id);
+            (slot, replacement)
         })
     }
 }

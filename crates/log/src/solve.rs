@@ -36,7 +36,7 @@ pub enum Partial {
 
 /// A row, or the part of one, that a crash may have cut.
 #[derive(Clone, Debug)]
-pub struct Cut {
+pub struct TornRow {
     /// What was about to be written.
     pub record: Record,
     /// The stripe.
@@ -55,7 +55,7 @@ pub struct Cut {
     pub logged: Vec<(usize, Vec<u8>)>,
 }
 
-impl Cut {
+impl TornRow {
     /// True if data was written past parity that was given up before, and is not in the log: there
     /// is nothing to make right, and nothing to do it with.
     pub fn is_past_parity(&self, map: &StripeMap) -> bool {
@@ -65,12 +65,12 @@ impl Cut {
     }
 
     /// The cut piece by piece, as they are checked.
-    pub fn pieces(&self) -> impl Iterator<Item = Cut> {
+    pub fn pieces(&self) -> impl Iterator<Item = TornRow> {
         let part = |partial: &Option<Partial>, at: &Range<usize>| match partial {
             Some(Partial::Bytes(bytes)) => Some(Partial::Bytes(bytes[at.clone()].to_vec())),
             other => other.clone(),
         };
-        blocks(self).map(move |at| Cut {
+        blocks(self).map(move |at| TornRow {
             record: self.record,
             stripe: self.stripe,
             start: self.start + at.start as u64,
@@ -100,7 +100,7 @@ pub struct Held {
 pub fn solve(
     kernel: Kernel,
     map: &StripeMap,
-    cut: &Cut,
+    cut: &TornRow,
     held: &mut Held,
 ) -> Vec<(Range<u64>, Vec<usize>)> {
     for (index, new) in &cut.logged {
@@ -127,7 +127,7 @@ pub fn solve(
 }
 
 /// The pieces of a cut that are checked one by one, from its start.
-fn blocks(cut: &Cut) -> impl Iterator<Item = Range<usize>> + use<> {
+fn blocks(cut: &TornRow) -> impl Iterator<Item = Range<usize>> + use<> {
     let (start, end) = (cut.start, cut.start + cut.len);
     let mut at = start;
     std::iter::from_fn(move || {
@@ -141,7 +141,7 @@ fn blocks(cut: &Cut) -> impl Iterator<Item = Range<usize>> + use<> {
 struct Puzzle<'a> {
     kernel: Kernel,
     map: &'a StripeMap,
-    cut: &'a Cut,
+    cut: &'a TornRow,
     held: &'a Held,
     lost: &'a [usize],
     block: Range<usize>,

@@ -4,8 +4,8 @@
 //! was decided here becomes durable with the keeper's first commit.
 //!
 //! ```text
-//!   candidates ──look──▶ sightings ──judge──▶ standings ──seat──▶ configuration
-//!      (disks)          (superblocks)     (freshest, stale)      (slots, twins, spares)
+//!   candidates ──look──▶ probes ──judge──▶ standings ──seat──▶ configuration
+//!      (disks)          (superblocks)     (freshest, stale)      (slots, replacements, spares)
 //!                 │                 │                     │
 //!                 ▼                 ▼                     ▼
 //!          no member, damaged  two histories     too few, dirty and degraded     refused or noted
@@ -25,12 +25,12 @@ use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::JournalNote;
 use layout::{Configuration, Family, Geometry, Level, MemberId, Raid0Layout, RangeSet};
-use log::solve::Cut;
+use log::solve::TornRow;
 use log::told::Told;
 
 use crate::bounds::Bounds;
 use crate::commit::journal_device::Journal;
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::{Private, Zones};
 use crate::commit::record::Record;
 use crate::commit::{Facts, Format, Ledger, Opened, Random};
@@ -55,7 +55,7 @@ pub use slots::READ_ONLY_AS_ASKED;
 
 use group::Members;
 use journal::{Found, Journals};
-use probe::{Reject, Sighting};
+use probe::{MemberProbe, Reject};
 
 /// A disk that may be a member.
 #[derive(Clone)]
@@ -151,7 +151,7 @@ pub struct Assembly {
     /// Array ranges that are lost though no member's block is bad: errors until they are written.
     pub bad: RangeSet,
     /// Rows that the intent log tells of: they are made right when the array is started.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<TornRow>,
     /// The array was not shut down in order, and a member is missing or the log cannot be read:
     /// what is left out, and could tell otherwise later, is so on record before anything is read.
     pub record_first: bool,
@@ -201,7 +201,7 @@ pub async fn assemble(
     clock: Rc<dyn Clock>,
     random: Random,
 ) -> Result<Assembly> {
-    let reach = Reach::within(Rc::clone(&clock), options.deadline);
+    let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
     let (mut members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
     let heard = hear(&reach, &mut members, &geometry, &journals, options).await?;
@@ -277,7 +277,7 @@ struct Heard {
 /// own cannot be read, or has a gap, is left out as if it were lost, where the level can do without
 /// it. What the others' logs tell is enough for what is left.
 async fn hear(
-    reach: &Reach,
+    reach: &MemberIo,
     members: &mut Members,
     geometry: &Geometry,
     journals: &Journals,
@@ -342,13 +342,13 @@ fn leaves_out(
 
 /// The members of the one array that is meant, and what may be its journal device.
 async fn gather(
-    reach: &Reach,
+    reach: &MemberIo,
     candidates: Vec<Candidate>,
     options: &Options,
 ) -> Result<(Members, Journals)> {
     let wanted = journal::look_at_wanted(reach, &candidates, options.journal.as_ref()).await?;
-    let (sightings, found, rejects) = look_at_all(reach, candidates, options).await;
-    let chosen = group::choose(sightings, rejects, options)?;
+    let (probes, found, rejects) = look_at_all(reach, candidates, options).await;
+    let chosen = group::choose(probes, rejects, options)?;
     let mut members = group::join(chosen)?;
     rolled_back::leave_out(reach, &mut members).await;
     let mut journals = Journals { found, wanted };
@@ -413,10 +413,10 @@ fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Ve
 /// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
 /// it is made durable first, or a power cut would take it back. Not where nothing is written.
 async fn look_at_all(
-    reach: &Reach,
+    reach: &MemberIo,
     candidates: Vec<Candidate>,
     options: &Options,
-) -> (Vec<Sighting>, Vec<Found>, Vec<(String, Reject)>) {
+) -> (Vec<MemberProbe>, Vec<Found>, Vec<(String, Reject)>) {
     let looks = candidates.into_iter().map(|candidate| async move {
         let look = async {
             let looked = look_at(reach, &candidate, options.uuid).await?;
@@ -431,33 +431,33 @@ async fn look_at_all(
         };
         look.await.map_err(|reject| (candidate.name.clone(), reject))
     });
-    let (mut sightings, mut journals, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut probes, mut journals, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
     for look in all(looks).await {
         match look {
-            Ok(Looked::Member(sighting)) => sightings.push(*sighting),
+            Ok(Looked::Member(probe)) => probes.push(*probe),
             Ok(Looked::Journal(found)) => journals.push(*found),
             // What is to become the journal is nothing yet.
             Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
             Err(reject) => rejects.push(reject),
         }
     }
-    (sightings, journals, rejects)
+    (probes, journals, rejects)
 }
 
 /// What a disk is to an array.
 enum Looked {
-    Member(Box<Sighting>),
+    Member(Box<MemberProbe>),
     Journal(Box<Found>),
 }
 
 /// Looks at a disk: a member, or a journal device.
 async fn look_at(
-    reach: &Reach,
+    reach: &MemberIo,
     candidate: &Candidate,
     wanted: Option<Uuid>,
 ) -> std::result::Result<Looked, Reject> {
     let stranger = match probe::look(reach, &candidate.disk, &candidate.name, wanted).await {
-        Ok(sighting) => return Ok(Looked::Member(Box::new(sighting))),
+        Ok(probe) => return Ok(Looked::Member(Box::new(probe))),
         Err(Reject::Stranger(names)) => names,
         Err(other) => return Err(other),
     };
@@ -498,7 +498,7 @@ pub struct Group {
 /// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
 /// within [`Bounds::deadline`] is no member.
 pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey {
-    let reach = &Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let reach = &MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
     let looks = candidates.into_iter().map(|candidate| async move {
         let look = look_at(reach, &candidate, None).await;
         (candidate, look)
@@ -512,8 +512,8 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
                 let list = if stranger { &mut survey.others } else { &mut survey.damaged };
                 list.push((candidate, reject.to_string()));
             }
-            Ok(Looked::Member(sighting)) => {
-                let Sighting { superblock, format, .. } = *sighting;
+            Ok(Looked::Member(probe)) => {
+                let MemberProbe { superblock, format, .. } = *probe;
                 let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
                     name: superblock.set_name.short(),
                     full_name: superblock.set_name.to_string(),

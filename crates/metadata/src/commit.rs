@@ -44,10 +44,10 @@ use layout::private::{Consistency, Tag};
 use layout::{Configuration, Family, Geometry, Layout, MemberId, RangeSet, sync};
 
 use crate::bitmap::{Bits, Pages};
-use crate::commit::async_mutex::Turn;
+use crate::commit::async_mutex::AsyncMutex;
 use crate::commit::catch_up::Behind;
 use crate::commit::journal_device::Journal;
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::Private;
 use crate::commit::record::Record;
 
@@ -174,13 +174,13 @@ pub struct Ledger {
     state: RefCell<State>,
     clock: Rc<dyn Clock>,
     random: Random,
-    reach: Reach,
+    reach: MemberIo,
     /// One commit at a time.
-    committing: Turn,
+    committing: AsyncMutex,
     /// One write of bitmap pages at a time.
-    marking: Turn,
+    marking: AsyncMutex,
     /// Members are flushed by one at a time.
-    flushing: Turn,
+    flushing: AsyncMutex,
     events: Cell<u64>,
     private: Cell<Private>,
     /// The journal device of this session, as long as it works.
@@ -243,7 +243,7 @@ impl Ledger {
         opened: Opened,
         clock: Rc<dyn Clock>,
         random: Random,
-        reach: Reach,
+        reach: MemberIo,
     ) -> Ledger {
         let behind = Behind::of(&opened);
         let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
@@ -257,9 +257,9 @@ impl Ledger {
             clock,
             random,
             reach,
-            committing: Turn::default(),
-            marking: Turn::default(),
-            flushing: Turn::default(),
+            committing: AsyncMutex::default(),
+            marking: AsyncMutex::default(),
+            flushing: AsyncMutex::default(),
             events: Cell::new(events),
             private: Cell::new(private),
             journal,
@@ -344,7 +344,7 @@ impl Ledger {
     }
 
     /// The means to read and write members.
-    pub(crate) fn reach(&self) -> &Reach {
+    pub(crate) fn reach(&self) -> &MemberIo {
         &self.reach
     }
 
@@ -427,29 +427,31 @@ impl Ledger {
     fn draw_own(&self, configuration: &Configuration, id: MemberId, record: &Record) -> Superblock {
         let mut features = record.own_features(record.superblock.features);
         let mut recovery_offset = 0;
-        if let Some((recovered, twin)) = self.progress(configuration, id) {
+        if let Some((recovered, replacement)) = self.progress(configuration, id) {
             if let Some(sectors) = recovered {
                 features = features.with(Features::RECOVERY_OFFSET);
                 recovery_offset = sectors;
             }
-            if twin {
+            if replacement {
                 features = features.with(Features::REPLACEMENT);
             }
         }
         Superblock { features, recovery_offset, ..record.superblock.clone() }
     }
 
-    /// How many sectors of a seated member are there (`None`: all), and whether it is a twin.
+    /// How many sectors of a seated member are there (`None`: all); true if it is a replacement.
     fn progress(&self, configuration: &Configuration, id: MemberId) -> Option<(Option<u64>, bool)> {
-        let (slot, twin) = configuration.seat_of(id)?;
+        let (slot, replacement) = configuration.seat_of(id)?;
         let seat = &configuration.seats[slot.index()];
-        let recovered = match seat.twin {
-            Some((_, copied)) if twin => Some(copied).filter(|&at| at < self.geometry.capacity()),
+        let recovered = match seat.replacement {
+            Some((_, copied)) if replacement => {
+                Some(copied).filter(|&at| at < self.geometry.capacity())
+            }
             _ => seat.recovered,
         };
         let sectors = |offset: u64| sync::recovery_offset(&self.geometry, offset) / SECTOR;
         let offset = |offset: u64| sectors(offset.min(self.geometry.capacity()));
-        Some((recovered.map(offset), twin))
+        Some((recovered.map(offset), replacement))
     }
 
     /// md's `resync_offset`: 0 while anything is written, else how far everything is in sync.

@@ -32,7 +32,7 @@ use crate::assemble::{Candidate, journal, probe};
 use crate::bitmap::{Bits, Pages};
 use crate::bounds::Bounds;
 use crate::commit::journal_device::Journal;
-use crate::commit::member_io::{Reach, Writer, all};
+use crate::commit::member_io::{MemberIo, Writer, all};
 use crate::commit::private::{Private, Zones};
 use crate::commit::record::{Record, copy_pages};
 use crate::commit::{Facts, Format};
@@ -136,7 +136,7 @@ pub async fn create_with_journal(
     let log = journal.as_ref().map(|device| permit_journal(new, device)).transpose()?;
     let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
     let plan = plan(new, &limits)?;
-    let reach = Reach::within(Rc::clone(clock), new.deadline);
+    let reach = MemberIo::within(Rc::clone(clock), new.deadline);
     let mut all_disks = members.clone();
     all_disks.extend(journal.clone());
     let mut old = look_first(&reach, new, &all_disks).await?;
@@ -229,7 +229,7 @@ pub fn writes_on_journal() -> Vec<Range<u64>> {
 
 /// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
 async fn look_first(
-    reach: &Reach,
+    reach: &MemberIo,
     new: &NewArray,
     members: &[Candidate],
 ) -> Result<Vec<Vec<layout::md::Signature>>> {
@@ -386,7 +386,7 @@ fn array_superblock(
 
 /// Writes everything but the superblock, durably.
 async fn write_structures(
-    reach: &Reach,
+    reach: &MemberIo,
     (record, old): (&Record, &[layout::md::Signature]),
     bits: Option<&Bits>,
     private: &Private,
@@ -435,7 +435,7 @@ fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
 
 /// Overwrites signatures with zeros, so that nothing finds what was there before.
 async fn wipe(
-    reach: &Reach,
+    reach: &MemberIo,
     (name, disk): (&str, &Rc<dyn Disk>),
     old: &[layout::md::Signature],
 ) -> io::Result<()> {
@@ -458,7 +458,7 @@ async fn wipe(
 }
 
 /// Takes back superblocks after one could not be written, as far as the disks allow.
-async fn undo(reach: &Reach, records: &[Record]) {
+async fn undo(reach: &MemberIo, records: &[Record]) {
     let work = records.iter().map(|record| async {
         let bytes = vec![0; 4096];
         let start = record.map.superblock.start;

@@ -18,7 +18,7 @@ use crate::assemble::{probe, shape};
 use crate::bitmap::Bits;
 use crate::bounds::Bounds;
 use crate::commit::Format;
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 use crate::error::{Error, Result};
 
 mod private;
@@ -77,7 +77,7 @@ pub struct FoundBitmap {
 /// # Errors
 /// The disk cannot be read, or does not answer within [`Bounds::deadline`].
 pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examination> {
-    let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
     let unreadable = |why| Error::refused("the disk cannot be read").because(why);
     let bytes = disk.limits().bytes;
     let mut superblocks = Vec::new();
@@ -90,7 +90,7 @@ pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examinati
 }
 
 async fn look_closer(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     trace: probe::Trace,
 ) -> io::Result<FoundSuperblock> {
@@ -163,7 +163,7 @@ fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String>
 }
 
 async fn read_bitmap(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     superblock: &Superblock,
     map: &ByteMap,
@@ -180,7 +180,7 @@ async fn read_bitmap(
 }
 
 async fn read_bad_blocks(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     superblock: &Superblock,
     map: &ByteMap,

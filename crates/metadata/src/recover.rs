@@ -30,7 +30,7 @@ use layout::{Family, Geometry, Layout, Level, Raid0Layout, Shape};
 
 use crate::assemble::{Candidate, probe};
 use crate::bounds::Bounds;
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 use crate::error::{Error, Result};
 
 pub(crate) mod file_systems;
@@ -153,7 +153,7 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
     {
         return Err(Error::refused(format!("{count} disks for {} slots", wish.members)));
     }
-    let reach = Reach::within(Rc::clone(clock), Bounds::default().deadline);
+    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
     let pages = Pages::new(&reach, disks);
     let mut weighed = Vec::new();
     for offset in offsets(&pages, wish).await {

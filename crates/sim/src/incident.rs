@@ -578,7 +578,8 @@ impl Director {
             }
         }
         let mut found = false;
-        let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+        let seated =
+            status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
         for member in seated.filter(|member| dead(&member.name).is_some()) {
             found = true;
             let result = node.array().fail(member.id).await;

@@ -525,7 +525,7 @@ impl Node {
         all_members(&self.status()).any(|member| member.bad_bytes > 0)
     }
 
-    /// Members that hold a slot, are a twin, or wait.
+    /// Members that hold a slot, are a replacement, or wait.
     pub fn seated(&self) -> Vec<String> {
         all_members(&self.status()).map(|member| member.name.clone()).collect()
     }
@@ -560,7 +560,7 @@ fn guesses(assembly: &Assembly) -> Vec<Range<u64>> {
 }
 
 fn all_members(status: &Status) -> impl Iterator<Item = &MemberStatus> {
-    let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+    let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
     seated.chain(&status.spares)
 }
 

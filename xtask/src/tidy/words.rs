@@ -16,6 +16,10 @@ const WORDS: &[(&str, &str)] = &[
     ("child", "member"),
     ("leg", "member"),
     ("replica", "copy"),
+    ("twin", "replacement"),
+    ("sighting", "probe"),
+    ("laggard", "orphan"),
+    ("pulse", "latency"),
 ];
 
 /// Identifiers that contain such a word and mean something else, where, and why.

@@ -74,7 +74,7 @@ impl Inner {
     }
 
     pub(super) fn slot_status(&self, slot: Slot, seat: &Seat) -> SlotStatus {
-        let state = match (seat.member, seat.recovered, seat.twin) {
+        let state = match (seat.member, seat.recovered, seat.replacement) {
             (None, ..) => SlotState::Missing,
             (_, Some(below), _) => SlotState::Rebuilding { below },
             (_, None, Some((_, below))) => SlotState::Replacing { below },
@@ -84,7 +84,7 @@ impl Inner {
             slot,
             state,
             member: seat.member.map(|id| self.member_status(id)),
-            twin: seat.twin.map(|(id, _)| self.member_status(id)),
+            replacement: seat.replacement.map(|(id, _)| self.member_status(id)),
         }
     }
 

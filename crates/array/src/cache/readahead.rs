@@ -28,7 +28,7 @@ use std::ops::Range;
 use io::{Budget, Buf, Class, Permit, Signal};
 
 use crate::cache::map::memory_of;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::rows::read::Target;
 use crate::shard::queue::{Action, Origin, Unit};
 use crate::shard::{Scratch, Shard};
@@ -318,7 +318,7 @@ impl Shard {
     pub(crate) async fn carry_read_ahead(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         number: u64,
     ) {
@@ -327,7 +327,7 @@ impl Shard {
         }
         let mut bufs = self.requests.list();
         bufs.push(self.pool.take(range.1 as usize));
-        let whole = self.read_as_it_is(work, manner, range, &mut bufs).await;
+        let whole = self.read_as_it_is(work, opts, range, &mut bufs).await;
         // Where a member did not answer there are others, or none.
         let buf = bufs.pop().filter(|buf| whole && buf.len() as u64 == range.1);
         bufs.clear();

@@ -104,8 +104,8 @@ impl Shard {
                 let Sum { sum, .. } = sums.entry(id, block);
                 sum == original.sum && original.is_known()
             };
-            for twin in view.targets(slot).filter(|member| alike(member.id)) {
-                sums.age(twin.id, (slot, block), original.generation);
+            for replacement in view.targets(slot).filter(|member| alike(member.id)) {
+                sums.age(replacement.id, (slot, block), original.generation);
             }
         }
         let data = (0..row.map.data_count()).map(|index| view.member(row.map.data(index)));

@@ -20,7 +20,7 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::checksum::New;
 use crate::checksum::verify::Verdict;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::{Outgoing, RowWork};
@@ -46,7 +46,7 @@ impl Shard {
     pub(crate) async fn after_reading(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         view: &Rc<View>,
         report: &mut Report,
@@ -61,7 +61,7 @@ impl Shard {
                 continue;
             }
             for grain in grains(*row) {
-                let left = self.mend_grain(&mut other, manner, inside, grain, report).await?;
+                let left = self.mend_grain(&mut other, opts, inside, grain, report).await?;
                 row.bad = row.bad.union(left.wrong);
                 row.contradicted = row.contradicted.union(left.contradicted);
             }
@@ -73,7 +73,7 @@ impl Shard {
     pub(super) async fn mend_grain(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         row: RowWork,
         report: &mut Report,
@@ -89,7 +89,7 @@ impl Shard {
             row.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
             work.rows.clear();
             work.rows.push(row);
-            let whole = self.read_for_rows(work, manner, &view).await;
+            let whole = self.read_for_rows(work, opts, &view).await;
             if whole || !work.rows[0].wrong.is_empty() {
                 break view;
             }
@@ -102,7 +102,7 @@ impl Shard {
             return Ok(Left::default());
         }
         if !self.counts_in(&row) {
-            self.mend_torn(work, manner, inside, (view, row), report).await?;
+            self.mend_torn(work, opts, inside, (view, row), report).await?;
             return Ok(Left::default());
         }
         let members = row.wrong.iter().filter_map(|slot| view.member(slot));
@@ -135,13 +135,13 @@ impl Shard {
             let bytes = work.outgoing.iter().map(|out| out.bytes.len() as u64);
             report.repaired_bytes += bytes.sum::<u64>();
         }
-        self.finish_mending(work, manner, inside, (view, row), left).await
+        self.finish_mending(work, opts, inside, (view, row), left).await
     }
 
     async fn finish_mending(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (view, row): (Rc<View>, RowWork),
         left: SlotSet,
@@ -168,7 +168,7 @@ impl Shard {
         if aged && left.is_empty() {
             self.align_rows(work, &view, &[row]).await;
         }
-        self.rewrite(work, manner, inside, view).await?;
+        self.rewrite(work, opts, inside, view).await?;
         Ok(Left { wrong: left, contradicted: left })
     }
 

@@ -29,7 +29,7 @@ use metadata::Result;
 use crate::checksum::verify::Verdict;
 use crate::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
 use crate::member::Member;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::{Outgoing, RowWork};
@@ -81,7 +81,7 @@ impl Shard {
     pub(crate) async fn fitting_copy(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         at: u64,
     ) -> Result<Option<Slot>> {
@@ -104,7 +104,7 @@ impl Shard {
                     let buf = self.pool.take(BLOCK as usize);
                     work.batch.read(&wanted.member, slot, start, buf, tag as u32, u64::MAX);
                 }
-                self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+                self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
                 let mut crcs = vec![None; work.wanted.len()];
                 let take = |tag: u32, buf: Option<Buf>, ok: bool| {
                     crcs[tag as usize] = buf.filter(|_| ok).map(|buf| parity::crc32c(0, &buf));
@@ -138,7 +138,7 @@ impl Shard {
     /// As [`Shard::lose`].
     pub(super) async fn mend_uncompared(
         &self,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         row: RowWork,
     ) -> Result<()> {
@@ -148,7 +148,7 @@ impl Shard {
         }
         let (mut other, mut report) = (Scratch::default(), Report::default());
         for grain in grains(row) {
-            self.mend_grain(&mut other, manner, inside, grain, &mut report).await?;
+            self.mend_grain(&mut other, opts, inside, grain, &mut report).await?;
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ impl Shard {
     pub(super) async fn mend_torn(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (view, row): (Rc<View>, RowWork),
         report: &mut Report,
@@ -194,7 +194,7 @@ impl Shard {
             sums.crowded.raise();
         }
         self.renew_sums(work, inside).await?;
-        self.rewrite(work, manner, inside, view).await
+        self.rewrite(work, opts, inside, view).await
     }
 
     /// What the rest of a row says of a slot's block, if that fits the block's entry. Others that

@@ -17,7 +17,7 @@ use metadata::{ErrorKind, Result};
 
 use crate::checksum::generations::weights;
 use crate::checksum::{BLOCK, Sums, Wanted};
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::read::Target;
 use crate::rows::write::Fresh;
@@ -257,14 +257,14 @@ impl Shard {
     pub(crate) async fn sum_uncompared(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         mut row: RowWork,
     ) -> Result<()> {
         if !self.is_unsummed(&row) {
             return Ok(());
         }
-        self.mend_uncompared(manner, inside, row).await?;
+        self.mend_uncompared(opts, inside, row).await?;
         loop {
             let view = self.view();
             let planned = |read| {
@@ -279,7 +279,7 @@ impl Shard {
             }
             work.rows[0] =
                 planned(row.roles.all().intersection(self.state_of(&view, &row).readable));
-            if self.read_for_rows(work, manner, &view).await {
+            if self.read_for_rows(work, opts, &view).await {
                 let row = work.rows[0];
                 work.outgoing.clear();
                 self.sum_pieces(work, &view, &row);
@@ -364,7 +364,7 @@ impl Shard {
     pub(crate) async fn fill_edges(
         &self,
         work: &mut Scratch,
-        manner: crate::member::batch::Manner,
+        opts: crate::member::batch::IoOptions,
         (offset, len): (u64, u64),
         bytes: &[io::SharedBuf],
     ) -> Result<Option<Vec<io::SharedBuf>>> {
@@ -376,7 +376,7 @@ impl Shard {
         for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
             let block = rest.start / BLOCK * BLOCK;
             let whole = block..(block + BLOCK).min(wide_end);
-            let bytes = match self.read_held(work, manner, whole).await {
+            let bytes = match self.read_held(work, opts, whole).await {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     if !self.is_summed(work, block).await {
@@ -455,16 +455,16 @@ impl Shard {
     async fn read_held(
         &self,
         work: &mut Scratch,
-        manner: crate::member::batch::Manner,
+        opts: crate::member::batch::IoOptions,
         range: Range<u64>,
     ) -> Result<io::SharedBuf> {
         let (offset, len) = (range.start, range.end - range.start);
         let mut bufs = [self.pool.take(len as usize)];
-        let manner = crate::member::batch::Manner { fua: false, ..manner };
+        let opts = crate::member::batch::IoOptions { fua: false, ..opts };
         if self.setup.geometry.family() == layout::Family::Parity {
-            self.read_rows_held(work, manner, (offset, len), (&mut bufs, true)).await?;
+            self.read_rows_held(work, opts, (offset, len), (&mut bufs, true)).await?;
         } else {
-            self.read_any_copy_held(work, manner, (offset, len), &mut bufs).await?;
+            self.read_any_copy_held(work, opts, (offset, len), &mut bufs).await?;
         }
         let [buf] = bufs;
         Ok(buf.freeze())

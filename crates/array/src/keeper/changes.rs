@@ -173,16 +173,16 @@ impl Keeper {
             return;
         }
         next.spares.retain(|&spare| spare != id);
-        let Some((slot, as_twin)) = next.seat_of(id) else { return };
+        let Some((slot, as_replacement)) = next.seat_of(id) else { return };
         let seat = &mut next.seats[slot.index()];
-        if as_twin {
-            seat.twin = None;
+        if as_replacement {
+            seat.replacement = None;
             return;
         }
-        // A twin that was being made becomes what it is already: a partly rebuilt member.
-        *seat = match seat.twin {
-            Some((twin, copied)) if seat.recovered.is_none() => {
-                Seat { member: Some(twin), recovered: Some(copied), twin: None }
+        // A replacement that was being made becomes what it is already: a partly rebuilt member.
+        *seat = match seat.replacement {
+            Some((replacement, copied)) if seat.recovered.is_none() => {
+                Seat { member: Some(replacement), recovered: Some(copied), replacement: None }
             }
             _ => Seat::default(),
         };
@@ -236,7 +236,7 @@ impl Keeper {
                         ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
                     self.partial.borrow_mut().insert(id, ranges);
                     next.seats[slot.index()] =
-                        Seat { member: Some(id), recovered: Some(first), twin: None };
+                        Seat { member: Some(id), recovered: Some(first), replacement: None };
                     self.seated_anew();
                 })
                 .await;
@@ -255,7 +255,7 @@ impl Keeper {
                 self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
                 self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
-                    next.seats[slot.index()].twin = Some((id, 0));
+                    next.seats[slot.index()].replacement = Some((id, 0));
                     self.seated_anew();
                 })
                 .await;
@@ -306,7 +306,7 @@ impl Keeper {
             }
             Command::Fail(id) | Command::Lose(id) | Command::LoseCut(id) => {
                 let name = self.name_of(*id);
-                let Some((slot, as_twin)) = now.seat_of(*id) else {
+                let Some((slot, as_replacement)) = now.seat_of(*id) else {
                     return if now.spares.contains(id) {
                         Ok(())
                     } else {
@@ -315,7 +315,7 @@ impl Keeper {
                         ))
                     };
                 };
-                let wanted = matches!(command, Command::Fail(_)) && !as_twin;
+                let wanted = matches!(command, Command::Fail(_)) && !as_replacement;
                 if wanted && now.in_sync().contains(slot) && !self.has_parity() {
                     let why = if self.computes_parity() {
                         let bytes = self.unsynced_bytes();
@@ -326,7 +326,7 @@ impl Keeper {
                     return refuse(format!("failing {name} (slot {slot}) would lose data: {why}"));
                 }
                 let lost = Keeper::unwell(&now).union(SlotSet::only(slot));
-                if !as_twin && !self.geometry.survives(lost) {
+                if !as_replacement && !self.geometry.survives(lost) {
                     return refuse(format!(
                         "failing {name} (slot {slot}) would lose data: too many members are missing"
                     ));
@@ -343,7 +343,7 @@ impl Keeper {
                 let seat = now.seats[slot.index()];
                 if seat.member.is_none() || seat.recovered.is_some() {
                     refuse(format!("slot {slot} is not whole; add a spare and let it rebuild"))
-                } else if seat.twin.is_some() {
+                } else if seat.replacement.is_some() {
                     refuse(format!("slot {slot} is being replaced already"))
                 } else if !now.spares.contains(id) {
                     refuse(format!("{} is no spare", self.name_of(*id)))
@@ -369,7 +369,8 @@ impl Keeper {
             let still_empty = next.seats[slot].member.is_none();
             if still_empty && next.spares.contains(&spare) {
                 next.spares.retain(|&other| other != spare);
-                next.seats[slot] = Seat { member: Some(spare), recovered: Some(0), twin: None };
+                next.seats[slot] =
+                    Seat { member: Some(spare), recovered: Some(0), replacement: None };
                 self.seated_anew();
             }
         })
@@ -393,7 +394,7 @@ impl Keeper {
         .await;
     }
 
-    /// The twin of a slot takes it, if it is a whole copy and no later one; the old member is
+    /// The replacement takes its slot if it is a whole copy and no later one; the old member is
     /// released.
     pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
         let mut old = self.configuration.borrow().seats[slot.index()].member;
@@ -404,9 +405,9 @@ impl Keeper {
             let seat = &mut next.seats[slot.index()];
             // A change may have taken back what was done last, and not on record as done.
             let is_whole = |at| at >= self.geometry.capacity() || broken(Broken::CopyTakenUnasked);
-            if seat.twin.is_some_and(|(twin, at)| twin == id && is_whole(at)) {
+            if seat.replacement.is_some_and(|(replacement, at)| replacement == id && is_whole(at)) {
                 old = seat.member;
-                *seat = Seat { member: Some(id), recovered: None, twin: None };
+                *seat = Seat { member: Some(id), recovered: None, replacement: None };
             }
         })
         .await;

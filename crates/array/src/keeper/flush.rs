@@ -21,7 +21,7 @@ use layout::{Epoch, Family, Mode, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::keeper::Keeper;
-use crate::member::batch::{Batch, Failure, Manner};
+use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::shard::message::ToShard;
 
 /// A shard asks for what it wrote to the members in these slots.
@@ -70,7 +70,7 @@ impl Keeper {
             let plain = self.geometry.family() == Family::Plain;
             let kept = |failure: &&Failure| {
                 let seat = &self.configuration.borrow().seats[failure.slot.index()];
-                let copy = seat.twin.is_some_and(|(id, _)| id == failure.member.id);
+                let copy = seat.replacement.is_some_and(|(id, _)| id == failure.member.id);
                 plain && (!copy || broken(Broken::FailedCopyKept))
             };
             let fatal = desk.failures.iter().position(|failure| kept(&failure));
@@ -104,7 +104,9 @@ impl Keeper {
             now.epoch
         };
         let (class, deadline) = (Class::Foreground, self.bounds.deadline);
-        self.home.run(&mut desk.batch, Manner { fua: false, class, op_bytes: 0, deadline }).await;
+        self.home
+            .run(&mut desk.batch, IoOptions { fua: false, class, op_bytes: 0, deadline })
+            .await;
         let known = desk.failures.len();
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
         for Failure { member, error, .. } in &desk.failures[known..] {

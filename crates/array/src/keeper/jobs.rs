@@ -115,7 +115,7 @@ impl Keeper {
         if !rebuilding.is_empty() {
             return Some((JobKind::Rebuild(rebuilding), Task::Rebuild(rebuilding)));
         }
-        let copying = slots.clone().find(|(_, seat)| seat.twin.is_some());
+        let copying = slots.clone().find(|(_, seat)| seat.replacement.is_some());
         if let Some((slot, _)) = copying {
             let slot = Slot::new(slot);
             return Some((JobKind::Replace(slot), Task::Copy(slot)));
@@ -161,7 +161,7 @@ impl Keeper {
                 })
                 .collect(),
             Task::Copy(slot) => {
-                let copied = now.seats[slot.index()].twin.map_or(0, |(_, copied)| copied);
+                let copied = now.seats[slot.index()].replacement.map_or(0, |(_, copied)| copied);
                 RangeSet::from(copied..end)
             }
             Task::Resync => self.unsynced.borrow().clone(),
@@ -241,11 +241,11 @@ impl Keeper {
                 self.clear_all_marks().await;
             }
             Task::Copy(slot) if finished => {
-                // The twin must say that it is whole before anyone says that the old member is out:
-                // a crash may let either superblock be the only one.
+                // The replacement is recorded as whole before the old member is recorded as out: a
+                // crash may leave either superblock alone.
                 let recorded = broken(Broken::TakesOverInOneStep) || self.record().await.is_ok();
-                let twin = self.configuration.borrow().seats[slot.index()].twin;
-                if let Some((id, _)) = twin.filter(|_| recorded) {
+                let replacement = self.configuration.borrow().seats[slot.index()].replacement;
+                if let Some((id, _)) = replacement.filter(|_| recorded) {
                     self.replaced(slot, id).await;
                 }
             }
@@ -334,7 +334,7 @@ impl Keeper {
                 let all = (0..now.seats.len()).map(Slot::new).filter(|&slot| recovering(slot));
                 all.collect::<SlotSet>() == slots
             }
-            Task::Copy(slot) => now.seats[slot.index()].twin.is_some(),
+            Task::Copy(slot) => now.seats[slot.index()].replacement.is_some(),
             Task::Resync => self.can_resync(&now),
             Task::Sum => Keeper::unwell(&now).is_empty() && self.scrub.borrow().is_none(),
             // Nothing is compared with what is lost, and a spare must not wait for the end.
@@ -384,7 +384,7 @@ impl Keeper {
                     }
                 }
                 Task::Copy(slot) => {
-                    if let Some((_, copied)) = &mut now.seats[slot.index()].twin {
+                    if let Some((_, copied)) = &mut now.seats[slot.index()].replacement {
                         *copied = (*copied).max(below);
                         tell.push((slot, true));
                     }
@@ -398,8 +398,8 @@ impl Keeper {
             if compares && (Keeper::unwell(&now).is_empty() || self.alone(task)) {
                 self.unsummed.borrow_mut().remove(start..end);
             }
-            for (slot, twin) in tell {
-                self.home.post.to_all(|| ToShard::Recovered { slot, twin, below });
+            for (slot, replacement) in tell {
+                self.home.post.to_all(|| ToShard::Recovered { slot, replacement, below });
             }
         }
         let now = self.clock.now();

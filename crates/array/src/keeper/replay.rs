@@ -22,7 +22,7 @@ use layout::plan::Roles;
 use layout::private::Consistency;
 use layout::{Configuration, Epoch, MemberId, RangeSet, Slot, SlotSet, Stripe, StripeMap};
 use log::compute;
-use log::solve::{Cut, Held, solve};
+use log::solve::{Held, TornRow, solve};
 use log::told::Told;
 use metadata::assemble::logs::is_readable;
 use metadata::commit::member_io::all;
@@ -40,9 +40,9 @@ pub(super) struct Mending {
     pub(super) map: StripeMap,
     pub(super) at: u64,
     writes: Vec<(Slot, Vec<u8>)>,
-    /// The same for the twins of slots alone. Nobody wrote what the slots have there: it is not
-    /// written again, which a crash could cut.
-    twins: Vec<(Slot, Vec<u8>)>,
+    /// The same, for replacements alone. Nobody wrote what the slots have there: writing it again
+    /// would only let a crash tear it.
+    replacements: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
     /// Blocks that do not fit their sums stay as they are.
@@ -63,13 +63,13 @@ struct Answers {
 impl Mending {
     /// What slots hold once the row is right, as far as that was asked for.
     pub(super) fn known(&self) -> impl Iterator<Item = &(Slot, Vec<u8>)> {
-        self.writes.iter().chain(&self.twins)
+        self.writes.iter().chain(&self.replacements)
     }
 }
 
 impl Keeper {
     /// Puts on record who is left out, settles every cut row, and lets the shards begin.
-    pub(super) async fn settle(&self, cuts: Vec<Cut>) {
+    pub(super) async fn settle(&self, cuts: Vec<TornRow>) {
         let turn = self.deciding.adopt();
         let mut configuration = self.configuration();
         if self.record_first {
@@ -106,9 +106,9 @@ impl Keeper {
     }
 
     /// Makes every cut row right, or puts on record what of it stays lost.
-    async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<Cut>) {
+    async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<TornRow>) {
         let (rows, mut later) = (cuts.len(), Vec::new());
-        let cuts: Vec<Cut> =
+        let cuts: Vec<TornRow> =
             cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
         let (tables, told) = (Tables::default(), self.told.take());
         let logged = (&tables, &told);
@@ -156,12 +156,13 @@ impl Keeper {
     async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
         let each = rows.iter().flat_map(|row| {
             let both = row.writes.iter().map(move |write| (row.at, write, true));
-            both.chain(row.twins.iter().map(move |write| (row.at, write, false)))
+            both.chain(row.replacements.iter().map(move |write| (row.at, write, false)))
         });
         let each = each.flat_map(|(at, (slot, bytes), own)| {
             let seat = &configuration.seats[slot.index()];
-            let (member, twin) = (seat.member.filter(|_| own), seat.twin.map(|(id, _)| id));
-            member.into_iter().chain(twin).map(move |id| (id, at, bytes))
+            let (member, replacement) =
+                (seat.member.filter(|_| own), seat.replacement.map(|(id, _)| id));
+            member.into_iter().chain(replacement).map(move |id| (id, at, bytes))
         });
         let written = each.map(|(id, at, bytes)| async move {
             self.ledger.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
@@ -184,7 +185,7 @@ impl Keeper {
         let own = if broken(Broken::FillerRead) { SlotSet::EMPTY } else { own };
         for slot in parity.union(own).iter() {
             let seat = &configuration.seats[slot.index()];
-            for member in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
+            for member in seat.member.into_iter().chain(seat.replacement.map(|(id, _)| id)) {
                 self.record_bad(member, (start, len), false);
                 self.home.post.to_all(|| ToShard::Distrust { member, start, len });
             }
@@ -205,7 +206,7 @@ impl Keeper {
     }
 
     /// What one block has lost to a bad one must cost no other one.
-    fn apart(&self, configuration: &Configuration, cut: Cut) -> Vec<Cut> {
+    fn apart(&self, configuration: &Configuration, cut: TornRow) -> Vec<TornRow> {
         let at = self.geometry.stripe(Stripe(cut.stripe)).member_offset() + cut.start;
         let mut members = configuration.seats.iter().filter_map(|seat| seat.member);
         let bad = members.any(|id| !self.ledger.listed(id, at..at + cut.len).is_empty());
@@ -214,14 +215,14 @@ impl Keeper {
 
     /// A cut without its partial parity where parity is given up: md's log has no form for data
     /// that is written past that, so what it says may be older.
-    fn believed(&self, configuration: &Configuration, map: &StripeMap, cut: &Cut) -> Cut {
+    fn believed(&self, configuration: &Configuration, map: &StripeMap, cut: &TornRow) -> TornRow {
         let at = map.member_offset() + cut.start;
         let member = configuration.seats[map.p().index()].member;
         let listed = |id: MemberId| !self.ledger.listed(id, at..at + cut.len).is_empty();
         let md = self.ledger.facts().consistency == Consistency::Ppl
             && !broken(Broken::OlderEntryBelieved);
         let p = cut.p.clone().filter(|_| !(md && member.is_some_and(listed)));
-        Cut { p, ..cut.clone() }
+        TornRow { p, ..cut.clone() }
     }
 
     /// Finds out what a cut must be: block by block where some of it would stay lost or wrong. What
@@ -229,7 +230,7 @@ impl Keeper {
     async fn solve_cut(
         &self,
         configuration: &Configuration,
-        cut: &Cut,
+        cut: &TornRow,
         logged: (&Tables, &Told),
     ) -> Vec<Mending> {
         let whole = self.solve_row(configuration, cut, logged).await;
@@ -248,7 +249,7 @@ impl Keeper {
     async fn solve_row(
         &self,
         configuration: &Configuration,
-        cut: &Cut,
+        cut: &TornRow,
         logged: (&Tables, &Told),
     ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
@@ -256,8 +257,8 @@ impl Keeper {
         let cut = &self.believed(configuration, &map, cut);
         if cut.is_past_parity(&map) {
             // What was written is old or new, and what lies beside it was not touched.
-            let (writes, twins, lost) = (Vec::new(), Vec::new(), Vec::new());
-            return Mending { map, at, writes, twins, lost, wrong: false };
+            let (writes, replacements, lost) = (Vec::new(), Vec::new(), Vec::new());
+            return Mending { map, at, writes, replacements, lost, wrong: false };
         }
         let Answers { mut held, unread, beside } =
             self.read_row(configuration, &map, cut, at).await;
@@ -282,14 +283,14 @@ impl Keeper {
             data[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         let (p, q) = self.parity_of(&map, cut, &held);
-        let (mut writes, mut twins): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
+        let (mut writes, mut replacements): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
         for (index, bytes) in held.data.into_iter().enumerate() {
             let (slot, Some(bytes)) = (map.data(index), bytes) else { continue };
             if is_logged(index) || wrong.contains(&index) || unread.contains(&index) {
                 writes.push((slot, bytes));
-            } else if configuration.seats[slot.index()].twin.is_some() {
+            } else if configuration.seats[slot.index()].replacement.is_some() {
                 let whole = broken(Broken::KeptWrittenAgain);
-                if whole { &mut writes } else { &mut twins }.push((slot, bytes));
+                if whole { &mut writes } else { &mut replacements }.push((slot, bytes));
             }
         }
         if !broken(Broken::ReplayWritesNoParity) {
@@ -297,7 +298,7 @@ impl Keeper {
             writes.extend(map.q().map(|slot| (slot, q)));
         }
         let lost = self.lost_of(cut, &unsolved, &beside);
-        Mending { map, at, writes, twins, lost, wrong: left }
+        Mending { map, at, writes, replacements, lost, wrong: left }
     }
 
     /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
@@ -306,7 +307,7 @@ impl Keeper {
         &self,
         logged: (&Tables, &Told),
         configuration: &Configuration,
-        cut: &Cut,
+        cut: &TornRow,
         held: &Held,
     ) -> Vec<usize> {
         let (map, stripe_bytes) =
@@ -332,7 +333,7 @@ impl Keeper {
     fn solve_without(
         &self,
         map: &StripeMap,
-        cut: &Cut,
+        cut: &TornRow,
         held: &Held,
         wrong: &[usize],
     ) -> Option<Held> {
@@ -351,7 +352,7 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         map: &StripeMap,
-        cut: &Cut,
+        cut: &TornRow,
         at: u64,
     ) -> Answers {
         let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
@@ -403,7 +404,7 @@ impl Keeper {
     }
 
     /// P and Q of a row whose data is all there.
-    fn parity_of(&self, map: &StripeMap, cut: &Cut, held: &Held) -> (Vec<u8>, Vec<u8>) {
+    fn parity_of(&self, map: &StripeMap, cut: &TornRow, held: &Held) -> (Vec<u8>, Vec<u8>) {
         let len = cut.len as usize;
         let (mut p, mut q) = (vec![0; len], vec![0; len]);
         let source = |index: usize, at: usize| {
@@ -418,7 +419,7 @@ impl Keeper {
     /// The array ranges that stay lost.
     fn lost_of(
         &self,
-        cut: &Cut,
+        cut: &TornRow,
         unsolved: &[(Range<u64>, Vec<usize>)],
         beside: &[(usize, usize, Vec<u8>)],
     ) -> Vec<Range<u64>> {

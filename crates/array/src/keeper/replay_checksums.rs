@@ -124,7 +124,7 @@ impl Keeper {
         let mut changed: BTreeSet<(MemberId, u64)> = BTreeSet::new();
         for (slot, block) in todo {
             let seat = &configuration.seats[slot.index()];
-            for id in seat.member.into_iter().chain(seat.twin.map(|(id, _)| id)) {
+            for id in seat.member.into_iter().chain(seat.replacement.map(|(id, _)| id)) {
                 self.read_tables(tables, id, block * BLOCK..(block + 1) * BLOCK).await;
                 let own = known.get(&(slot, block)).copied();
                 let crc = match own {

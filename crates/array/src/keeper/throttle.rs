@@ -6,7 +6,7 @@ use std::time::Duration;
 use io::Time;
 
 /// Limits of background work, in bytes of a member per second; they may be changed at any time.
-pub(crate) struct Pace {
+pub(crate) struct Throttle {
     pub(crate) min: Cell<u64>,
     pub(crate) max: Cell<u64>,
     /// Work up to here is paid for.
@@ -15,15 +15,15 @@ pub(crate) struct Pace {
     changes: Cell<u64>,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
+impl Default for Throttle {
+    fn default() -> Throttle {
         let (min, max) = (Cell::new(64 << 20), Cell::new(u64::MAX));
         let (paid_until, changes) = (Cell::new(Time(0)), Cell::new(0));
-        Pace { min, max, paid_until, changes }
+        Throttle { min, max, paid_until, changes }
     }
 }
 
-impl Pace {
+impl Throttle {
     /// Changes the limits; what is owed under the old ones is forgotten.
     pub(crate) fn set(&self, min: u64, max: u64, now: Time) {
         self.min.set(min);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn work_is_spread_to_the_rate_of_the_moment() {
-        let pace = Pace::default();
+        let pace = Throttle::default();
         assert_eq!(pace.next(Time(0), 1 << 20, false), None, "unlimited");
         pace.max.set(1 << 20);
         assert_eq!(pace.next(Time(0), 1 << 20, false), Some(Time(1_000_000_000)));

@@ -16,7 +16,7 @@ use layout::{Slot, SlotSet};
 use crate::member::Member;
 use crate::member::deadline::{Waiting, Watch};
 use crate::member::latency::Kind;
-use crate::member::orphans::Laggard;
+use crate::member::orphans::Orphan;
 
 /// A set of member operations.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Batch {
     /// When it was sent, if it was waited for.
     since: Time,
     /// What is not waited for any longer, for whoever looks after it.
-    laggards: Vec<Laggard>,
+    orphans: Vec<Orphan>,
     /// A member may have become slow.
     slowed: bool,
 }
@@ -59,7 +59,7 @@ enum State {
 
 /// How operations of a batch are sent.
 #[derive(Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct IoOptions {
     pub(crate) fua: bool,
     pub(crate) class: Class,
     pub(crate) op_bytes: u64,
@@ -201,9 +201,9 @@ impl Batch {
     }
 
     /// Sends everything and waits until each operation has ended or has missed its deadline.
-    pub(crate) async fn run(&mut self, clock: &dyn Clock, watch: &Watch, manner: Manner) {
-        if !self.start(clock, manner) {
-            self.wait(clock, watch, manner, None).await;
+    pub(crate) async fn run(&mut self, clock: &dyn Clock, watch: &Watch, opts: IoOptions) {
+        if !self.start(clock, opts) {
+            self.wait(clock, watch, opts, None).await;
         }
     }
 
@@ -213,20 +213,26 @@ impl Batch {
         &mut self,
         clock: &dyn Clock,
         watch: &Watch,
-        manner: Manner,
+        opts: IoOptions,
     ) -> bool {
-        if self.start(clock, manner) {
+        if self.start(clock, opts) {
             return true;
         }
-        let patience = self.ops.iter().map(|op| op.member.pulse.patience(op.end - op.start)).max();
+        let patience =
+            self.ops.iter().map(|op| op.member.latency_stats.patience(op.end - op.start)).max();
         let patience = patience.filter(|&patience| patience < u64::MAX);
         let due = patience.map(|nanos| self.since + Duration::from_nanos(nanos));
-        self.wait(clock, watch, manner, due).await
+        self.wait(clock, watch, opts, due).await
     }
 
     /// Waits for the rest. True if everything went well.
-    pub(crate) async fn go_on(&mut self, clock: &dyn Clock, watch: &Watch, manner: Manner) -> bool {
-        self.wait(clock, watch, manner, None).await;
+    pub(crate) async fn go_on(
+        &mut self,
+        clock: &dyn Clock,
+        watch: &Watch,
+        opts: IoOptions,
+    ) -> bool {
+        self.wait(clock, watch, opts, None).await;
         self.ops.iter().all(|op| matches!(op.state, State::Ended(_, Ok(()))))
     }
 
@@ -234,8 +240,8 @@ impl Batch {
     pub(crate) fn forsake(&mut self) {
         for op in &mut self.ops {
             if matches!(op.state, State::Sent(_)) {
-                let laggard = op.leave(self.since, Ok(()));
-                self.laggards.extend(laggard);
+                let orphan = op.leave(self.since, Ok(()));
+                self.orphans.extend(orphan);
             }
         }
     }
@@ -252,14 +258,14 @@ impl Batch {
     }
 
     /// What is not waited for any longer; its buffers stay with the members.
-    pub(crate) fn laggards(&mut self) -> &mut Vec<Laggard> {
-        &mut self.laggards
+    pub(crate) fn orphans(&mut self) -> &mut Vec<Orphan> {
+        &mut self.orphans
     }
 
     /// Sends everything. True if all was answered at once.
-    fn start(&mut self, clock: &dyn Clock, manner: Manner) -> bool {
+    fn start(&mut self, clock: &dyn Clock, opts: IoOptions) -> bool {
         for op in &mut self.ops {
-            op.send(manner);
+            op.send(opts);
         }
         let at_once = self.poll_ended();
         self.waited = Some(self.waited == Some(true) || !at_once);
@@ -274,10 +280,10 @@ impl Batch {
         &mut self,
         clock: &dyn Clock,
         watch: &Watch,
-        manner: Manner,
+        opts: IoOptions,
         due: Option<Time>,
     ) -> bool {
-        let Batch { ops, laggards, since, slowed, .. } = self;
+        let Batch { ops, orphans, since, slowed, .. } = self;
         let since = *since;
         let mut waiting: Option<Waiting<'_>> = None;
         poll_fn(|cx| {
@@ -289,12 +295,12 @@ impl Batch {
                 match Pin::new(completion).poll(cx) {
                     Poll::Ready(done) => {
                         let now = *now.get_or_insert_with(|| clock.now());
-                        *slowed |= op.measure(since, now, manner.class);
+                        *slowed |= op.measure(since, now, opts.class);
                         op.end(done);
                     }
                     Poll::Pending if overdue => {
-                        let error = op.overdue(manner.deadline);
-                        laggards.extend(op.leave(since, Err(error)));
+                        let error = op.overdue(opts.deadline);
+                        orphans.extend(op.leave(since, Err(error)));
                         if broken(Broken::LateTrusted) && op.is_write {
                             op.state = State::Ended(None, Ok(()));
                         }
@@ -303,7 +309,7 @@ impl Batch {
                         if late {
                             // The true time comes later, if ever: what is known counts now.
                             let now = *now.get_or_insert_with(|| clock.now());
-                            *slowed |= op.measure(since, now, manner.class);
+                            *slowed |= op.measure(since, now, opts.class);
                         }
                         ended = false;
                     }
@@ -383,7 +389,7 @@ impl Batch {
 }
 
 impl MemberOp {
-    fn send(&mut self, manner: Manner) {
+    fn send(&mut self, opts: IoOptions) {
         let State::Gathering(work) = std::mem::replace(&mut self.state, State::Ended(None, Ok(())))
         else {
             unreachable!("an operation is sent once")
@@ -401,7 +407,7 @@ impl MemberOp {
         }
         self.member.busy.set(self.member.busy.get() + 1);
         let offset = if self.is_flush { 0 } else { self.base + self.start };
-        let op = Op { offset, work, fua: manner.fua, deadline: None, class: manner.class };
+        let op = Op { offset, work, fua: opts.fua, deadline: None, class: opts.class };
         self.state = State::Sent(self.member.disk.submit(op));
     }
 
@@ -431,7 +437,7 @@ impl MemberOp {
             return false;
         }
         let kind = if self.is_write { Kind::Write } else { Kind::Read };
-        self.member.pulse.add(kind, self.end - self.start, since, now)
+        self.member.latency_stats.add(kind, self.end - self.start, since, now)
     }
 
     /// Its deadline has passed.
@@ -444,13 +450,13 @@ impl MemberOp {
     }
 
     /// The answer is not waited for any longer; its buffers stay with the member.
-    fn leave(&mut self, since: Time, result: io::Result<()>) -> Option<Laggard> {
+    fn leave(&mut self, since: Time, result: io::Result<()>) -> Option<Orphan> {
         let missed = result.is_err();
         match std::mem::replace(&mut self.state, State::Ended(None, result)) {
             State::Sent(answer) => {
                 let (member, bytes) = (Rc::clone(&self.member), self.end - self.start);
                 let (writes, probe) = (self.is_write, false);
-                Some(Laggard { member, answer, since, bytes, writes, missed, probe })
+                Some(Orphan { member, answer, since, bytes, writes, missed, probe })
             }
             _ => None,
         }

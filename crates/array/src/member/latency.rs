@@ -63,7 +63,7 @@ pub(crate) enum Kind {
 
 /// One member's answer times towards one shard.
 #[derive(Default)]
-pub(crate) struct Pulse {
+pub(crate) struct LatencyStats {
     reads: Side,
     writes: Side,
     /// A read that nobody waits for is under way, to see whether the member is still slow.
@@ -231,7 +231,7 @@ impl Side {
     }
 }
 
-impl Pulse {
+impl LatencyStats {
     /// Enough of its answers were waited for to compare it.
     fn has_history(&self, kind: Kind) -> bool {
         let side = self.side(kind);
@@ -256,7 +256,7 @@ impl Pulse {
         self.reads.slow.get()
     }
 
-    /// As [`Pulse::is_slow`], for a kind of operation.
+    /// As [`LatencyStats::is_slow`], for a kind of operation.
     pub(crate) fn is_slow_at(&self, kind: Kind) -> bool {
         self.side(kind).slow.get()
     }
@@ -284,7 +284,7 @@ impl Pulse {
 
 /// A member among its peers.
 pub(crate) struct Peer<'a> {
-    pub(crate) pulse: &'a Pulse,
+    pub(crate) latency_stats: &'a LatencyStats,
     /// It was asked so often that it would be known if it ever made anybody wait.
     pub(crate) is_known: bool,
 }
@@ -292,14 +292,14 @@ pub(crate) struct Peer<'a> {
 /// Compares the members of an array with each other: what each may take. A read's patience is never
 /// less than `floor`, nor more than `most`. `room` is memory to sort in.
 pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: &mut Vec<u64>) {
-    let all = |pulse: &'_ Pulse, each: &mut dyn FnMut(&Gauge)| {
-        for side in [&pulse.reads, &pulse.writes] {
+    let all = |latency_stats: &'_ LatencyStats, each: &mut dyn FnMut(&Gauge)| {
+        for side in [&latency_stats.reads, &latency_stats.writes] {
             each(&side.small);
             each(&side.large);
         }
     };
     for peer in peers {
-        all(peer.pulse, &mut |gauge| {
+        all(peer.latency_stats, &mut |gauge| {
             gauge.usual.set(gauge.histogram.quantile(50));
             gauge.slowest.set(gauge.histogram.quantile(1));
         });
@@ -307,9 +307,10 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
     let (floor, most) = (floor.as_nanos() as u64, most.as_nanos() as u64);
     for (index, peer) in peers.iter().enumerate() {
         let others = || peers.iter().enumerate().filter(move |&(other, _)| other != index);
-        let mut median = |pick: fn(&Pulse) -> &Gauge, of: fn(&Gauge) -> &Cell<Option<u64>>| {
+        let mut median = |pick: fn(&LatencyStats) -> &Gauge,
+                          of: fn(&Gauge) -> &Cell<Option<u64>>| {
             room.clear();
-            room.extend(others().filter_map(|(_, other)| of(pick(other.pulse)).get()));
+            room.extend(others().filter_map(|(_, other)| of(pick(other.latency_stats)).get()));
             room.sort_unstable();
             room.get(room.len() / 2).copied()
         };
@@ -320,7 +321,7 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
             for (own, else_) in [(first, second), (second, first)] {
                 let usual = median(own, |g| &g.usual).or_else(|| median(else_, |g| &g.usual));
                 let slowest = median(own, |g| &g.slowest).or_else(|| median(else_, |g| &g.slowest));
-                let gauge = own(peer.pulse);
+                let gauge = own(peer.latency_stats);
                 let limit = usual.or(never).map(|usual| (SLOW * usual).max(nanos(SLOW_FLOOR)));
                 gauge.limit.set(limit.unwrap_or(u64::MAX));
                 gauge.peers.set(usual.unwrap_or(0));
@@ -334,14 +335,14 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
 /// Says who is slow: only a member against a majority that is not.
 pub(crate) fn judge(peers: &[Peer<'_>]) {
     for kind in [Kind::Read, Kind::Write] {
-        let sides = || peers.iter().map(|peer| peer.pulse.side(kind));
+        let sides = || peers.iter().map(|peer| peer.latency_stats.side(kind));
         let bad = sides().filter(|side| side.is_bad()).count();
-        let has_history = |peer: &Peer<'_>| peer.pulse.has_history(kind);
+        let has_history = |peer: &Peer<'_>| peer.latency_stats.has_history(kind);
         let known = peers.iter().filter(|&peer| peer.is_known || has_history(peer));
         let members = known.count().max(bad);
         for side in sides().filter(|side| side.may_be_slow()) {
             let is_good = |peer: &&Peer<'_>| {
-                let other = peer.pulse.side(kind);
+                let other = peer.latency_stats.side(kind);
                 let answers = other.good.get() >= side.first.get();
                 // Members that never made anybody wait have no history.
                 let at_once = peer.is_known && !has_history(peer);
@@ -360,7 +361,7 @@ fn nanos(span: Duration) -> u64 {
     span.as_nanos() as u64
 }
 
-type Pick = fn(&Pulse) -> &Gauge;
+type Pick = fn(&LatencyStats) -> &Gauge;
 
 /// The gauges of a member: small and large, of reads and of writes.
 const PICKS: [[Pick; 2]; 2] =
@@ -374,40 +375,42 @@ mod tests {
     const FLOOR: Duration = Duration::from_millis(2);
     const MOST: Duration = Duration::from_secs(8);
 
-    fn assess_all(pulses: &[Pulse], is_known: bool) {
-        let peers: Vec<_> = pulses.iter().map(|pulse| Peer { pulse, is_known }).collect();
+    fn assess_all(latencies: &[LatencyStats], is_known: bool) {
+        let peers: Vec<_> =
+            latencies.iter().map(|latency_stats| Peer { latency_stats, is_known }).collect();
         assess(&peers, FLOOR, MOST, &mut Vec::new());
         judge(&peers);
     }
 
-    fn pulses(members: usize) -> Vec<Pulse> {
-        (0..members).map(|_| Pulse::default()).collect()
+    fn latencies(members: usize) -> Vec<LatencyStats> {
+        (0..members).map(|_| LatencyStats::default()).collect()
     }
 
     /// Sends operations at one moment, after all that was answered so far.
-    fn feed_at(pulse: &Pulse, at: Time, (count, bytes, micros): (u32, u64, u32)) {
+    fn feed_at(latency_stats: &LatencyStats, at: Time, (count, bytes, micros): (u32, u64, u32)) {
         (0..count).for_each(|_| {
-            pulse.add(Kind::Read, bytes, at, at + micros * MICRO);
+            latency_stats.add(Kind::Read, bytes, at, at + micros * MICRO);
         });
     }
 
-    fn feed(pulse: &Pulse, count: u32, micros: u32) {
-        feed_at(pulse, Time(0), (count, 4096, micros));
+    fn feed(latency_stats: &LatencyStats, count: u32, micros: u32) {
+        feed_at(latency_stats, Time(0), (count, 4096, micros));
     }
 
-    fn feed_large(pulse: &Pulse, micros: u32) {
-        feed_at(pulse, Time(0), (64, 1 << 20, micros));
+    fn feed_large(latency_stats: &LatencyStats, micros: u32) {
+        feed_at(latency_stats, Time(0), (64, 1 << 20, micros));
     }
 
     /// These members are slow for four bursts, later than all before; the others answer as usual.
-    fn stall(pulses: &[Pulse], slow: &[usize]) {
+    fn stall(latencies: &[LatencyStats], slow: &[usize]) {
         for burst in 1..5 {
             let at = Time(0) + burst * Duration::from_secs(10);
-            for (index, pulse) in pulses.iter().enumerate() {
+            for (index, latency_stats) in latencies.iter().enumerate() {
                 let micros = if slow.contains(&index) { 10_000 } else { 100 };
-                feed_at(pulse, at, (16, 4096, micros));
+                feed_at(latency_stats, at, (16, 4096, micros));
             }
-            let peers: Vec<_> = pulses.iter().map(|p| Peer { pulse: p, is_known: true }).collect();
+            let peers: Vec<_> =
+                latencies.iter().map(|p| Peer { latency_stats: p, is_known: true }).collect();
             judge(&peers);
         }
     }
@@ -441,49 +444,56 @@ mod tests {
 
     #[test]
     fn one_of_many_is_slow_by_its_peers_median_and_recovers() {
-        let pulses = pulses(5);
-        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
-        assess_all(&pulses, true);
-        feed(&pulses[2], 11, 10_000);
-        (0..4).for_each(|_| assess_all(&pulses, true));
-        assert!(!pulses[2].is_slow(), "it may be chance yet");
-        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
-        feed(&pulses[2], 100, 10_000);
-        (0..9).for_each(|_| assess_all(&pulses, true));
-        assert!(!pulses[2].is_slow(), "one burst, however many answers");
-        pulses.iter().for_each(|pulse| feed(pulse, 512, 100));
-        assess_all(&pulses, true);
-        stall(&pulses, &[2]);
-        assert!(pulses[2].is_slow());
+        let latencies = latencies(5);
+        latencies.iter().for_each(|latency_stats| feed(latency_stats, 64, 100));
+        assess_all(&latencies, true);
+        feed(&latencies[2], 11, 10_000);
+        (0..4).for_each(|_| assess_all(&latencies, true));
+        assert!(!latencies[2].is_slow(), "it may be chance yet");
+        latencies.iter().for_each(|latency_stats| feed(latency_stats, 64, 100));
+        feed(&latencies[2], 100, 10_000);
+        (0..9).for_each(|_| assess_all(&latencies, true));
+        assert!(!latencies[2].is_slow(), "one burst, however many answers");
+        latencies.iter().for_each(|latency_stats| feed(latency_stats, 512, 100));
+        assess_all(&latencies, true);
+        stall(&latencies, &[2]);
+        assert!(latencies[2].is_slow());
         // The others are not excused by it, nor blamed.
-        feed(&pulses[1], 16, 900);
-        assert!(!pulses[1].is_slow(), "nine times is not ten");
-        feed(&pulses[2], 10, 100);
-        assert!(pulses[2].is_slow(), "not yet");
-        feed(&pulses[2], 6, 100);
-        assert!(!pulses[2].is_slow());
+        feed(&latencies[1], 16, 900);
+        assert!(!latencies[1].is_slow(), "nine times is not ten");
+        feed(&latencies[2], 10, 100);
+        assert!(latencies[2].is_slow(), "not yet");
+        feed(&latencies[2], 6, 100);
+        assert!(!latencies[2].is_slow());
     }
 
     #[test]
     fn a_starved_server_thread_makes_no_member_slow() {
         for members in 2..8 {
-            let pulses = pulses(members);
-            pulses.iter().for_each(|pulse| feed(pulse, 400, 100));
-            assess_all(&pulses, true);
+            let latencies = latencies(members);
+            latencies.iter().for_each(|latency_stats| feed(latency_stats, 400, 100));
+            assess_all(&latencies, true);
             for burst in 1..7 {
                 let at = Time(0) + burst * Duration::from_secs(1);
-                pulses.iter().for_each(|pulse| feed_at(pulse, at, (16, 4096, 2300)));
-                assess_all(&pulses, true);
+                latencies
+                    .iter()
+                    .for_each(|latency_stats| feed_at(latency_stats, at, (16, 4096, 2300)));
+                assess_all(&latencies, true);
             }
-            assert!(pulses.iter().all(|pulse| !pulse.is_slow()), "{members} members");
+            assert!(
+                latencies.iter().all(|latency_stats| !latency_stats.is_slow()),
+                "{members} members"
+            );
             // What is left of the stall is held against nobody.
             (10..14).for_each(|burst| {
                 let at = Time(0) + burst * Duration::from_secs(1);
-                feed_at(&pulses[0], at, (1, 4096, 10_000));
-                pulses.iter().for_each(|pulse| feed_at(pulse, at, (1, 4096, 100)));
-                assess_all(&pulses, true);
+                feed_at(&latencies[0], at, (1, 4096, 10_000));
+                latencies
+                    .iter()
+                    .for_each(|latency_stats| feed_at(latency_stats, at, (1, 4096, 100)));
+                assess_all(&latencies, true);
             });
-            assert!(!pulses[0].is_slow(), "{members} members");
+            assert!(!latencies[0].is_slow(), "{members} members");
         }
     }
 
@@ -499,62 +509,62 @@ mod tests {
             (5, &[0, 3], true),
         ];
         for (members, slow, expected) in cases {
-            let pulses = pulses(members);
-            pulses.iter().for_each(|pulse| feed(pulse, 400, 100));
-            assess_all(&pulses, true);
-            stall(&pulses, slow);
-            for (index, pulse) in pulses.iter().enumerate() {
+            let latencies = latencies(members);
+            latencies.iter().for_each(|latency_stats| feed(latency_stats, 400, 100));
+            assess_all(&latencies, true);
+            stall(&latencies, slow);
+            for (index, latency_stats) in latencies.iter().enumerate() {
                 let is_slow = expected && slow.contains(&index);
-                assert_eq!(pulse.is_slow(), is_slow, "{slow:?} of {members}: {index}");
+                assert_eq!(latency_stats.is_slow(), is_slow, "{slow:?} of {members}: {index}");
             }
         }
     }
 
     #[test]
     fn all_are_slow_together_and_nobody_is_blamed() {
-        let pulses = pulses(4);
-        pulses.iter().for_each(|pulse| feed(pulse, 64, 100));
-        assess_all(&pulses, true);
+        let latencies = latencies(4);
+        latencies.iter().for_each(|latency_stats| feed(latency_stats, 64, 100));
+        assess_all(&latencies, true);
         for _ in 0..40 {
-            pulses.iter().for_each(|pulse| feed(pulse, 8, 700));
-            assess_all(&pulses, true);
+            latencies.iter().for_each(|latency_stats| feed(latency_stats, 8, 700));
+            assess_all(&latencies, true);
         }
-        assert!(pulses.iter().all(|pulse| !pulse.is_slow()));
-        let patience = Duration::from_nanos(pulses[0].patience(4096));
+        assert!(latencies.iter().all(|latency_stats| !latency_stats.is_slow()));
+        let patience = Duration::from_nanos(latencies[0].patience(4096));
         assert!(patience >= 3 * 700 * MICRO, "{patience:?}");
     }
 
     #[test]
     fn patience_has_a_floor_and_is_endless_while_nothing_is_known() {
-        let pulses = pulses(3);
-        assess_all(&pulses, false);
-        assert_eq!(pulses[0].patience(4096), u64::MAX);
-        feed(&pulses[0], 100, 1_000_000);
-        assert!(!pulses[0].is_slow(), "slower than whom?");
-        assess_all(&pulses, true);
-        assert_eq!(pulses[0].patience(4096), nanos(FLOOR), "the others answer at once");
-        stall(&pulses, &[0]);
-        assert!(pulses[0].is_slow());
-        let patience = Duration::from_nanos(pulses[1].patience(4096));
+        let latencies = latencies(3);
+        assess_all(&latencies, false);
+        assert_eq!(latencies[0].patience(4096), u64::MAX);
+        feed(&latencies[0], 100, 1_000_000);
+        assert!(!latencies[0].is_slow(), "slower than whom?");
+        assess_all(&latencies, true);
+        assert_eq!(latencies[0].patience(4096), nanos(FLOOR), "the others answer at once");
+        stall(&latencies, &[0]);
+        assert!(latencies[0].is_slow());
+        let patience = Duration::from_nanos(latencies[1].patience(4096));
         assert!(patience <= MOST, "{patience:?}");
     }
 
     #[test]
     fn a_transfer_of_a_megabyte_is_not_held_against_a_member_whose_peers_read_small_blocks() {
-        let pulses = pulses(2);
-        feed(&pulses[0], 64, 100);
-        feed(&pulses[1], 64, 100);
-        feed_large(&pulses[0], 9000);
-        feed_large(&pulses[1], 8000);
-        assess_all(&pulses, true);
+        let latencies = latencies(2);
+        feed(&latencies[0], 64, 100);
+        feed(&latencies[1], 64, 100);
+        feed_large(&latencies[0], 9000);
+        feed_large(&latencies[1], 8000);
+        assess_all(&latencies, true);
         for burst in 1..5 {
             let at = Time(0) + burst * Duration::from_secs(1);
-            feed_at(&pulses[0], at, (64, 1 << 20, 9000));
-            feed_at(&pulses[1], at, (64, 1 << 20, 8000));
-            assess_all(&pulses, true);
+            feed_at(&latencies[0], at, (64, 1 << 20, 9000));
+            feed_at(&latencies[1], at, (64, 1 << 20, 8000));
+            assess_all(&latencies, true);
         }
-        assert!(!pulses[0].is_slow());
-        stall(&pulses, &[0]);
-        assert!(pulses[0].is_slow(), "small ones may not take so long");
+        assert!(!latencies[0].is_slow());
+        stall(&latencies, &[0]);
+        assert!(latencies[0].is_slow(), "small ones may not take so long");
     }
 }

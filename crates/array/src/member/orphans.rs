@@ -1,17 +1,15 @@
 //! Answers that nobody waits for any longer.
 //!
-//! An operation that missed its deadline, and a read that was done another way meanwhile, stay with
-//! the member, and so do their buffers, until the member answers or is let go. Here they are looked
-//! after:
+//! An operation that missed its deadline, and a read that was completed from other members, keep
+//! their buffers until the member answers or is removed. This module holds them:
 //!
-//! - A *read* that was given up before its deadline still has one: a member that hangs is lost by
-//!   it though nobody waits. What it says when it does answer counts for the member's pulse; its
-//!   bytes are dropped.
-//! - A *write* that missed its deadline is never believed, whatever its answer, and may still land.
-//!   The member was lost for it; until the answer is there it must not come back, since the late
-//!   write would overwrite what was copied to it meanwhile: `Counters::late_writes`.
+//! - An orphaned *read* still has a deadline: a member that hangs fails by it, though no request
+//!   waits. Its answer counts for the member's latency; its bytes are dropped.
+//! - An orphaned *write* is never trusted, whatever its answer, and may still reach the disk. The
+//!   member failed because of it and must not return before the answer: the late write would
+//!   overwrite newer data (`Counters::late_writes`).
 //!
-//! Never decides to give anything up: that is `member/batch.rs` and `rows/hedge.rs`.
+//! `member/batch.rs` and `rows/hedge.rs` decide which operations to abandon.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -28,7 +26,7 @@ use crate::shard::Shard;
 use crate::shard::message::ToKeeper;
 
 /// An operation whose answer nobody waits for.
-pub(crate) struct Laggard {
+pub(crate) struct Orphan {
     pub(crate) member: Rc<Member>,
     pub(crate) answer: Completion<Done>,
     /// When it was sent.
@@ -41,31 +39,31 @@ pub(crate) struct Laggard {
     pub(crate) probe: bool,
 }
 
-/// The laggards of a shard.
+/// The orphans of a shard.
 #[derive(Default)]
 pub(crate) struct Late {
-    laggards: RefCell<Vec<Laggard>>,
+    orphans: RefCell<Vec<Orphan>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Late {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        self.laggards.borrow().len()
+        self.orphans.borrow().len()
     }
 
     /// True if some have a deadline to come.
     pub(crate) fn is_busy(&self) -> bool {
-        self.laggards.borrow().iter().any(|laggard| !laggard.missed)
+        self.orphans.borrow().iter().any(|orphan| !orphan.missed)
     }
 
     /// Takes over what is not waited for any longer.
-    pub(crate) fn take(&self, laggards: impl IntoIterator<Item = Laggard>) {
-        for laggard in laggards {
-            if laggard.writes {
-                laggard.member.counters().late_writes.add(1);
+    pub(crate) fn take(&self, orphans: impl IntoIterator<Item = Orphan>) {
+        for orphan in orphans {
+            if orphan.writes {
+                orphan.member.counters().late_writes.add(1);
             }
-            self.laggards.borrow_mut().push(laggard);
+            self.orphans.borrow_mut().push(orphan);
         }
         self.wake();
     }
@@ -78,7 +76,7 @@ impl Late {
     }
 }
 
-impl Laggard {
+impl Orphan {
     /// One operation less is under way, as far as its member's load goes.
     fn settle(&self) {
         if !self.missed {
@@ -88,7 +86,7 @@ impl Laggard {
 }
 
 impl Shard {
-    /// Looks after laggards until the shard stops.
+    /// Looks after orphans until the shard stops.
     pub(crate) async fn mind_late(self: Rc<Self>) {
         std::future::poll_fn(|cx| {
             if self.is_stopping() {
@@ -98,37 +96,37 @@ impl Shard {
             if late.waker.borrow().as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
                 *late.waker.borrow_mut() = Some(cx.waker().clone());
             }
-            let mut laggards = late.laggards.take();
-            laggards.retain_mut(|laggard| !self.has_ended(laggard, cx));
-            let mut kept = late.laggards.borrow_mut();
-            laggards.append(&mut kept);
-            *kept = laggards;
+            let mut orphans = late.orphans.take();
+            orphans.retain_mut(|orphan| !self.has_ended(orphan, cx));
+            let mut kept = late.orphans.borrow_mut();
+            orphans.append(&mut kept);
+            *kept = orphans;
             Poll::Pending
         })
         .await;
     }
 
     /// Takes the answer, if it is there.
-    fn has_ended(&self, laggard: &mut Laggard, cx: &mut Context<'_>) -> bool {
-        let Poll::Ready(done) = Pin::new(&mut laggard.answer).poll(cx) else { return false };
-        let member = &laggard.member;
-        laggard.settle();
-        if laggard.writes {
+    fn has_ended(&self, orphan: &mut Orphan, cx: &mut Context<'_>) -> bool {
+        let Poll::Ready(done) = Pin::new(&mut orphan.answer).poll(cx) else { return false };
+        let member = &orphan.member;
+        orphan.settle();
+        if orphan.writes {
             member.counters().late_writes.sub(1);
         }
-        if laggard.probe {
-            member.pulse.probing.set(false);
+        if orphan.probe {
+            member.latency_stats.probing.set(false);
         }
         match done.result {
-            Ok(()) if !laggard.writes && laggard.bytes > 0 => {
+            Ok(()) if !orphan.writes && orphan.bytes > 0 => {
                 let now = self.setup.clock.now();
-                if member.pulse.add(Kind::Read, laggard.bytes, laggard.since, now) {
+                if member.latency_stats.add(Kind::Read, orphan.bytes, orphan.since, now) {
                     self.judge_pace();
                 }
             }
             // Who reads there next repairs it.
             Err(error) if matches!(error.kind(), ErrorKind::Medium { .. }) => {}
-            Err(error) if !laggard.missed => self.lose_late(member, error),
+            Err(error) if !orphan.missed => self.lose_late(member, error),
             _ => {}
         }
         true
@@ -138,13 +136,13 @@ impl Shard {
     /// time for which this sweep, which was to come at `due`, is late.
     pub(crate) fn sweep_late(&self, due: Time, now: Time, deadline: Duration) {
         let mut overdue = Vec::new();
-        for laggard in self.late.laggards.borrow_mut().iter_mut().filter(|l| !l.missed) {
-            let lost = now - laggard.since.max(due);
-            laggard.since = laggard.since + lost;
-            if now - laggard.since >= deadline {
-                laggard.settle();
-                laggard.missed = true;
-                overdue.push(Rc::clone(&laggard.member));
+        for orphan in self.late.orphans.borrow_mut().iter_mut().filter(|l| !l.missed) {
+            let lost = now - orphan.since.max(due);
+            orphan.since = orphan.since + lost;
+            if now - orphan.since >= deadline {
+                orphan.settle();
+                orphan.missed = true;
+                overdue.push(Rc::clone(&orphan.member));
             }
         }
         for member in overdue {

@@ -16,9 +16,9 @@ use crate::member::Member;
 pub(crate) struct SeatView {
     pub(crate) member: Option<Rc<Member>>,
     /// Bytes below this array offset are there; `u64::MAX` when all are.
-    pub(crate) watermark: Cell<u64>,
-    pub(crate) twin: Option<Rc<Member>>,
-    pub(crate) twin_watermark: Cell<u64>,
+    pub(crate) recovered_below: Cell<u64>,
+    pub(crate) replacement: Option<Rc<Member>>,
+    pub(crate) copied_below: Cell<u64>,
 }
 
 /// One shard's view of the configuration.
@@ -41,9 +41,9 @@ impl View {
     ) -> View {
         let seat = |seat: &Seat| SeatView {
             member: seat.member.and_then(&member),
-            watermark: Cell::new(seat.recovered.unwrap_or(u64::MAX)),
-            twin: seat.twin.and_then(|(id, _)| member(id)),
-            twin_watermark: Cell::new(seat.twin.map_or(0, |(_, copied)| copied)),
+            recovered_below: Cell::new(seat.recovered.unwrap_or(u64::MAX)),
+            replacement: seat.replacement.and_then(|(id, _)| member(id)),
+            copied_below: Cell::new(seat.replacement.map_or(0, |(_, copied)| copied)),
         };
         View {
             epoch: configuration.epoch,
@@ -75,19 +75,22 @@ impl View {
         let seat = &self.seats[slot.index()];
         seat.member
             .as_ref()
-            .filter(|_| array_end <= seat.watermark.get() || broken(Broken::ReadsUnrebuilt))
+            .filter(|_| array_end <= seat.recovered_below.get() || broken(Broken::ReadsUnrebuilt))
     }
 
     /// Every member that must get what is written to a slot.
     pub(crate) fn targets(&self, slot: Slot) -> impl Iterator<Item = &Rc<Member>> {
         let seat = &self.seats[slot.index()];
-        let twin = seat.twin.iter().filter(|_| !broken(Broken::CopyMissesWrites));
-        seat.member.iter().chain(twin)
+        let replacement = seat.replacement.iter().filter(|_| !broken(Broken::CopyMissesWrites));
+        seat.member.iter().chain(replacement)
     }
 
     /// True if this member is the copy that is to take the slot.
-    pub(crate) fn is_twin(&self, slot: Slot, id: MemberId) -> bool {
-        self.seats[slot.index()].twin.as_ref().is_some_and(|twin| twin.id == id)
+    pub(crate) fn is_replacement(&self, slot: Slot, id: MemberId) -> bool {
+        self.seats[slot.index()]
+            .replacement
+            .as_ref()
+            .is_some_and(|replacement| replacement.id == id)
     }
 
     /// True if the array still relies on this member, or journal device.
@@ -99,7 +102,7 @@ impl View {
     /// Every member, with its slot.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Slot, &Rc<Member>)> {
         self.seats.iter().enumerate().flat_map(|(slot, seat)| {
-            seat.member.iter().chain(seat.twin.iter()).map(move |m| (Slot::new(slot), m))
+            seat.member.iter().chain(seat.replacement.iter()).map(move |m| (Slot::new(slot), m))
         })
     }
 }

@@ -38,9 +38,9 @@ use layout::plan::{Method, RowState, WritePlan, plan_read};
 use layout::{Family, Mode, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::batch::{Batch, Manner};
+use crate::member::batch::{Batch, IoOptions};
 use crate::member::latency::{Kind, Peer, SMALL_BYTES};
-use crate::member::orphans::Laggard;
+use crate::member::orphans::Orphan;
 use crate::member::view::View;
 use crate::member::{Member, latency};
 use crate::rows::RowWork;
@@ -111,23 +111,23 @@ impl Shard {
     pub(crate) async fn read_promptly(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<bool> {
         let inside = self.gate.enter().await;
         let view = self.view();
-        let inside = match self.attempt(work, manner, &view, range, bufs).await {
+        let inside = match self.attempt(work, opts, &view, range, bufs).await {
             Attempt::Whole => return Ok(true),
             Attempt::Failed => inside,
             Attempt::Shunned => {
                 drop(inside);
                 let slow = self.slow_slots(&view);
-                return Ok(self.read_without(work, manner, range, bufs, slow).await);
+                return Ok(self.read_without(work, opts, range, bufs, slow).await);
             }
             Attempt::Late => {
                 drop(inside);
-                if self.read_again(work, manner, &view, range, bufs).await {
+                if self.read_again(work, opts, &view, range, bufs).await {
                     return Ok(true);
                 }
                 self.gate.enter().await
@@ -149,7 +149,7 @@ impl Shard {
     pub(crate) async fn read_as_it_is(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> bool {
@@ -159,17 +159,17 @@ impl Shard {
         }
         let inside = self.gate.enter().await;
         let view = self.view();
-        let whole = match self.attempt(work, manner, &view, range, bufs).await {
+        let whole = match self.attempt(work, opts, &view, range, bufs).await {
             Attempt::Whole => true,
             Attempt::Failed => false,
             Attempt::Shunned => {
                 drop(inside);
                 let slow = self.slow_slots(&view);
-                self.read_without(work, manner, range, bufs, slow).await
+                self.read_without(work, opts, range, bufs, slow).await
             }
             Attempt::Late => {
                 drop(inside);
-                self.read_again(work, manner, &view, range, bufs).await
+                self.read_again(work, opts, &view, range, bufs).await
             }
         };
         work.failures.clear();
@@ -179,20 +179,20 @@ impl Shard {
     async fn attempt(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         view: &View,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Attempt {
         self.hedges.earn(self.setup.bounds.hedge_percent);
         if self.setup.geometry.family() != Family::Parity {
-            return self.read_chosen(work, manner, view, (range, None), bufs).await;
+            return self.read_chosen(work, opts, view, (range, None), bufs).await;
         }
         if self.can_read_directly(view, range) {
             if self.hedges.slow.get() && self.shuns(view, range) {
                 return Attempt::Shunned;
             }
-            return self.read_directly(work, manner, view, range, bufs).await;
+            return self.read_directly(work, opts, view, range, bufs).await;
         }
         // What is missing is computed from the others: from the quick ones, if they are enough.
         let slow = self.hedges.slow.get() && !self.slow_slots(view).is_empty();
@@ -205,27 +205,27 @@ impl Shard {
         &self,
         work: &mut Scratch,
         view: &View,
-        manner: Manner,
+        opts: IoOptions,
     ) -> bool {
         let (clock, watch) = (&*self.setup.clock, &self.watch);
-        let ended = work.batch.run_until_late(clock, watch, manner).await;
+        let ended = work.batch.run_until_late(clock, watch, opts).await;
         self.take_stock(&mut work.batch);
         if ended {
             return true;
         }
-        if self.may_hedge(view, work.batch.pending(), manner) {
+        if self.may_hedge(view, work.batch.pending(), opts) {
             return false;
         }
-        work.batch.go_on(clock, watch, manner).await;
+        work.batch.go_on(clock, watch, opts).await;
         self.leave_behind(&mut work.batch);
         true
     }
 
     /// True if a read may be done again without these slots.
-    fn may_hedge(&self, view: &View, late: SlotSet, manner: Manner) -> bool {
+    fn may_hedge(&self, view: &View, late: SlotSet, opts: IoOptions) -> bool {
         let (geometry, bounds) = (&self.setup.geometry, &self.setup.bounds);
         let missing = geometry.all_slots().difference(view.in_sync);
-        manner.class == Class::Foreground
+        opts.class == Class::Foreground
             && bounds.hedge_percent > 0
             && view.mode != Mode::Broken
             && geometry.survives(missing.union(late))
@@ -238,14 +238,14 @@ impl Shard {
         if batch.take_slowed() {
             self.judge_pace();
         }
-        if !batch.laggards().is_empty() {
+        if !batch.orphans().is_empty() {
             self.leave_behind(batch);
         }
     }
 
     /// Hands what a batch does not wait for any longer to those who look after it.
     pub(crate) fn leave_behind(&self, batch: &mut Batch) {
-        self.late.take(batch.laggards().drain(..));
+        self.late.take(batch.orphans().drain(..));
         // Their deadlines are watched.
         self.watch.begun.raise();
     }
@@ -255,7 +255,7 @@ impl Shard {
     async fn read_again(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         view: &View,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
@@ -264,10 +264,10 @@ impl Shard {
         let mut second = self.hedges.spare.borrow_mut().pop().unwrap_or_default();
         let mut fresh = vec![self.pool.take(range.1 as usize)];
         let first_wins = {
-            let again = self.read_without(&mut second, manner, range, &mut fresh, late);
+            let again = self.read_without(&mut second, opts, range, &mut fresh, late);
             let mut again = Box::pin(again);
             let (clock, watch) = (&*self.setup.clock, &self.watch);
-            let mut rest = pin!(work.batch.go_on(clock, watch, manner));
+            let mut rest = pin!(work.batch.go_on(clock, watch, opts));
             let (mut rest_failed, mut again_failed) = (false, false);
             std::future::poll_fn(|cx| {
                 if !rest_failed && let Poll::Ready(ok) = rest.as_mut().poll(cx) {
@@ -317,18 +317,18 @@ impl Shard {
     async fn read_without(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
         shunned: SlotSet,
     ) -> bool {
         if self.setup.geometry.family() == Family::Parity {
-            return self.read_rows_without(work, manner, range, bufs, shunned).await;
+            return self.read_rows_without(work, opts, range, bufs, shunned).await;
         }
         let _inside = self.gate.enter().await;
         let view = self.view();
         let what = (range, Some(shunned));
-        let attempt = self.read_chosen(work, manner, &view, what, bufs).await;
+        let attempt = self.read_chosen(work, opts, &view, what, bufs).await;
         work.failures.clear();
         attempt == Attempt::Whole
     }
@@ -336,7 +336,7 @@ impl Shard {
     async fn read_rows_without(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
         shunned: SlotSet,
@@ -355,7 +355,7 @@ impl Shard {
         if view.mode == Mode::Broken || !self.plan_without(&view, work, shunned) {
             return false;
         }
-        if !self.read_for_rows(work, manner, &view).await {
+        if !self.read_for_rows(work, opts, &view).await {
             // Who reads as usual meets it again, and sees to it.
             work.failures.clear();
             return false;
@@ -389,14 +389,15 @@ impl Shard {
     /// The slots whose members are slow.
     fn slow_slots(&self, view: &View) -> SlotSet {
         let seats = view.seats.iter().enumerate();
-        let slow =
-            seats.filter(|(_, seat)| seat.member.as_ref().is_some_and(|m| m.pulse.is_slow()));
+        let slow = seats
+            .filter(|(_, seat)| seat.member.as_ref().is_some_and(|m| m.latency_stats.is_slow()));
         slow.map(|(slot, _)| Slot::new(slot)).collect()
     }
 
     /// True if this range touches a member that is slow, and may be read without it.
     fn shuns(&self, view: &View, (offset, len): (u64, u64)) -> bool {
-        let slow = |slot: Slot| view.member(slot).is_some_and(|member| member.pulse.is_slow());
+        let slow =
+            |slot: Slot| view.member(slot).is_some_and(|member| member.latency_stats.is_slow());
         let Some((slot, at, part, _)) = self.each_chunk(offset, len).find(|&(slot, ..)| slow(slot))
         else {
             return false;
@@ -415,14 +416,14 @@ impl Shard {
     /// Sends a read to a slow member, for which nobody waits.
     pub(crate) fn probe(&self, view: &View, slot: Slot, at: u64, len: u64) {
         let Some(member) = view.member(slot) else { return };
-        let (pulse, now) = (&member.pulse, self.setup.clock.now());
+        let (latency_stats, now) = (&member.latency_stats, self.setup.clock.now());
         let most = self.setup.bounds.hedges as usize;
-        let soon = now - pulse.probed.get() < PROBING;
-        if pulse.probing.get() || soon || self.late.count() >= most {
+        let soon = now - latency_stats.probed.get() < PROBING;
+        if latency_stats.probing.get() || soon || self.late.count() >= most {
             return;
         }
-        pulse.probing.set(true);
-        pulse.probed.set(now);
+        latency_stats.probing.set(true);
+        latency_stats.probed.set(now);
         let bytes = len.min(SMALL_BYTES);
         member.counters().operations.add(1);
         member.counters().read_bytes.add(bytes);
@@ -437,7 +438,7 @@ impl Shard {
         let answer = member.disk.submit(op);
         let (member, since) = (Rc::clone(member), now);
         let (writes, missed, probe) = (false, false, true);
-        self.late.take([Laggard { member, answer, since, bytes, writes, missed, probe }]);
+        self.late.take([Orphan { member, answer, since, bytes, writes, missed, probe }]);
         self.watch.begun.raise();
     }
 
@@ -471,7 +472,7 @@ impl Shard {
         let view = self.view();
         let peers = peers(&view);
         latency::judge(&peers);
-        self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
+        self.hedges.slow.set(peers.iter().any(|peer| peer.latency_stats.is_slow()));
     }
 
     /// Compares the members with each other, and tells the keeper who is slow.
@@ -480,15 +481,19 @@ impl Shard {
         let peers = peers(&view);
         let mut room = self.hedges.room.borrow_mut();
         latency::assess(&peers, bounds.hedge_floor, bounds.deadline / 4, &mut room);
-        self.hedges.slow.set(peers.iter().any(|peer| peer.pulse.is_slow()));
+        self.hedges.slow.set(peers.iter().any(|peer| peer.latency_stats.is_slow()));
         for (_, member) in view.members() {
-            let (pulse, counters) = (&member.pulse, member.counters());
-            counters.set_latency([pulse.latency(Kind::Read), pulse.latency(Kind::Write)]);
-            let slow = pulse.is_slow_at(Kind::Read) || pulse.is_slow_at(Kind::Write);
-            if pulse.told.replace(slow) != slow {
+            let (latency_stats, counters) = (&member.latency_stats, member.counters());
+            counters.set_latency([
+                latency_stats.latency(Kind::Read),
+                latency_stats.latency(Kind::Write),
+            ]);
+            let slow =
+                latency_stats.is_slow_at(Kind::Read) || latency_stats.is_slow_at(Kind::Write);
+            if latency_stats.told.replace(slow) != slow {
                 counters.slow.set(u64::from(slow));
                 let (member, text) = (member.id, describe(member));
-                self.post.to_keeper(ToKeeper::Pace { member, slow, text });
+                self.post.to_keeper(ToKeeper::Throttle { member, slow, text });
             }
         }
     }
@@ -497,15 +502,15 @@ impl Shard {
 fn peers(view: &View) -> Vec<Peer<'_>> {
     let peer = |member: &'_ Rc<Member>| member.counters().operations.get() >= KNOWN;
     view.members()
-        .map(|(_, member)| Peer { pulse: &member.pulse, is_known: peer(member) })
+        .map(|(_, member)| Peer { latency_stats: &member.latency_stats, is_known: peer(member) })
         .collect()
 }
 
 /// How a member compares with its peers, in words.
 fn describe(member: &Member) -> String {
-    let pulse = &member.pulse;
+    let latency_stats = &member.latency_stats;
     let of = |kind: Kind, what: &str, effect: &str| {
-        let (marks, limit, usual) = pulse.cause(kind);
+        let (marks, limit, usual) = latency_stats.cause(kind);
         let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
         let peers = match usual < Duration::from_micros(50) {
             true => "under 0.1 ms".into(),
@@ -517,7 +522,7 @@ fn describe(member: &Member) -> String {
              {peers}; {effect}"
         )
     };
-    match (pulse.is_slow_at(Kind::Read), pulse.is_slow_at(Kind::Write)) {
+    match (latency_stats.is_slow_at(Kind::Read), latency_stats.is_slow_at(Kind::Write)) {
         (true, _) => of(Kind::Read, "reads", "reads avoid it"),
         (false, true) => of(Kind::Write, "writes", "every write waits for it"),
         (false, false) => "as fast as its peers again".into(),

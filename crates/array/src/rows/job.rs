@@ -8,7 +8,7 @@ use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::shard::queue::{Action, Origin, Unit};
 use crate::shard::{Scratch, Shard};
@@ -36,7 +36,7 @@ pub(crate) struct Upkeep {
 pub(crate) enum Task {
     /// Write what these slots should hold.
     Rebuild(SlotSet),
-    /// Copy this slot to its twin.
+    /// Copy this slot to its replacement.
     Copy(Slot),
     /// Make parity and copies agree with the data.
     Resync,
@@ -79,7 +79,7 @@ impl Shard {
     pub(crate) async fn upkeep(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         upkeep: &mut Upkeep,
     ) -> Result<()> {
@@ -87,9 +87,9 @@ impl Shard {
         match self.setup.geometry.family() {
             Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
             Family::Plain | Family::Mirror => {
-                self.upkeep_copies(work, manner, range, task, report).await
+                self.upkeep_copies(work, opts, range, task, report).await
             }
-            Family::Parity => self.upkeep_rows(work, manner, range, task, report).await,
+            Family::Parity => self.upkeep_rows(work, opts, range, task, report).await,
         }?;
         // A repair of a degraded array compares nothing; a resync makes the copies alike that are
         // there.

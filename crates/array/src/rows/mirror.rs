@@ -11,7 +11,7 @@ use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::checksum::BLOCK;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
 use crate::rows::hedge::Attempt;
@@ -43,7 +43,7 @@ impl Shard {
     pub(crate) async fn write_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         fresh: Fresh<'_>,
     ) -> Result<()> {
@@ -68,7 +68,7 @@ impl Shard {
             }
         }
         self.sum_outgoing(work);
-        let result = self.send(work, manner, &inside, view).await;
+        let result = self.send(work, opts, &inside, view).await;
         work.outgoing.clear();
         result?;
         self.renew_sums(work, &inside).await
@@ -106,10 +106,10 @@ impl Shard {
         if !self.hedges.slow.get() {
             return self.balancer.choose(at, part, places, wanted);
         }
-        let quick = |place: Place| wanted(place).filter(|member| !member.pulse.is_slow());
+        let quick = |place: Place| wanted(place).filter(|member| !member.latency_stats.is_slow());
         let place = self.balancer.choose(at, part, places, quick);
         for copy in places.copies() {
-            if wanted(copy).is_some_and(|member| member.pulse.is_slow()) {
+            if wanted(copy).is_some_and(|member| member.latency_stats.is_slow()) {
                 self.probe(view, copy.slot, copy.member_offset, part);
             }
         }
@@ -130,36 +130,36 @@ impl Shard {
     pub(crate) async fn settle_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
     ) {
         let (offset, len) = self.widened(range);
         let claim = self.locks.claim(self.rows_of(offset, len));
         (&claim).await;
-        let manner = Manner { fua: true, ..manner };
+        let opts = IoOptions { fua: true, ..opts };
         let mut resync = Upkeep { task: Task::Resync, report: Report::default() };
         // What cannot be read, or not be made alike, is found out by the read that follows.
-        let _ = self.upkeep(work, manner, (offset, len), &mut resync).await;
+        let _ = self.upkeep(work, opts, (offset, len), &mut resync).await;
     }
 
     /// Reads one copy of each stretch; where that fails, any other.
     pub(crate) async fn read_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
         let writable = self.view().mode == Mode::ReadWrite;
         if self.setup.check_reads && writable && !self.is_unsynced(offset, len) {
-            return self.read_compared(work, manner, (offset, len), bufs).await;
+            return self.read_compared(work, opts, (offset, len), bufs).await;
         }
         // Copies that differ may all fit their entries: which one counts takes a look at all.
         let differ = self.is_torn(offset, len) && self.is_unsynced(offset, len);
-        if !differ && self.read_promptly(work, manner, (offset, len), bufs).await? {
+        if !differ && self.read_promptly(work, opts, (offset, len), bufs).await? {
             return Ok(());
         }
-        self.read_any_copy(work, manner, (offset, len), bufs).await
+        self.read_any_copy(work, opts, (offset, len), bufs).await
     }
 
     /// Compares all copies before one of them is read. Copies that are wrong are made right,
@@ -170,7 +170,7 @@ impl Shard {
     async fn read_compared(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
@@ -185,7 +185,7 @@ impl Shard {
                 let mut found = Report::default();
                 let report = &mut found;
                 while !self
-                    .compare_copies(work, manner, &inside, (at, part), &places, task, report)
+                    .compare_copies(work, opts, &inside, (at, part), &places, task, report)
                     .await?
                 {}
                 if found.mismatches == 0 || broken(Broken::CopiesUncompared) {
@@ -199,7 +199,7 @@ impl Shard {
             }
         }
         drop((inside, memory));
-        self.read_any_copy_held(work, manner, (offset, len), bufs).await
+        self.read_any_copy_held(work, opts, (offset, len), bufs).await
     }
 
     /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than
@@ -207,7 +207,7 @@ impl Shard {
     pub(crate) async fn read_chosen(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         view: &View,
         ((offset, len), shunned): ((u64, u64), Option<SlotSet>),
         bufs: &mut Vec<Buf>,
@@ -230,11 +230,11 @@ impl Shard {
             let place = chosen[number];
             let member = view.member(place.slot).expect("what is chosen has a member");
             let at = place.member_offset + begin;
-            batch.read(member, place.slot, at, buf, tag, manner.op_bytes);
+            batch.read(member, place.slot, at, buf, tag, opts.op_bytes);
         });
         if shunned.is_some() {
-            self.run(&mut work.batch, manner).await;
-        } else if !self.run_until_late(work, view, manner).await {
+            self.run(&mut work.batch, opts).await;
+        } else if !self.run_until_late(work, view, opts).await {
             return Attempt::Late;
         }
         self.gathered(work, view, (offset, len), bufs)
@@ -245,20 +245,20 @@ impl Shard {
     async fn read_any_copy(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
         let claim = self.locks.claim(self.rows_of(offset, len));
         (&claim).await;
-        self.read_any_copy_held(work, manner, (offset, len), bufs).await
+        self.read_any_copy_held(work, opts, (offset, len), bufs).await
     }
 
     /// As [`Shard::read_any_copy`], by one who holds the lock.
     pub(crate) async fn read_any_copy_held(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
@@ -270,7 +270,7 @@ impl Shard {
             let torn = self.is_torn(at, part);
             if (whole || part <= BLOCK) && !torn {
                 let stretch = (at, part);
-                match self.restore_stretch(work, manner, stretch, &places, None, &inside).await {
+                match self.restore_stretch(work, opts, stretch, &places, None, &inside).await {
                     Ok(bytes) => {
                         target.put(at, &bytes);
                         continue;
@@ -285,11 +285,11 @@ impl Shard {
                 let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
                 let (places, block) = (self.setup.geometry.places(begin), (begin, end - begin));
                 let first = match torn {
-                    true => self.fitting_copy(work, manner, &inside, begin / BLOCK * BLOCK).await?,
+                    true => self.fitting_copy(work, opts, &inside, begin / BLOCK * BLOCK).await?,
                     false => None,
                 };
                 let bytes =
-                    self.restore_stretch(work, manner, block, &places, first, &inside).await?;
+                    self.restore_stretch(work, opts, block, &places, first, &inside).await?;
                 target.put(begin, &bytes);
                 begin = end;
             }
@@ -302,14 +302,13 @@ impl Shard {
     async fn restore_stretch(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         stretch: (u64, u64),
         places: &Places,
         first: Option<Slot>,
         inside: &crate::shard::barrier::Inside<'_>,
     ) -> Result<SharedBuf> {
-        let (bytes, healed) =
-            self.read_stretch(work, manner, stretch, places, first, inside).await?;
+        let (bytes, healed) = self.read_stretch(work, opts, stretch, places, first, inside).await?;
         let bytes = bytes.freeze();
         work.outgoing.clear();
         for place in &healed {
@@ -326,7 +325,7 @@ impl Shard {
             }
             self.renew_sums(work, inside).await?;
         }
-        self.rewrite(work, manner, inside, view).await?;
+        self.rewrite(work, opts, inside, view).await?;
         if !healed.is_empty() {
             let none = RangeSet::default();
             self.align_copies(work, &self.view(), places, stretch.1, &none).await;
@@ -339,7 +338,7 @@ impl Shard {
     pub(crate) async fn read_stretch(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (at, part): (u64, u64),
         places: &Places,
         first: Option<Slot>,
@@ -365,7 +364,7 @@ impl Shard {
             }
             let buf = self.pool.take(part as usize);
             work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
-            self.run(&mut work.batch, manner).await;
+            self.run(&mut work.batch, opts).await;
             let mut got = None;
             let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
             work.batch.drain(take, |_, _, _| {}, &mut work.failures);

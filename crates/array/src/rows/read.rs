@@ -16,7 +16,7 @@ use layout::{Family, Slot, SlotSet};
 use log::compute;
 use metadata::{Error, ErrorKind, Result};
 
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task};
@@ -46,11 +46,11 @@ impl Shard {
     pub(crate) async fn read(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        self.read_widened(work, manner, range, bufs).await?;
+        self.read_widened(work, opts, range, bufs).await?;
         // Some of it may have been given up meanwhile: zeros have taken its place.
         self.check_bad(range)
     }
@@ -58,7 +58,7 @@ impl Shard {
     async fn read_widened(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
@@ -68,7 +68,7 @@ impl Shard {
             // What is listed as lost beside it is an error only for a client that asks for it.
             self.check_bad(range)?;
             let mut whole = vec![self.pool.take(wide.1 as usize)];
-            match self.read_beside_lost(work, manner, wide, &mut whole).await {
+            match self.read_beside_lost(work, opts, wide, &mut whole).await {
                 Ok(()) => {
                     self.cut_out((wide.0, &whole), range, bufs);
                     return Ok(());
@@ -80,44 +80,44 @@ impl Shard {
                 Err(error) => return Err(error),
             }
         }
-        self.read_blocks(work, manner, range, bufs).await
+        self.read_blocks(work, opts, range, bufs).await
     }
 
     /// As [`Shard::read_blocks`], also what is listed as lost.
     async fn read_beside_lost(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
         let parity = self.setup.geometry.family() == Family::Parity;
         if !parity || !self.bad.borrow().overlaps(range.0..range.0 + range.1) {
-            return self.read_blocks(work, manner, range, bufs).await;
+            return self.read_blocks(work, opts, range, bufs).await;
         }
         let claim = self.locks.claim(self.rows_of(range.0, range.1));
         (&claim).await;
-        self.read_rows_held(work, manner, range, (bufs, true)).await
+        self.read_rows_held(work, opts, range, (bufs, true)).await
     }
 
     /// As [`Shard::read`]: whole blocks where sums are kept.
     async fn read_blocks(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
         if self.setup.geometry.family() != Family::Parity {
             if self.must_settle_copies(range) {
-                self.settle_copies(work, manner, range).await;
+                self.settle_copies(work, opts, range).await;
             }
-            return self.read_copies(work, manner, range, bufs).await;
+            return self.read_copies(work, opts, range, bufs).await;
         }
-        if !self.setup.check_reads && self.read_promptly(work, manner, range, bufs).await? {
+        if !self.setup.check_reads && self.read_promptly(work, opts, range, bufs).await? {
             return Ok(());
         }
-        self.read_rows(work, manner, range, bufs).await
+        self.read_rows(work, opts, range, bufs).await
     }
 
     /// True if everything in the range can be read as it is.
@@ -164,7 +164,7 @@ impl Shard {
     pub(crate) async fn read_directly(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         view: &View,
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
@@ -182,12 +182,12 @@ impl Shard {
             for tag in first..work.parts.len() {
                 let buf = work.parts[tag].take().expect("cut just now");
                 let len = buf.len() as u64;
-                work.batch.read(member, slot, at, buf, tag as u32, manner.op_bytes);
+                work.batch.read(member, slot, at, buf, tag as u32, opts.op_bytes);
                 at += len;
             }
         }
         drop(from);
-        if !self.run_until_late(work, view, manner).await {
+        if !self.run_until_late(work, view, opts).await {
             return Attempt::Late;
         }
         self.gathered(work, view, (offset, len), bufs)
@@ -237,20 +237,20 @@ impl Shard {
     async fn read_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
         let claim = self.locks.claim(self.rows_of(range.0, range.1));
         (&claim).await;
-        self.read_rows_held(work, manner, range, (bufs, false)).await
+        self.read_rows_held(work, opts, range, (bufs, false)).await
     }
 
     /// As [`Shard::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
     pub(crate) async fn read_rows_held(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         (bufs, listed): (&mut [Buf], bool),
     ) -> Result<()> {
@@ -265,7 +265,7 @@ impl Shard {
         let mut target = Target { offset, bufs };
         let mut apart = Vec::new();
         loop {
-            if !self.read_together(work, manner, &inside, &mut target).await? {
+            if !self.read_together(work, opts, &inside, &mut target).await? {
                 // What is read together fails together.
                 apart.append(&mut work.rows);
             }
@@ -279,7 +279,7 @@ impl Shard {
     async fn read_together(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         target: &mut Target<'_>,
     ) -> Result<bool> {
@@ -291,12 +291,12 @@ impl Shard {
                 return Ok(false);
             }
             planned?;
-            if !self.read_for_rows(work, manner, &view).await {
+            if !self.read_for_rows(work, opts, &view).await {
                 let mut found = Report::default();
-                self.after_reading(work, manner, inside, &view, &mut found).await?;
+                self.after_reading(work, opts, inside, &view, &mut found).await?;
                 continue;
             }
-            if !corrected && self.correct_rows(work, manner, inside, &view).await? {
+            if !corrected && self.correct_rows(work, opts, inside, &view).await? {
                 corrected = true;
                 continue;
             }
@@ -315,7 +315,7 @@ impl Shard {
         for row in &work.rows {
             self.deliver(row, &work.pieces, target)?;
         }
-        self.repair_rows(work, manner, inside, view).await?;
+        self.repair_rows(work, opts, inside, view).await?;
         Ok(true)
     }
 
@@ -399,7 +399,7 @@ impl Shard {
     async fn correct_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         view: &Rc<View>,
     ) -> Result<bool> {
@@ -427,7 +427,7 @@ impl Shard {
             sums.crowded.raise();
         }
         // No bit tells of it.
-        let durably = Manner { fua: !broken(Broken::CorrectedVolatile), ..manner };
+        let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..opts };
         self.send(work, durably, inside, Rc::clone(view)).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
@@ -490,7 +490,7 @@ impl Shard {
     async fn repair_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         view: Rc<View>,
     ) -> Result<()> {
@@ -507,7 +507,7 @@ impl Shard {
                 }
             }
         }
-        self.rewrite(work, manner, inside, view).await
+        self.rewrite(work, opts, inside, view).await
     }
 
     /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
@@ -515,7 +515,7 @@ impl Shard {
     pub(crate) async fn rewrite(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         view: Rc<View>,
     ) -> Result<()> {
@@ -523,14 +523,14 @@ impl Shard {
             work.outgoing.clear();
             return Ok(());
         }
-        self.send(work, Manner { fua: true, ..manner }, inside, Rc::clone(&view)).await?;
+        self.send(work, IoOptions { fua: true, ..opts }, inside, Rc::clone(&view)).await?;
         let view = self.view();
         for (tag, out) in work.outgoing.iter().enumerate() {
             let Some(member) = view.member(out.slot) else { continue };
             let buf = self.pool.take(out.bytes.len());
-            work.batch.read(member, out.slot, out.at, buf, tag as u32, manner.op_bytes);
+            work.batch.read(member, out.slot, out.at, buf, tag as u32, opts.op_bytes);
         }
-        self.run(&mut work.batch, manner).await;
+        self.run(&mut work.batch, opts).await;
         let (outgoing, mut wrong) = (&work.outgoing, Vec::new());
         let check = |tag: u32, buf: Option<Buf>, ok: bool| {
             let out = &outgoing[tag as usize];

@@ -26,7 +26,7 @@ use layout::{Family, Mode, Slot};
 use log::compute;
 use metadata::{Error, ErrorKind, Result};
 
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::job::Report;
 use crate::rows::{Outgoing, Piece, RowWork};
@@ -109,7 +109,7 @@ impl Shard {
     pub(crate) async fn write(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         bytes: &mut [SharedBuf],
     ) -> Result<()> {
@@ -121,7 +121,7 @@ impl Shard {
         let wide = self.widened(range);
         let whole = match wide == range {
             true => None,
-            false => match self.fill_edges(work, manner, range, bytes).await {
+            false => match self.fill_edges(work, opts, range, bytes).await {
                 // Without the rest of it the block has no sum.
                 Ok(whole) => whole,
                 Err(error) => return Err(error),
@@ -132,7 +132,7 @@ impl Shard {
             None => (range, &*bytes),
         };
         work.healed = false;
-        self.write_blocks(work, manner, at, Fresh::new(at.0, bytes)).await?;
+        self.write_blocks(work, opts, at, Fresh::new(at.0, bytes)).await?;
         self.mend_bad(work, range).await;
         Ok(())
     }
@@ -141,12 +141,12 @@ impl Shard {
     async fn write_blocks(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         range: (u64, u64),
         fresh: Fresh<'_>,
     ) -> Result<()> {
         if self.setup.geometry.family() != Family::Parity {
-            return self.write_copies(work, manner, range, fresh).await;
+            return self.write_copies(work, opts, range, fresh).await;
         }
         self.cut_rows(range.0, range.1, &mut work.rows);
         let mut todo = self.parts_to_log(&work.rows).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Shard {
             if let Some(part) = todo.pop() {
                 work.rows = part;
             }
-            match self.write_rows(work, manner, fresh).await? {
+            match self.write_rows(work, opts, fresh).await? {
                 Gone::Out => {}
                 // A member was lost since they were divided: its part is to be logged too.
                 Gone::TooLong => {
@@ -179,7 +179,7 @@ impl Shard {
     async fn write_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         fresh: Fresh<'_>,
     ) -> Result<Gone> {
         let slots = self.setup.geometry.slots() as u64;
@@ -192,7 +192,7 @@ impl Shard {
             }
             let entry = self.admit(&work.rows, present).await?;
             let inside = self.gate.enter().await;
-            let view = match self.prepare(work, manner, &inside).await? {
+            let view = match self.prepare(work, opts, &inside).await? {
                 Ok(view) => view,
                 Err(not_yet) => return Ok(not_yet),
             };
@@ -219,7 +219,7 @@ impl Shard {
             }
         };
         entry.as_ref().inspect(|entry| entry.begins());
-        let result = self.send(work, manner, &inside, std::rc::Rc::clone(&view)).await;
+        let result = self.send(work, opts, &inside, std::rc::Rc::clone(&view)).await;
         if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
             && !self.log_rows(work, entry, fresh, &view).await
         {
@@ -262,7 +262,7 @@ impl Shard {
     async fn prepare(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
     ) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
         loop {
@@ -279,7 +279,7 @@ impl Shard {
                 return Ok(Err(Gone::Believed));
             }
             planned?;
-            if self.read_for_rows(work, manner, &view).await {
+            if self.read_for_rows(work, opts, &view).await {
                 let mut asked = false;
                 for row in &mut work.rows {
                     asked |=
@@ -290,7 +290,7 @@ impl Shard {
                 }
                 return Ok(Ok(view));
             }
-            self.after_reading(work, manner, inside, &view, &mut Report::default()).await?;
+            self.after_reading(work, opts, inside, &view, &mut Report::default()).await?;
         }
     }
 
@@ -319,7 +319,7 @@ impl Shard {
     pub(crate) async fn read_for_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         view: &View,
     ) -> bool {
         work.pieces.clear();
@@ -336,7 +336,7 @@ impl Shard {
                 let buf = self.pool.take(row.row.len() as usize);
                 let member = view.member(slot).expect("what is readable has a member");
                 let tag = work.pieces.len() as u32;
-                work.batch.read(member, slot, row.at(), buf, tag, manner.op_bytes);
+                work.batch.read(member, slot, row.at(), buf, tag, opts.op_bytes);
                 work.pieces.push(Piece { slot, buf: None, failed: false });
             }
             row.count = work.pieces.len() - row.first;
@@ -344,7 +344,7 @@ impl Shard {
         if work.batch.is_empty() {
             return true;
         }
-        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
         let whole = self.collect_pieces(work);
         let Scratch { rows, pieces, .. } = work;
         self.check_pieces(view, rows, pieces) && whole
@@ -483,7 +483,7 @@ impl Shard {
     pub(crate) async fn send(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         mut view: std::rc::Rc<View>,
     ) -> Result<()> {
@@ -493,14 +493,14 @@ impl Shard {
                 if again.as_ref().is_none_or(|slots| slots.contains(&out.slot)) {
                     for member in view.targets(out.slot) {
                         let bytes = out.bytes.clone();
-                        work.batch.write(member, out.slot, out.at, bytes, manner.op_bytes);
+                        work.batch.write(member, out.slot, out.at, bytes, opts.op_bytes);
                     }
                 }
             }
             // Nobody may be left to be sent anything again.
             let sent = !work.batch.is_empty();
             if sent {
-                self.run(&mut work.batch, manner).await;
+                self.run(&mut work.batch, opts).await;
                 work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             }
             if !sent || work.failures.is_empty() {

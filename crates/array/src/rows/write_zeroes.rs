@@ -10,7 +10,7 @@ use layout::{Family, Slot};
 use metadata::Result;
 
 use crate::checksum::BLOCK;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::shard::barrier::Inside;
 use crate::shard::{Scratch, Shard};
@@ -47,7 +47,7 @@ impl Shard {
     pub(crate) async fn zero(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         unmap: bool,
     ) -> Result<()> {
@@ -56,25 +56,25 @@ impl Shard {
         if self.setup.geometry.family() != Family::Parity {
             let whole = self.whole_blocks(offset, len);
             for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-                self.write_zeros(work, manner, start, end).await?;
+                self.write_zeros(work, opts, start, end).await?;
             }
             let whole = (whole.start, whole.end - whole.start);
-            return self.on_copies(work, manner, whole, how).await;
+            return self.on_copies(work, opts, whole, how).await;
         }
         let whole = self.whole_stripes(offset, len);
         for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-            self.write_zeros(work, manner, start, end).await?;
+            self.write_zeros(work, opts, start, end).await?;
         }
         if whole.is_empty() {
             return Ok(());
         }
-        self.on_stripes(work, manner, whole, how).await
+        self.on_stripes(work, opts, whole, how).await
     }
 
     async fn write_zeros(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         start: u64,
         end: u64,
     ) -> Result<()> {
@@ -89,20 +89,20 @@ impl Shard {
             bytes.push(block.slice(0..part as usize));
             at += part;
         }
-        self.write(work, manner, (start, end - start), &mut bytes).await
+        self.write(work, opts, (start, end - start), &mut bytes).await
     }
 
     /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
     pub(crate) async fn discard(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
     ) -> Result<()> {
         let view = self.view();
         let redundant = self.setup.geometry.family() != Family::Plain;
         // What discarded bytes read as may differ between a slot and its copy.
-        let copying = view.seats.iter().any(|seat| seat.twin.is_some());
+        let copying = view.seats.iter().any(|seat| seat.replacement.is_some());
         if copying && !self.setup.discard_zeroes {
             return Ok(());
         }
@@ -110,7 +110,7 @@ impl Shard {
         if !view.members().all(|(_, member)| can(&member.limits)) {
             // A member that joined later may not do what the array promised when it was started.
             return if self.setup.discard_zeroes {
-                self.zero(work, manner, (offset, len), true).await
+                self.zero(work, opts, (offset, len), true).await
             } else {
                 Ok(())
             };
@@ -120,27 +120,27 @@ impl Shard {
             let whole = self.whole_blocks(offset, len);
             for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
                 if self.setup.discard_zeroes {
-                    self.write_zeros(work, manner, start, end).await?;
+                    self.write_zeros(work, opts, start, end).await?;
                 }
             }
             let whole = (whole.start, whole.end - whole.start);
-            return self.on_copies(work, manner, whole, how).await;
+            return self.on_copies(work, opts, whole, how).await;
         }
         // The array promises zeros, as its members do: what is no whole stripe is written.
         let whole = self.whole_stripes(offset, len);
         for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
             if !broken(Broken::DiscardKeepsEdges) {
-                self.write_zeros(work, manner, start, end).await?;
+                self.write_zeros(work, opts, start, end).await?;
             }
         }
-        if whole.is_empty() { Ok(()) } else { self.on_stripes(work, manner, whole, how).await }
+        if whole.is_empty() { Ok(()) } else { self.on_stripes(work, opts, whole, how).await }
     }
 
     /// Does the same to a range of whole stripes on every member.
     async fn on_stripes(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         whole: std::ops::Range<u64>,
         how: impl Fn(u64) -> Work,
     ) -> Result<()> {
@@ -148,7 +148,7 @@ impl Shard {
         let mut at = whole.start;
         while at < whole.end {
             let end = at.saturating_add(most).min(whole.end);
-            self.on_logged_stripes(work, manner, at..end, &how).await?;
+            self.on_logged_stripes(work, opts, at..end, &how).await?;
             at = end;
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Shard {
     async fn on_logged_stripes(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         whole: std::ops::Range<u64>,
         how: impl Fn(u64) -> Work,
     ) -> Result<()> {
@@ -190,7 +190,7 @@ impl Shard {
             }
         };
         work.healed = false;
-        self.on_members(work, manner, &inside, each).await?;
+        self.on_members(work, opts, &inside, each).await?;
         for (_, member) in self.view().members() {
             work.healed |= self.heal(member, sync.start, sync.end - sync.start);
         }
@@ -208,7 +208,7 @@ impl Shard {
     async fn on_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         how: impl Fn(u64) -> Work,
     ) -> Result<()> {
@@ -225,7 +225,7 @@ impl Shard {
         };
         let inside = self.gate.enter().await;
         work.healed = false;
-        self.on_members(work, manner, &inside, each).await?;
+        self.on_members(work, opts, &inside, each).await?;
         let all = self.stretches(offset, len);
         let copies: Vec<(Slot, u64, u64)> = all
             .flat_map(|(_, part, places)| {
@@ -249,7 +249,7 @@ impl Shard {
     async fn on_members(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         fill: impl Fn(&View, &mut Scratch),
     ) -> Result<()> {
@@ -258,7 +258,7 @@ impl Shard {
             let view = self.view();
             self.check_unbroken(&view)?;
             fill(&view, work);
-            self.run(&mut work.batch, manner).await;
+            self.run(&mut work.batch, opts).await;
             work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
             if work.failures.is_empty() {
                 return Ok(());
@@ -271,7 +271,7 @@ impl Shard {
     pub(crate) async fn extents(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         found: &mut Vec<Extent>,
     ) -> Result<()> {
@@ -291,7 +291,7 @@ impl Shard {
             while map.known < map.end {
                 let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
                 work.batch.add(member, slot, map.known, ask, 0);
-                self.run(&mut work.batch, manner).await;
+                self.run(&mut work.batch, opts).await;
                 let before = map.known;
                 work.batch.drain(
                     |_, _, _| {},

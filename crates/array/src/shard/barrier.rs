@@ -11,7 +11,7 @@ use std::task::Waker;
 use io::Signal;
 
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct Barrier {
     closed: Cell<bool>,
     inside: Cell<usize>,
     parked: Cell<usize>,
@@ -22,10 +22,10 @@ pub(crate) struct Gate {
 
 /// The presence of a unit inside the gate.
 pub(crate) struct Inside<'a> {
-    gate: &'a Gate,
+    gate: &'a Barrier,
 }
 
-impl Gate {
+impl Barrier {
     /// Waits until the gate is open, and enters.
     pub(crate) async fn enter(&self) -> Inside<'_> {
         while self.closed.get() {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn closing_waits_for_those_inside_unless_they_are_parked() {
-        let gate = Gate::default();
+        let gate = Barrier::default();
         let a = complete(gate.enter()).expect("open");
         let b = complete(gate.enter()).expect("open");
         gate.close();

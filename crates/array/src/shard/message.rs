@@ -37,12 +37,12 @@ pub enum ToShard {
         /// False: nothing may be written.
         granted: bool,
     },
-    /// A slot, or its twin, now holds all bytes below this array offset.
+    /// A slot, or its replacement, now holds all bytes below this array offset.
     Recovered {
         /// The slot.
         slot: Slot,
-        /// It is the slot's twin.
-        twin: bool,
+        /// It is the slot's replacement.
+        replacement: bool,
         /// Array offset.
         below: u64,
     },
@@ -185,7 +185,7 @@ pub enum ToKeeper {
         bytes: u64,
     },
     /// A member takes far longer than its peers, or does so no longer.
-    Pace {
+    Throttle {
         /// The member.
         member: MemberId,
         /// It does.

@@ -49,10 +49,10 @@ impl Shard {
             ToShard::Marked { ticket, granted } => {
                 self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
             }
-            ToShard::Recovered { slot, twin, below } => {
+            ToShard::Recovered { slot, replacement, below } => {
                 let view = self.view();
                 let seat = &view.seats[slot.index()];
-                let mark = if twin { &seat.twin_watermark } else { &seat.watermark };
+                let mark = if replacement { &seat.copied_below } else { &seat.recovered_below };
                 mark.set(mark.get().max(below));
             }
             ToShard::Flushed { ticket, result } => self.flushes.answer(ticket, result),

@@ -29,7 +29,7 @@ fn syndromes(map: &StripeMap, data: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
 /// One row with `data` blocks, of which `first..first + count` were being written.
 struct Story {
     map: StripeMap,
-    cut: Cut,
+    cut: TornRow,
     old: Vec<Vec<u8>>,
     new: Vec<Vec<u8>>,
     parities: usize,
@@ -67,7 +67,7 @@ impl Story {
         let partial = |bytes| if count < data { Partial::Bytes(bytes) } else { Partial::Zero };
         let checks = (first..first + count).map(|index| parity::crc32c(0, &new[index]));
         let checks = if checked { checks.collect() } else { Vec::new() };
-        let cut = Cut {
+        let cut = TornRow {
             record,
             stripe: 0,
             start: 0,

@@ -14,12 +14,12 @@ use layout::{Family, Geometry, MemberId, Mode, RangeSet};
 use crate::assemble::group::Members;
 use crate::assemble::intents::Intents;
 use crate::assemble::note::Cause;
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::slots::Seated;
 use crate::assemble::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::Format;
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::{Record, marks_room};
 use crate::create::FIRST_EVENT;
 use crate::error::Result;
@@ -48,7 +48,7 @@ enum Copy {
 
 /// Reads the bitmaps.
 pub(super) async fn load(
-    reach: &Reach,
+    reach: &MemberIo,
     members: &Members,
     seated: &Seated,
     geometry: &Geometry,
@@ -70,8 +70,8 @@ pub(super) async fn load(
             loaded.notes.push(Note::Remark { name: found.name.clone(), text });
         };
         found.bad.refused.iter().for_each(|error| remark(error.to_string()));
-        let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, twin)| {
-            !twin && seated.configuration.seats[slot.index()].recovered.is_none()
+        let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, replacement)| {
+            !replacement && seated.configuration.seats[slot.index()].recovered.is_none()
         });
         match copy {
             // What a spare or a member in rebuild has is not kept up, or not yet.
@@ -89,7 +89,7 @@ pub(super) async fn load(
 
 /// Reads a member's bitmap, or what is in its place; `None` if the array has none, or none that
 /// Parapet looks at.
-async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Option<Copy> {
+async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry) -> Option<Copy> {
     let superblock = &found.superblock;
     if !superblock.features.intersects(HAVE_MARKS) || found.format == Format::Md090 {
         return None;
@@ -130,7 +130,7 @@ async fn read_bitmap(reach: &Reach, found: &Sighting, geometry: &Geometry) -> Op
 }
 
 /// True if the private area of this member counts.
-async fn is_ours(reach: &Reach, found: &Sighting) -> bool {
+async fn is_ours(reach: &MemberIo, found: &MemberProbe) -> bool {
     let Some(bounds) = found.map.private.clone() else { return false };
     let copies = reach.read(&*found.disk, bounds.start..bounds.start + HEADERS_BYTES).await;
     let valid =
@@ -200,10 +200,10 @@ impl Loaded {
         self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
-    /// A write that a crash cut may have reached a member and not the twin that is made a copy of
-    /// it: the copy counts up to there only. Otherwise what was read from the member would change
-    /// when the twin takes its slot. Without redundancy nothing tells what was being written, or
-    /// whether there was a crash: nothing of the copy counts.
+    /// A torn write may have reached a member and not its replacement: the copy counts up to there
+    /// only. Otherwise data read from the member would change when the replacement takes its slot.
+    /// Without redundancy nothing records what was being written, or whether there was a crash:
+    /// nothing of the copy counts.
     ///
     /// `dirty` is all that was being written: also where there is nothing to sync, since the log
     /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
@@ -221,7 +221,7 @@ impl Loaded {
         };
         let mut shortened = false;
         for seat in &mut seated.configuration.seats {
-            if let Some((_, copied)) = &mut seat.twin {
+            if let Some((_, copied)) = &mut seat.replacement {
                 shortened |= first < *copied;
                 *copied = first.min(*copied);
             }

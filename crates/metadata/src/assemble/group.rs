@@ -7,14 +7,14 @@ use layout::md::Superblock;
 use layout::md::superblock::Role;
 use layout::{MAX_SLOTS, MemberId};
 
-use crate::assemble::probe::{Reject, Sighting};
+use crate::assemble::probe::{MemberProbe, Reject};
 use crate::assemble::roles::{Divergence, Lapse, Standing};
 use crate::assemble::{Note, Options, is_called, list, refuse, roles, shape, with_reasons};
 use crate::error::Result;
 
 /// Members of one array, with what each counts for.
 pub(super) struct Members {
-    pub(super) sightings: Vec<Sighting>,
+    pub(super) probes: Vec<MemberProbe>,
     pub(super) standings: Vec<Standing>,
     freshest: usize,
     pub(super) notes: Vec<Note>,
@@ -22,63 +22,63 @@ pub(super) struct Members {
 
 impl Members {
     /// The member whose superblock is believed.
-    pub(super) fn latest(&self) -> &Sighting {
-        &self.sightings[self.freshest]
+    pub(super) fn latest(&self) -> &MemberProbe {
+        &self.probes[self.freshest]
     }
 
     /// The members that count, each with its standing.
-    pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &Sighting, Standing)> {
-        let all = self.sightings.iter().zip(&self.standings).enumerate();
+    pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &MemberProbe, Standing)> {
+        let all = self.probes.iter().zip(&self.standings).enumerate();
         all.filter(|(_, (_, standing))| !matches!(standing, Standing::Stale(_)))
-            .map(|(index, (sighting, &standing))| (index, sighting, standing))
+            .map(|(index, (probe, &standing))| (index, probe, standing))
     }
 
     /// A member that counts does not any more: it stays in the list as stale, with the reason.
     pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
         assert_ne!(index, self.freshest, "the member that is believed is not stale");
         self.standings[index] = Standing::Stale(lapse);
-        self.notes.push(stale(&self.sightings[index], self.latest(), lapse));
+        self.notes.push(stale(&self.probes[index], self.latest(), lapse));
     }
 
     /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
     /// says of the others would be forgotten.
     pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
         let latest = self.latest().superblock.events;
-        let is_meant = |found: &Sighting| MemberId(found.superblock.dev_number) == id;
-        let holds = |found: &Sighting| matches!(found.superblock.own_role(), Role::Slot(_));
+        let is_meant = |found: &MemberProbe| MemberId(found.superblock.dev_number) == id;
+        let holds = |found: &MemberProbe| matches!(found.superblock.own_role(), Role::Slot(_));
         let other = self.counted().find(|(_, found, _)| {
             !is_meant(found) && holds(found) && found.superblock.events == latest
         });
         let meant = self.counted().find(|(_, found, _)| is_meant(found));
         let (Some((freshest, ..)), Some((index, found, _))) = (other, meant) else { return false };
         self.notes.push(Note::Unusable { name: found.name.clone(), why: why.to_string() });
-        self.sightings.remove(index);
+        self.probes.remove(index);
         self.standings.remove(index);
         self.freshest = freshest - usize::from(index < freshest);
         true
     }
 }
 
-/// The sightings of the one array that is meant.
+/// The probes of the one array that is meant.
 pub(super) struct Chosen {
-    sightings: Vec<Sighting>,
+    probes: Vec<MemberProbe>,
     notes: Vec<Note>,
 }
 
 /// Finds the one array.
 pub(super) fn choose(
-    mut sightings: Vec<Sighting>,
+    mut probes: Vec<MemberProbe>,
     rejects: Vec<(String, Reject)>,
     options: &Options,
 ) -> Result<Chosen> {
     // Whoever names a disk wants to know what is wrong with it; a scan has sorted out strangers.
     let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
     let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
-    sightings.retain(|found| {
+    probes.retain(|found| {
         options.uuid.is_none_or(|uuid| found.superblock.set_uuid == uuid)
             && options.name.as_ref().is_none_or(|name| is_called(&found.superblock.set_name, name))
     });
-    let Some(first) = sightings.first() else {
+    let Some(first) = probes.first() else {
         let what = match (&options.name, &options.uuid) {
             (Some(name), _) => format!("no member of an array called {name} was found"),
             (None, Some(uuid)) => format!("no member of array {uuid} was found"),
@@ -86,27 +86,27 @@ pub(super) fn choose(
         };
         return refuse(with_reasons(what, &notes));
     };
-    let describe = |found: &Sighting| {
+    let describe = |found: &MemberProbe| {
         let superblock = &found.superblock;
         format!("{} is of {} ({})", found.name, superblock.set_name, superblock.set_uuid)
     };
-    let other = |found: &&Sighting| found.superblock.set_uuid != first.superblock.set_uuid;
-    if let Some(other) = sightings.iter().find(other) {
+    let other = |found: &&MemberProbe| found.superblock.set_uuid != first.superblock.set_uuid;
+    if let Some(other) = probes.iter().find(other) {
         return refuse(format!(
             "these are members of different arrays: {}, {}; say which array is meant, by uuid",
             describe(first),
             describe(other)
         ));
     }
-    Ok(Chosen { sightings, notes })
+    Ok(Chosen { probes, notes })
 }
 
 /// Judges the members of the array.
 pub(super) fn join(chosen: Chosen) -> Result<Members> {
-    let Chosen { sightings, mut notes } = chosen;
-    refuse_duplicates(&sightings)?;
-    let superblocks: Vec<&Superblock> = sightings.iter().map(|found| &found.superblock).collect();
-    for found in &sightings {
+    let Chosen { probes, mut notes } = chosen;
+    refuse_duplicates(&probes)?;
+    let superblocks: Vec<&Superblock> = probes.iter().map(|found| &found.superblock).collect();
+    for found in &probes {
         let slots = found.superblock.raid_disks as usize;
         if slots > MAX_SLOTS {
             return refuse(format!(
@@ -116,9 +116,9 @@ pub(super) fn join(chosen: Chosen) -> Result<Members> {
         }
     }
     let judged = roles::judge(&superblocks);
-    let judged = judged.or_else(|divergence| refuse(tell(&sightings, &divergence)))?;
-    let latest = &sightings[judged.freshest];
-    for (found, &standing) in sightings.iter().zip(&judged.standings) {
+    let judged = judged.or_else(|divergence| refuse(tell(&probes, &divergence)))?;
+    let latest = &probes[judged.freshest];
+    for (found, &standing) in probes.iter().zip(&judged.standings) {
         if let Standing::Stale(lapse) = standing {
             notes.push(stale(found, latest, lapse));
             continue;
@@ -132,16 +132,16 @@ pub(super) fn join(chosen: Chosen) -> Result<Members> {
         shape::permit_features(found)?;
     }
     let (standings, freshest) = (judged.standings, judged.freshest);
-    Ok(Members { sightings, standings, freshest, notes })
+    Ok(Members { probes, standings, freshest, notes })
 }
 
-fn refuse_duplicates(sightings: &[Sighting]) -> Result<()> {
-    for (index, a) in sightings.iter().enumerate() {
-        let same = |b: &&Sighting| {
+fn refuse_duplicates(probes: &[MemberProbe]) -> Result<()> {
+    for (index, a) in probes.iter().enumerate() {
+        let same = |b: &&MemberProbe| {
             let (a, b) = (&a.superblock, &b.superblock);
             a.dev_number == b.dev_number && a.device_uuid == b.device_uuid
         };
-        if let Some(b) = sightings[..index].iter().find(same) {
+        if let Some(b) = probes[..index].iter().find(same) {
             return refuse(format!(
                 "{} and {} are the same member (number {}, {}): one is a copy of the other, or one \
                  disk was named twice; leave one out",
@@ -152,7 +152,7 @@ fn refuse_duplicates(sightings: &[Sighting]) -> Result<()> {
     Ok(())
 }
 
-fn stale(found: &Sighting, latest: &Sighting, lapse: Lapse) -> Note {
+fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: Lapse) -> Note {
     let why = match lapse {
         Lapse::GivenUp => "the others went on without it".to_string(),
         Lapse::Behind => "it missed more than one change".to_string(),
@@ -174,11 +174,11 @@ fn stale(found: &Sighting, latest: &Sighting, lapse: Lapse) -> Note {
 }
 
 /// Both sides' story.
-fn tell(sightings: &[Sighting], divergence: &Divergence) -> String {
-    let names = |side: &[usize]| list(side.iter().map(|&index| sightings[index].name.as_str()));
+fn tell(probes: &[MemberProbe], divergence: &Divergence) -> String {
+    let names = |side: &[usize]| list(side.iter().map(|&index| probes[index].name.as_str()));
     let story = |side: &[usize], others: &[usize]| {
-        let latest = side.iter().max_by_key(|&&index| sightings[index].superblock.events);
-        let superblock = &sightings[*latest.expect("each side has a member")].superblock;
+        let latest = side.iter().max_by_key(|&&index| probes[index].superblock.events);
+        let superblock = &probes[*latest.expect("each side has a member")].superblock;
         format!(
             "{} went on without {} (event {}, last written {})",
             names(side),

@@ -15,16 +15,16 @@ use layout::md::{Features, Superblock, Uuid};
 use layout::private::journal::{JournalNote, JournalUse};
 use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
-use log::solve::Cut;
+use log::solve::TornRow;
 use log::told::Told;
 
 use crate::assemble::group::Members;
 use crate::assemble::journal::Journals;
 use crate::assemble::logs::{Disbelief, Holders, Log};
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::slots::Seated;
 use crate::assemble::{logs, ppl};
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::Zones;
 use crate::commit::record;
 
@@ -37,7 +37,7 @@ pub(crate) struct Intents {
     /// Its members have headers, which must be kept up.
     pub(crate) kept: bool,
     /// Rows that may be cut, if the log can be believed; else why not.
-    pub(crate) cuts: Result<Vec<Cut>, String>,
+    pub(crate) cuts: Result<Vec<TornRow>, String>,
     /// The member that is the reason why not: the others' logs may be believed without it.
     pub(crate) unheard: Option<MemberId>,
     /// What the log says of the sums of blocks.
@@ -75,7 +75,7 @@ impl Intents {
 
 /// Reads headers, and the log if the array was not shut down in order.
 pub(super) async fn load(
-    reach: &Reach,
+    reach: &MemberIo,
     members: &Members,
     seated: &Seated,
     geometry: &Geometry,
@@ -150,7 +150,7 @@ pub(super) async fn load(
 /// # Errors
 /// Why the device has none.
 fn logs_to_read<'a>(
-    members: Vec<(&'a Sighting, Slot, &PrivateHeader)>,
+    members: Vec<(&'a MemberProbe, Slot, &PrivateHeader)>,
     journals: &'a Journals,
 ) -> Result<Vec<Log<'a>>, String> {
     let first = members.first().map(|(_, _, header)| (header.journal, header.log));
@@ -166,10 +166,10 @@ fn logs_to_read<'a>(
 
 /// The members whose logs are to be read; `None`, and why, if one that must count does not.
 fn logs_of<'a>(
-    headers: &'a [(&'a Sighting, Header)],
+    headers: &'a [(&'a MemberProbe, Header)],
     configuration: &Configuration,
     intents: &mut Intents,
-) -> Option<Vec<(&'a Sighting, Slot, &'a PrivateHeader)>> {
+) -> Option<Vec<(&'a MemberProbe, Slot, &'a PrivateHeader)>> {
     let mut logs = Vec::new();
     for (found, header) in headers {
         let id = MemberId(found.superblock.dev_number);
@@ -196,7 +196,7 @@ fn logs_of<'a>(
 }
 
 /// The freshest superblock is one that this engine wrote: a header goes with it.
-fn is_ours(headers: &[(&Sighting, Header)]) -> bool {
+fn is_ours(headers: &[(&MemberProbe, Header)]) -> bool {
     let freshest = headers.iter().map(|(found, _)| found.superblock.events).max();
     let mut valid = headers.iter().filter(|(_, header)| header.valid.is_some());
     valid.any(|(found, _)| Some(found.superblock.events) == freshest)
@@ -205,8 +205,8 @@ fn is_ours(headers: &[(&Sighting, Header)]) -> bool {
 /// Every member that has a seat has a header that goes with its superblock. One that was a spare
 /// until a commit that it has missed has none yet; what one that cannot be read would say, the
 /// others say as well.
-fn all_valid(headers: &[(&Sighting, Header)], configuration: &Configuration) -> bool {
-    let sits = |found: &Sighting| {
+fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) -> bool {
+    let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.dev_number);
         configuration.seat_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
     };
@@ -217,11 +217,11 @@ fn all_valid(headers: &[(&Sighting, Header)], configuration: &Configuration) -> 
 
 /// There was doubt before the session that md's log is of, which it cannot remove.
 fn never_in_sync(
-    headers: &[(&Sighting, Header)],
+    headers: &[(&MemberProbe, Header)],
     seated: &Seated,
     superblock: &Superblock,
 ) -> bool {
-    let sits = |found: &Sighting| {
+    let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.dev_number);
         seated.configuration.seat_of(id).is_some()
     };
@@ -256,7 +256,7 @@ impl Header {
     }
 }
 
-async fn read_header(reach: &Reach, found: &Sighting) -> Header {
+async fn read_header(reach: &MemberIo, found: &MemberProbe) -> Header {
     let none = Header { latest: None, valid: None, bad: Vec::new(), error: None };
     let Some(bounds) = found.map.private.clone() else { return none };
     match read_copies(reach, found, bounds.start).await {
@@ -287,8 +287,8 @@ async fn read_header(reach: &Reach, found: &Sighting) -> Header {
 /// # Errors
 /// If neither can be read, or it is no bad sector.
 async fn read_copies(
-    reach: &Reach,
-    found: &Sighting,
+    reach: &MemberIo,
+    found: &MemberProbe,
     start: u64,
 ) -> io::Result<(Vec<u8>, Option<io::Error>)> {
     let (mut copies, mut unread) = (Vec::new(), None);
@@ -310,8 +310,8 @@ async fn read_copies(
 
 /// The array's bad blocks, as a member lists them.
 async fn read_bad(
-    reach: &Reach,
-    found: &Sighting,
+    reach: &MemberIo,
+    found: &MemberProbe,
     header: &PrivateHeader,
 ) -> io::Result<Vec<Range<u64>>> {
     let damaged = || io::Error::refused("its list of bad blocks is damaged");

@@ -18,7 +18,7 @@ use layout::private::{Consistency, LogShape};
 use crate::assemble::intents::Intents;
 use crate::assemble::{Candidate, Note, Options, probe, refuse};
 use crate::commit::journal_device::Journal;
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 use crate::commit::{MOST_BLOCK_BYTES, Random};
 use crate::error::{Error, Result};
 
@@ -52,7 +52,7 @@ impl Found {
 
 /// The journal device on a disk; `None` if it is none.
 pub(crate) async fn look(
-    reach: &Reach,
+    reach: &MemberIo,
     Candidate { disk, name }: &Candidate,
 ) -> io::Result<Option<Found>> {
     let mut headers = [None, None];
@@ -274,7 +274,7 @@ pub fn fit(name: &str, limits: Limits) -> Result<Range<u64>> {
 
 /// What lies on the disk that is to become the journal.
 pub(super) async fn look_at_wanted(
-    reach: &Reach,
+    reach: &MemberIo,
     candidates: &[Candidate],
     wanted: Option<&String>,
 ) -> Result<Option<(Candidate, Vec<layout::md::Signature>)>> {

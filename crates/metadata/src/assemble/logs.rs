@@ -16,11 +16,11 @@ use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{LogShape, PrivateHeader};
 use layout::{Configuration, Geometry, MemberId, RangeSet, Slot, SlotSet, Stripe};
-use log::solve::{Cut, Partial};
+use log::solve::{Partial, TornRow};
 use log::told::Told;
 
-use crate::assemble::probe::Sighting;
-use crate::commit::member_io::{Loaded, Reach, all};
+use crate::assemble::probe::MemberProbe;
+use crate::commit::member_io::{Loaded, MemberIo, all};
 
 /// Why what is logged is not believed.
 pub(super) struct Disbelief {
@@ -50,7 +50,7 @@ pub(super) struct Log<'a> {
 impl<'a> Log<'a> {
     /// The log of a member.
     pub(super) fn of_member(
-        (found, slot, header): (&'a Sighting, Slot, &PrivateHeader),
+        (found, slot, header): (&'a MemberProbe, Slot, &PrivateHeader),
     ) -> Log<'a> {
         Log {
             name: &found.name,
@@ -104,11 +104,11 @@ impl Holders<'_> {
 
 /// Reads every log and puts together what they say.
 pub(super) async fn read(
-    reach: &Reach,
+    reach: &MemberIo,
     logs: &[Log<'_>],
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<Cut>, Told), Disbelief> {
+) -> Result<(Vec<TornRow>, Told), Disbelief> {
     let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
     let zone = |log: &Log<'_>| (log.shape.zones, log.shape.zone_bytes);
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
@@ -262,7 +262,7 @@ fn zone_cuts(
     zone: u32,
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<Cut>, Told), Disbelief> {
+) -> Result<(Vec<TornRow>, Told), Disbelief> {
     let (tail, each) = each_batches(logs, zone)?;
     let each: Vec<_> = logs.iter().zip(each).collect();
     let mut sequences: Vec<u64> =
@@ -290,7 +290,7 @@ fn zone_cuts(
             both.check()?;
             let says = says(both, logs, holders, geometry);
             if says != Says::Nothing {
-                add_cuts(both, &mut covered, (says == Says::Cut).then_some(&mut cuts));
+                add_cuts(both, &mut covered, (says == Says::TornRow).then_some(&mut cuts));
             }
         }
     }
@@ -315,7 +315,7 @@ enum Says {
     /// What was to be written is durable, and so is what older records have of it.
     Done,
     /// A crash may have cut it.
-    Cut,
+    TornRow,
 }
 
 /// What a record says, by who else has it.
@@ -334,7 +334,7 @@ fn says(both: &Both<'_>, logs: &[Zone<'_>], holders: &Holders<'_>, geometry: &Ge
         let must = must.intersection(holders.configuration.in_sync());
         let lacking = must.difference(both.slots);
         return match () {
-            () if device || lacking.is_empty() => Says::Cut,
+            () if device || lacking.is_empty() => Says::TornRow,
             () if lacking.iter().all(|slot| holders.came_after(slot, record)) => Says::Done,
             () => Says::Nothing,
         };
@@ -348,7 +348,7 @@ fn says(both: &Both<'_>, logs: &[Zone<'_>], holders: &Holders<'_>, geometry: &Ge
         return Says::Done;
     }
     if both.p.is_some() && both.q.is_some() {
-        return Says::Cut;
+        return Says::TornRow;
     }
     let other = if both.p.is_some() { roles.q } else { Some(roles.p) };
     let alone = !record.paired && with_parity && !broken(Broken::FilledTakenForCut);
@@ -356,7 +356,7 @@ fn says(both: &Both<'_>, logs: &[Zone<'_>], holders: &Holders<'_>, geometry: &Ge
         Some(_) if alone => Says::Done,
         Some(slot) if record.paired && !device && holders.came_after(slot, record) => Says::Done,
         Some(_) if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
-        _ => Says::Cut,
+        _ => Says::TornRow,
     }
 }
 
@@ -381,7 +381,7 @@ pub fn is_readable(configuration: &Configuration, slot: Slot, end: u64) -> bool 
 fn add_cuts(
     both: &Both<'_>,
     covered: &mut BTreeMap<u64, RangeSet>,
-    mut cuts: Option<&mut Vec<Cut>>,
+    mut cuts: Option<&mut Vec<TornRow>>,
 ) {
     let (log, at, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = entry.record;
@@ -406,7 +406,7 @@ fn add_cuts(
                 let from = at + entry.data.start + place * record.len as usize;
                 (index, log.bytes[from + within.start..from + within.end].to_vec())
             });
-            cuts.push(Cut {
+            cuts.push(TornRow {
                 record,
                 stripe,
                 start,

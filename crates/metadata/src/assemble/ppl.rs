@@ -9,29 +9,29 @@ use io::broken::{Broken, broken};
 use layout::md::ppl::{self, HEADER_BYTES, PplEntry};
 use layout::private::log::{Record, Syndrome};
 use layout::{Geometry, MemberId, Slot, Stripe};
-use log::solve::{Cut, Partial};
+use log::solve::{Partial, TornRow};
 
 use crate::assemble::group::Members;
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::slots::Seated;
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 
 /// Reads the log of each slot's member.
 ///
 /// # Errors
 /// Why the logs cannot be believed: one cannot be read, or tells what cannot be.
 pub(super) async fn load(
-    reach: &Reach,
+    reach: &MemberIo,
     members: &Members,
     seated: &Seated,
     geometry: &Geometry,
-) -> Result<Vec<Cut>, String> {
+) -> Result<Vec<TornRow>, String> {
     let configuration = &seated.configuration;
     let logs = members.counted().filter_map(|(_, found, _)| {
         let id = MemberId(found.superblock.dev_number);
-        let (slot, twin) = configuration.seat_of(id)?;
-        // A twin's log says what the log of its slot's member says.
-        (!twin).then_some((found, slot))
+        let (slot, replacement) = configuration.seat_of(id)?;
+        // A replacement's log says what the log of its slot's member says.
+        (!replacement).then_some((found, slot))
     });
     let reads = logs.map(|(found, slot)| async move {
         let cuts = read(reach, found, slot, geometry).await;
@@ -42,11 +42,11 @@ pub(super) async fn load(
 }
 
 async fn read(
-    reach: &Reach,
-    found: &Sighting,
+    reach: &MemberIo,
+    found: &MemberProbe,
     slot: Slot,
     geometry: &Geometry,
-) -> Result<Vec<Cut>, String> {
+) -> Result<Vec<TornRow>, String> {
     let room = found.map.ppl.clone().filter(|_| found.superblock.ppl().is_some());
     let room = room.ok_or_else(|| "is not there".to_string())?;
     let end = room.start + ppl::usable_bytes(room.end - room.start);
@@ -72,7 +72,12 @@ async fn read(
 }
 
 /// The row that an entry on the member of `slot` tells of.
-fn cut(entry: &PplEntry, partial: &[u8], slot: Slot, geometry: &Geometry) -> Result<Cut, String> {
+fn cut(
+    entry: &PplEntry,
+    partial: &[u8],
+    slot: Slot,
+    geometry: &Geometry,
+) -> Result<TornRow, String> {
     let row = entry.row((geometry.chunk_bytes(), geometry.data_count() as u64));
     let row = row.filter(|row| row.stripe < geometry.stripes());
     let row = row.filter(|row| geometry.stripe(Stripe(row.stripe)).p() == slot);
@@ -101,7 +106,7 @@ fn cut(entry: &PplEntry, partial: &[u8], slot: Slot, geometry: &Geometry) -> Res
         true => Partial::Bytes(partial.to_vec()),
         false => Partial::Zero,
     };
-    Ok(Cut {
+    Ok(TornRow {
         record,
         stripe: row.stripe,
         start: row.start,

@@ -22,12 +22,12 @@ use layout::private::Tag;
 
 use crate::bitmap::Pages;
 use crate::commit::Format;
-use crate::commit::member_io::{Loaded, Reach};
+use crate::commit::member_io::{Loaded, MemberIo};
 use crate::commit::record::Record;
 
 /// A disk that says it is a member.
 #[derive(Clone)]
-pub(crate) struct Sighting {
+pub(crate) struct MemberProbe {
     pub(crate) name: String,
     pub(crate) disk: Rc<dyn Disk>,
     pub(crate) format: Format,
@@ -36,10 +36,10 @@ pub(crate) struct Sighting {
     pub(crate) bad: FoundBadBlocks,
 }
 
-impl Sighting {
+impl MemberProbe {
     /// What the ledger keeps of it.
     pub(crate) fn into_record(self) -> Record {
-        let Sighting { name, disk, superblock, map, bad, .. } = self;
+        let MemberProbe { name, disk, superblock, map, bad, .. } = self;
         let ours = keeps_list(&superblock);
         Record {
             name,
@@ -126,11 +126,11 @@ fn firmware(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
 /// # Errors
 /// Why there is none.
 pub(crate) async fn look(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &Rc<dyn Disk>,
     name: &str,
     wanted: Option<Uuid>,
-) -> Result<Sighting, Reject> {
+) -> Result<MemberProbe, Reject> {
     let Traces { found, unread } = traces(reach, &**disk).await.map_err(Reject::Unreadable)?;
     let disk_bytes = disk.limits().bytes;
     let (mut members, mut rejects) = (Vec::new(), Vec::new());
@@ -162,7 +162,7 @@ pub(crate) async fn look(
     if let Some((format, superblock, map)) = best {
         let bad = bad_blocks(reach, &**disk, &superblock, &map).await?;
         let (name, disk) = (name.to_string(), Rc::clone(disk));
-        return Ok(Sighting { name, disk, format, superblock, map, bad });
+        return Ok(MemberProbe { name, disk, format, superblock, map, bad });
     }
     match rejects.into_iter().next() {
         Some(reject) => Err(reject),
@@ -216,7 +216,7 @@ impl Traces {
 ///
 /// # Errors
 /// Of the disk, but for bad sectors.
-pub(crate) async fn traces(reach: &Reach, disk: &dyn Disk) -> io::Result<Traces> {
+pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Traces> {
     let disk_bytes = disk.limits().bytes;
     let mut traces = Traces { found: Vec::new(), unread: Vec::new() };
     for version in Version::ALL {
@@ -311,7 +311,7 @@ pub(crate) fn heard(
 /// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
 /// would be taken for good ones.
 async fn bad_blocks(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     superblock: &Superblock,
     map: &ByteMap,
@@ -328,7 +328,7 @@ async fn bad_blocks(
 /// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read
 /// and it is asked again, until it asks for nothing new.
 pub(crate) async fn signatures(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
 ) -> io::Result<Vec<foreign::Signature>> {
     let disk_bytes = disk.limits().bytes;

@@ -26,9 +26,9 @@ use layout::md::{Bitmap, Features};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, PrivateHeader, Tag};
 
 use crate::assemble::group::Members;
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::roles::{Lapse, Standing};
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::marks_room;
 
 /// So much is read of a bitmap for its header: whole blocks of any disk.
@@ -46,7 +46,7 @@ enum Part {
 }
 
 /// Leaves out the members that provably took no part in the last commit.
-pub(super) async fn leave_out(reach: &Reach, members: &mut Members) {
+pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     let latest = &members.latest().superblock;
     if Tag::of(latest.utime).is_none() || broken(Broken::RolledBackBelieved) {
         return;
@@ -56,7 +56,8 @@ pub(super) async fn leave_out(reach: &Reach, members: &mut Members) {
             && matches!(found.superblock.own_role(), Role::Slot(_))
             && found.superblock.events < latest.events
     });
-    let behind: Vec<(usize, &Sighting)> = behind.map(|(index, found, _)| (index, found)).collect();
+    let behind: Vec<(usize, &MemberProbe)> =
+        behind.map(|(index, found, _)| (index, found)).collect();
     if behind.is_empty() {
         return;
     }
@@ -72,11 +73,11 @@ pub(super) async fn leave_out(reach: &Reach, members: &mut Members) {
 }
 
 /// What a member's private header, and its bitmap, tell of the commit with this number.
-async fn evidence(reach: &Reach, found: &Sighting, events: u64) -> [Part; 2] {
+async fn evidence(reach: &MemberIo, found: &MemberProbe, events: u64) -> [Part; 2] {
     [of_header(reach, found, events).await, of_marks(reach, found, events).await]
 }
 
-async fn of_header(reach: &Reach, found: &Sighting, events: u64) -> Part {
+async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let Some(bounds) = &found.map.private else { return Part::Silent };
     let place = bounds.start..bounds.start + HEADERS_BYTES;
     let Ok(copies) = reach.read(&*found.disk, place).await else { return Part::Silent };
@@ -96,7 +97,7 @@ async fn of_header(reach: &Reach, found: &Sighting, events: u64) -> Part {
     }
 }
 
-async fn of_marks(reach: &Reach, found: &Sighting, events: u64) -> Part {
+async fn of_marks(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let superblock = &found.superblock;
     // The bits that stand beside md's partial parity log lie in the private area, which has a
     // header of its own.

@@ -7,7 +7,7 @@ use layout::md::{Features, Magic, SECTOR, Superblock};
 use layout::{Geometry, Layout, LayoutError, Level, Raid0Layout, Slot};
 
 use crate::assemble::group::Members;
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::roles::Standing;
 use crate::assemble::{Options, refuse, with_reasons};
 use crate::error::{Error, ErrorKind, Result};
@@ -78,7 +78,7 @@ pub(crate) fn not_run(superblock: &Superblock) -> Option<String> {
 }
 
 /// Refuses the kinds of array that cannot even be read safely.
-pub(super) fn permit_features(found: &Sighting) -> Result<()> {
+pub(super) fn permit_features(found: &MemberProbe) -> Result<()> {
     match not_run(&found.superblock) {
         Some(what) => refuse(format!("the array {what} (superblock of {})", found.name)),
         None => Ok(()),

@@ -57,7 +57,7 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
     Ok(Seated { configuration, notes, read_only_reason })
 }
 
-/// The seat of one slot. Of two claimants, the one that is being made a copy is the twin; alone, it
+/// The seat of one slot. Of two claimants, the one being made a copy is the replacement; alone, it
 /// is the slot's member as far as it got.
 fn take_seat(
     members: &Members,
@@ -79,7 +79,7 @@ fn take_seat(
             claimants[0].name, claimants[1].name
         ));
     }
-    let (member, twin) = match whole.pop() {
+    let (member, replacement) = match whole.pop() {
         Some(member) => (Some(member), copies.pop()),
         None => (copies.pop(), None),
     };
@@ -93,9 +93,9 @@ fn take_seat(
             notes.push(Note::Rebuilding { name: found.name.clone(), slot, below });
         }
     }
-    if let Some(found) = twin {
+    if let Some(found) = replacement {
         let below = rebuilt_bytes(&found.superblock).map_or(geometry.capacity(), below);
-        seat.twin = Some((id(&found.superblock), below));
+        seat.replacement = Some((id(&found.superblock), below));
         notes.push(Note::Replacing { name: found.name.clone(), slot, below });
     }
     Ok(seat)

@@ -339,12 +339,13 @@ fn a_spare_that_was_given_a_slot_in_the_last_moment_holds_nothing_yet() {
     let assembly = rig.all().unwrap();
     let mut configuration = assembly.configuration.clone();
     configuration.spares.clear();
-    configuration.seats[1] = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
+    configuration.seats[1] =
+        Seat { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
     rig.keep_superblock(3, true);
     commit(&assembly, configuration, true);
     rig.keep_superblock(3, false);
     let again = rig.all().unwrap();
-    let expected = Seat { member: Some(MemberId(3)), recovered: Some(0), twin: None };
+    let expected = Seat { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
     assert_eq!(again.configuration.seats[1], expected);
     says(&notes(&again), &["disk3 (slot 1) is rebuilt up to array offset 0", "disk1 is stale"]);
 }

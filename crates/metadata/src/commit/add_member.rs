@@ -19,7 +19,7 @@ use layout::md::superblock::{MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSmall, Uuid};
 use layout::{Family, MemberId, RangeSet, Slot, private};
 
-use crate::assemble::probe::Sighting;
+use crate::assemble::probe::MemberProbe;
 use crate::assemble::{probe, roles};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::Ledger;
@@ -284,7 +284,7 @@ impl Ledger {
 
     /// The array offset below which the checksums of a member were right when it left, by its own
     /// record: what was made of them since, or was not durable there, no bit tells of.
-    async fn sums_of(&self, found: &Sighting) -> u64 {
+    async fn sums_of(&self, found: &MemberProbe) -> u64 {
         if self.private.get().sums_from.is_none() || broken(Broken::ReaddSumsBelieved) {
             return u64::MAX;
         }
@@ -314,7 +314,7 @@ impl Ledger {
     }
 
     /// The slot that a member may return to with no more than the bitmap's regions copied.
-    fn may_return(&self, found: &Sighting) -> Result<Slot> {
+    fn may_return(&self, found: &MemberProbe) -> Result<Slot> {
         let (theirs, name) = (&found.superblock, &found.name);
         let full = "add it as a new member: it must be rebuilt in full";
         let refuse = |what: String| Err(Error::refused(format!("{name}: {what}; {full}")));

@@ -6,18 +6,18 @@ use io::Signal;
 
 /// A right that one task has at a time.
 #[derive(Default)]
-pub struct Turn {
+pub struct AsyncMutex {
     taken: Cell<bool>,
     free: Signal,
 }
 
 /// The right; given back when dropped.
-pub struct Held<'a>(&'a Turn);
+pub struct Held<'a>(&'a AsyncMutex);
 
-impl Turn {
-    /// A right that its maker already has, and [`Turn::adopt`]s later.
-    pub fn taken() -> Turn {
-        Turn { taken: Cell::new(true), free: Signal::new() }
+impl AsyncMutex {
+    /// A right that its maker already has, and [`AsyncMutex::adopt`]s later.
+    pub fn taken() -> AsyncMutex {
+        AsyncMutex { taken: Cell::new(true), free: Signal::new() }
     }
 
     /// The right that this was made with, for the one task that was to have it; `None` if it was

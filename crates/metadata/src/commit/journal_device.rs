@@ -24,7 +24,7 @@ use layout::private::journal::{
 use layout::{Configuration, MemberId};
 use log::LogPlace;
 
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 use crate::commit::private::Private;
 use crate::commit::{Failures, Ledger};
 
@@ -62,7 +62,7 @@ impl Journal {
 
     /// Writes the header of a journal that nothing was logged on yet, for an array of this identity
     /// and name.
-    pub(crate) async fn write_first(&self, reach: &Reach, set: (Uuid, Name)) -> io::Result<()> {
+    pub(crate) async fn write_first(&self, reach: &MemberIo, set: (Uuid, Name)) -> io::Result<()> {
         let header = JournalHeader {
             set_uuid: set.0,
             device_uuid: self.uuid,
@@ -78,7 +78,7 @@ impl Journal {
     /// Writes its header, durably. Of an array that was something else before, the other copy goes.
     pub(crate) async fn write_header(
         &self,
-        reach: &Reach,
+        reach: &MemberIo,
         header: &JournalHeader,
     ) -> io::Result<()> {
         let bytes = header.print(parity::crc32c);

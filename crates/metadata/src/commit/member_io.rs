@@ -2,8 +2,8 @@
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
 //! member cannot hold up the record of all; and what disks have not answered in time and may
-//! still carry out: whoever changes a disk names it ([`Reach::of`]). Never decides what to read or
-//! write.
+//! still carry out: whoever changes a disk names it ([`MemberIo::of`]). Never decides what to read
+//! or write.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -26,7 +26,7 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// The means to read and write members.
 #[derive(Clone)]
-pub(crate) struct Reach {
+pub(crate) struct MemberIo {
     pool: Pool,
     clock: Rc<dyn Clock>,
     /// An operation may take so long.
@@ -36,7 +36,7 @@ pub(crate) struct Reach {
 
 /// The means to change one disk, which is remembered by its name if it does not answer in time.
 pub(crate) struct Writer<'a> {
-    reach: &'a Reach,
+    reach: &'a MemberIo,
     name: &'a str,
     disk: &'a Rc<dyn Disk>,
 }
@@ -62,10 +62,10 @@ impl Deref for Loaded {
     }
 }
 
-impl Reach {
+impl MemberIo {
     /// Gives an operation up after `deadline`.
-    pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> Reach {
-        Reach { pool: Pool::new(KEEP_BYTES), clock, deadline, late: Rc::default() }
+    pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> MemberIo {
+        MemberIo { pool: Pool::new(KEEP_BYTES), clock, deadline, late: Rc::default() }
     }
 
     /// The means to change this disk.

@@ -9,7 +9,7 @@ use layout::private::Consistency;
 use layout::{Geometry, Level, MemberId};
 use log::{LogPlace, LogSetup};
 
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
 use crate::commit::{Failures, Ledger};
 
@@ -87,7 +87,11 @@ impl Record {
     }
 
     /// Empties the member's partial parity log.
-    pub(crate) async fn write_empty_ppl(&self, reach: &Reach, set_uuid: &Uuid) -> io::Result<()> {
+    pub(crate) async fn write_empty_ppl(
+        &self,
+        reach: &MemberIo,
+        set_uuid: &Uuid,
+    ) -> io::Result<()> {
         let Some(place) = self.ppl_place() else { return Ok(()) };
         let writer = self.writer(reach);
         writer.zero(place.offset..place.offset + place.bytes, false).await?;

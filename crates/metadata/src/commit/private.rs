@@ -14,7 +14,7 @@ use layout::private::{Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, MemberId};
 use log::{LogPlace, LogSetup, least_zone};
 
-use crate::commit::member_io::{Reach, all};
+use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
 use crate::commit::{Failures, Ledger};
 
@@ -273,7 +273,7 @@ impl Record {
     /// Writes the header that goes with `superblock`. Nothing where there is no private area.
     pub(crate) async fn write_header(
         &self,
-        reach: &Reach,
+        reach: &MemberIo,
         private: &Private,
         superblock: &Superblock,
         slot: Option<u16>,
@@ -311,7 +311,7 @@ impl Record {
     }
 
     /// Writes the list of the array's bad blocks that goes with the header for `events`.
-    async fn write_bad_list(&self, reach: &Reach, events: u64, list: &[u8]) -> io::Result<()> {
+    async fn write_bad_list(&self, reach: &MemberIo, events: u64, list: &[u8]) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
         self.writer(reach).write(at, list, false).await

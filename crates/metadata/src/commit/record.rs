@@ -13,7 +13,7 @@ use layout::md::{BadBlocks, ByteMap, Features, LogFull, SECTOR, Superblock};
 
 use crate::bitmap::{Bits, Pages};
 use crate::commit::flush::Failed;
-use crate::commit::member_io::{Reach, Writer};
+use crate::commit::member_io::{MemberIo, Writer};
 
 /// What the ledger knows of a member.
 #[derive(Clone)]
@@ -44,14 +44,14 @@ pub struct Record {
 
 impl Record {
     /// The means to change its disk.
-    pub(crate) fn writer<'a>(&'a self, reach: &'a Reach) -> Writer<'a> {
+    pub(crate) fn writer<'a>(&'a self, reach: &'a MemberIo) -> Writer<'a> {
         reach.of(&self.name, &self.disk)
     }
 
     /// Writes `superblock`, durably.
     pub(crate) async fn write_superblock(
         &self,
-        reach: &Reach,
+        reach: &MemberIo,
         superblock: &Superblock,
     ) -> io::Result<()> {
         let block = self.disk.limits().logical_block as usize;
@@ -68,7 +68,7 @@ impl Record {
     /// Writes `pages` of the bitmap, durably.
     pub(crate) async fn write_pages(
         &self,
-        reach: &Reach,
+        reach: &MemberIo,
         pages: &[(u64, Vec<u8>)],
     ) -> io::Result<()> {
         let Some(room) = marks_room(&self.map, self.superblock.features) else { return Ok(()) };
@@ -89,7 +89,7 @@ impl Record {
     }
 
     /// Writes the bad-block log.
-    pub(crate) async fn write_bad_blocks(&self, reach: &Reach) -> io::Result<()> {
+    pub(crate) async fn write_bad_blocks(&self, reach: &MemberIo) -> io::Result<()> {
         let Some(room) = &self.map.bad_blocks else { return Ok(()) };
         let Ok(bytes) = self.print_bad_blocks(&self.bad) else { return Ok(()) };
         self.writer(reach).write(room.start, &bytes, false).await

@@ -292,7 +292,8 @@ fn a_spare_takes_a_slot_and_is_rebuilt_across_a_restart() {
     let mut configuration = without(&assembly, 1);
     configuration.spares.clear();
     let half = 2 * CHUNK * 10;
-    configuration.seats[1] = Seat { member: Some(MemberId(3)), recovered: Some(half), twin: None };
+    configuration.seats[1] =
+        Seat { member: Some(MemberId(3)), recovered: Some(half), replacement: None };
     commit(&assembly, &Decision { configuration, ..decision(&assembly, true) }).unwrap();
     let rebuilt = rig.superblock(3);
     assert!(rebuilt.features.contains(Features::RECOVERY_OFFSET));
@@ -300,7 +301,7 @@ fn a_spare_takes_a_slot_and_is_rebuilt_across_a_restart() {
     assert_eq!(rebuilt.roles[..4], [Role::Slot(0), Role::Faulty, Role::Slot(2), Role::Slot(1)]);
     let again = rig.assemble(&[0, 2, 3], &Options::default()).expect("nobody new is missing");
     assert_eq!(again.configuration.seats[1].recovered, Some(half));
-    let whole = Seat { member: Some(MemberId(3)), recovered: None, twin: None };
+    let whole = Seat { member: Some(MemberId(3)), recovered: None, replacement: None };
     let mut configuration = again.configuration.clone();
     configuration.seats[1] = whole;
     commit(&again, &Decision { configuration, ..decision(&again, true) }).unwrap();
@@ -317,20 +318,24 @@ fn a_replacement_has_the_role_twice_and_goes_on_after_a_restart() {
     let assembly = rig.all().unwrap();
     let mut configuration = assembly.configuration.clone();
     configuration.spares.clear();
-    configuration.seats[2].twin = Some((MemberId(3), 2 * CHUNK));
+    configuration.seats[2].replacement = Some((MemberId(3), 2 * CHUNK));
     commit(&assembly, &Decision { configuration, ..decision(&assembly, true) }).unwrap();
-    let twin = rig.superblock(3);
-    assert_eq!(twin.features.0 & 0x12, 0x12);
-    assert_eq!(twin.roles[2..4], [Role::Slot(2), Role::Slot(2)]);
+    let replacement = rig.superblock(3);
+    assert_eq!(replacement.features.0 & 0x12, 0x12);
+    assert_eq!(replacement.roles[2..4], [Role::Slot(2), Role::Slot(2)]);
     assert_eq!(rig.superblock(2).features.0 & 0x12, 0);
     let again = rig.all().unwrap();
     let seat = again.configuration.seats[2];
-    let expected =
-        Seat { member: Some(MemberId(2)), recovered: None, twin: Some((MemberId(3), 2 * CHUNK)) };
+    let expected = Seat {
+        member: Some(MemberId(2)),
+        recovered: None,
+        replacement: Some((MemberId(3), 2 * CHUNK)),
+    };
     assert_eq!(seat, expected);
-    // The old member is lost meanwhile: what the twin has counts as a rebuild that far.
+    // The old member is lost meanwhile: what the replacement has counts as a rebuild that far.
     let alone = rig.assemble(&[0, 1, 3], &Options::default()).unwrap();
-    let expected = Seat { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), twin: None };
+    let expected =
+        Seat { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), replacement: None };
     assert_eq!(alone.configuration.seats[2], expected);
 }
 
@@ -354,7 +359,8 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
 
     set(&assembly, 5..=5);
     let mut configuration = without(&assembly, 0);
-    configuration.seats[0] = Seat { member: Some(admitted.id), recovered: Some(0), twin: None };
+    configuration.seats[0] =
+        Seat { member: Some(admitted.id), recovered: Some(0), replacement: None };
     commit(&assembly, &Decision { configuration, ..decision(&assembly, false) }).unwrap();
     let mut page = vec![0; 4096];
     disk.mem.peek(8192, &mut page);
@@ -394,7 +400,7 @@ fn a_member_that_comes_back_needs_what_changed_since() {
     let expected = sync::array_range(&assembly.geometry, 2 * CHUNK..4 * CHUNK);
     assert_eq!(back.ranges, [expected].into_iter().collect::<RangeSet>());
     let mut configuration = without(&assembly, 1);
-    configuration.seats[1] = Seat { member: Some(back.id), recovered: Some(0), twin: None };
+    configuration.seats[1] = Seat { member: Some(back.id), recovered: Some(0), replacement: None };
     let next = Decision { configuration, ..decision(&assembly, false) };
     commit(&assembly, &next).unwrap();
     assert_eq!(rig.superblock(1).roles[1], Role::Slot(1));

@@ -13,7 +13,7 @@ use layout::private::journal::{COPIES, JournalHeader, JournalUse};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
 
 use crate::assemble::logs::scan;
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 
 /// A private area that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ pub struct FoundJournal {
 /// Looks for a journal device. Of two sessions the one that has logged last is shown: the other one
 /// is that of before, or of a start that wrote nothing.
 pub(super) async fn look_at_journal(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
 ) -> io::Result<Option<FoundJournal>> {
     let mut found: Option<FoundJournal> = None;
@@ -111,7 +111,7 @@ pub struct FoundLog {
 
 /// Looks at the private area of a member, which has these `bounds`.
 pub(super) async fn look(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     superblock: &Superblock,
     bounds: &Range<u64>,
@@ -156,7 +156,7 @@ fn why_not(copies: &[u8], superblock: &Superblock, bounds: &Range<u64>) -> NoHea
 }
 
 async fn read_log(
-    reach: &Reach,
+    reach: &MemberIo,
     disk: &dyn Disk,
     (start, shape): (u64, LogShape),
     clean: bool,

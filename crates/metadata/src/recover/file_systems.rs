@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::assemble::Candidate;
-    use crate::commit::member_io::Reach;
+    use crate::commit::member_io::MemberIo;
     use crate::test_disk::Still;
 
     const BYTES: u64 = 256 << 10;
@@ -319,7 +319,7 @@ mod tests {
             disk.poke(0, &begins);
             let at = noise.next() % (BYTES / PAGE - 1) + 1;
             disk.poke(at * PAGE, &table(&mut noise));
-            let reach = Reach::within(Rc::new(Still), Duration::from_secs(1));
+            let reach = MemberIo::within(Rc::new(Still), Duration::from_secs(1));
             let pages = Pages::new(&reach, &disks);
             let order = vec![Some(0), None];
             let walker = Walker { pages: &pages, hypothesis: &hypothesis, order: &order };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::assemble::Candidate;
-use crate::commit::member_io::Reach;
+use crate::commit::member_io::MemberIo;
 
 pub(super) const PAGE: u64 = 4096;
 
@@ -14,17 +14,17 @@ type Known = BTreeMap<(usize, u64), Option<Rc<[u8]>>>;
 
 /// The disks, and what was read of them.
 pub(super) struct Pages<'a> {
-    reach: &'a Reach,
+    reach: &'a MemberIo,
     disks: &'a [Candidate],
     known: RefCell<Known>,
 }
 
 impl<'a> Pages<'a> {
-    pub(super) fn new(reach: &'a Reach, disks: &'a [Candidate]) -> Pages<'a> {
+    pub(super) fn new(reach: &'a MemberIo, disks: &'a [Candidate]) -> Pages<'a> {
         Pages { reach, disks, known: RefCell::default() }
     }
 
-    pub(super) fn reach(&self) -> &'a Reach {
+    pub(super) fn reach(&self) -> &'a MemberIo {
         self.reach
     }
 

@@ -186,13 +186,13 @@ impl Daemon {
             let status = holder.array.status();
             let is_it = |member: &MemberStatus| member.id == id;
             let slot = status.slots.iter().find(|slot| slot.member.iter().any(is_it));
-            let twin = status.slots.iter().find(|slot| slot.twin.iter().any(is_it));
+            let replacement = status.slots.iter().find(|slot| slot.replacement.iter().any(is_it));
             let (what, action) = if let Some(slot) = slot {
                 let slot = slot.slot.index();
                 let action =
                     format!("parapet replace {name} {slot} DISK, to have another one there");
                 (format!("a member of {name}, in slot {slot}"), action)
-            } else if let Some(slot) = twin {
+            } else if let Some(slot) = replacement {
                 let slot = slot.slot.index();
                 let what = format!("a member of {name}, about to take slot {slot}");
                 (what, format!("parapet wait {name} --for whole"))

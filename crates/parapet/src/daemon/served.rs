@@ -163,7 +163,8 @@ impl Served {
     /// Members that hold no place: they have failed and were not removed.
     pub(crate) fn faulty(&self) -> Vec<MemberId> {
         let status = self.array.status();
-        let slots = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.twin));
+        let slots =
+            status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
         let placed: Vec<MemberId> = slots.chain(&status.spares).map(|member| member.id).collect();
         self.known.borrow().keys().copied().filter(|id| !placed.contains(id)).collect()
     }

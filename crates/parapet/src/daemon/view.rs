@@ -412,7 +412,7 @@ impl Served {
                 EngineState::Missing => SlotState::Missing,
             },
             member: slot.member.as_ref().map(|member| self.member(member)),
-            replacement: slot.twin.as_ref().map(|member| self.member(member)),
+            replacement: slot.replacement.as_ref().map(|member| self.member(member)),
         }
     }
 

@@ -11,7 +11,7 @@ use log::ring::Placed;
 use log::space::Space;
 
 use crate::member::Member;
-use crate::member::batch::{Batch, Failure, Manner};
+use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::view::View;
 use crate::rows::intent::record::lanes_in_use;
 use crate::rows::intent::{Gathering, Lane, Log};
@@ -73,7 +73,7 @@ impl Shard {
         }
         let placed = self.place(log, &gathered);
         self.send_batch(log, desk, &mut gathered, placed, &view);
-        let manner = Manner {
+        let opts = IoOptions {
             fua: !broken(Broken::LogVolatile),
             class: Class::Foreground,
             op_bytes: 0,
@@ -84,7 +84,7 @@ impl Shard {
         let members = view.members().filter(|_| alone);
         let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
         ungated.iter().for_each(|member| member.counters().late_writes.add(1));
-        self.run(&mut desk.batch, manner).await;
+        self.run(&mut desk.batch, opts).await;
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
         log.forget_failed(&desk.failures);
         let answer = match desk.failures.is_empty() || broken(Broken::LogErrorIgnored) {

@@ -26,7 +26,7 @@ use metadata::{ErrorKind, Result};
 
 use crate::checksum::{Read, Wanted, newest_copies};
 use crate::member::Member;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
 use crate::rows::job::scrub::repairing;
@@ -39,7 +39,7 @@ impl Shard {
     pub(crate) async fn upkeep_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         task: Task,
         report: &mut Report,
@@ -56,19 +56,19 @@ impl Shard {
                 let (resync, mut found) = (Task::Resync, Report::default());
                 let found = &mut found;
                 while !self
-                    .compare_copies(work, manner, &inside, stretch, &places, resync, found)
+                    .compare_copies(work, opts, &inside, stretch, &places, resync, found)
                     .await?
                 {}
             }
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    self.restore_copies(work, manner, &inside, stretch, &places, task, report)
+                    self.restore_copies(work, opts, &inside, stretch, &places, task, report)
                         .await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
                     // Without a member that was lost on the way it is done again.
                     while !self
-                        .compare_copies(work, manner, &inside, stretch, &places, task, report)
+                        .compare_copies(work, opts, &inside, stretch, &places, task, report)
                         .await?
                     {}
                 }
@@ -83,7 +83,7 @@ impl Shard {
     async fn restore_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (at, part): (u64, u64),
         places: &Places,
@@ -94,7 +94,7 @@ impl Shard {
         if targets == 0 {
             return Ok(());
         }
-        let whole = self.restore_copy(work, manner, inside, (at, part), places, task, report);
+        let whole = self.restore_copy(work, opts, inside, (at, part), places, task, report);
         match whole.await {
             Err(error) if error.kind() == ErrorKind::DataLost => {}
             other => return other,
@@ -102,7 +102,7 @@ impl Shard {
         for start in (0..part).step_by(GRAIN as usize) {
             let (at, len) = (at + start, GRAIN.min(part - start));
             let places = self.setup.geometry.places(at);
-            let grain = self.restore_copy(work, manner, inside, (at, len), &places, task, report);
+            let grain = self.restore_copy(work, opts, inside, (at, len), &places, task, report);
             match grain.await {
                 // Of an array that is broken nothing is known to be lost: its members may be back.
                 Err(error) if self.view().mode == Mode::Broken => return Err(error),
@@ -123,7 +123,7 @@ impl Shard {
         let view = self.view();
         for place in places.copies().filter(|place| is_target(task, place.slot)) {
             let member = match task {
-                Task::Copy(slot) => view.seats[slot.index()].twin.clone(),
+                Task::Copy(slot) => view.seats[slot.index()].replacement.clone(),
                 _ => view.member(place.slot).cloned(),
             };
             self.unrecoverable(member.into_iter(), place.member_offset, len);
@@ -135,7 +135,7 @@ impl Shard {
     async fn restore_copy(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (at, part): (u64, u64),
         places: &Places,
@@ -143,7 +143,7 @@ impl Shard {
         report: &mut Report,
     ) -> Result<()> {
         let bytes =
-            self.read_stretch(work, manner, (at, part), places, None, inside).await?.0.freeze();
+            self.read_stretch(work, opts, (at, part), places, None, inside).await?.0.freeze();
         report.bytes += 2 * part;
         let view = self.view();
         work.outgoing.clear();
@@ -154,8 +154,8 @@ impl Shard {
         }
         self.sum_outgoing(work);
         let result = match task {
-            Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
-            _ => self.send(work, manner, inside, view).await,
+            Task::Copy(slot) => self.send_to_replacement(work, opts, inside, &view, slot).await,
+            _ => self.send(work, opts, inside, view).await,
         };
         work.outgoing.clear();
         result?;
@@ -169,7 +169,7 @@ impl Shard {
     pub(crate) async fn compare_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (at, part): (u64, u64),
         places: &Places,
@@ -192,7 +192,7 @@ impl Shard {
         self.want_copies(work, &copies, part);
         let grain = self.grain(&view, (at, part));
         if self.load_sums(work).await {
-            self.fill_copies(work, manner, &mut copies, (part, grain)).await;
+            self.fill_copies(work, opts, &mut copies, (part, grain)).await;
         }
         if !work.failures.is_empty() {
             self.lose(inside, &view, &mut work.failures).await?;
@@ -229,7 +229,7 @@ impl Shard {
         if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
             sums.mended.set(true);
         }
-        self.write_mends(work, repairing(manner, task), inside, (&copies, &mends)).await?;
+        self.write_mends(work, repairing(opts, task), inside, (&copies, &mends)).await?;
         self.renew_sums(work, inside).await?;
         self.align_copies(work, &self.view(), places, part, &left).await;
         Ok(true)
@@ -246,7 +246,7 @@ impl Shard {
     async fn write_mends(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         (copies, mends): (&[Copy], &[Mend]),
     ) -> Result<()> {
@@ -259,9 +259,9 @@ impl Shard {
                 work.outgoing.push(Outgoing { slot, at: member_offset + mend.range.start, bytes });
             }
             if unreadable {
-                self.rewrite(work, manner, inside, self.view()).await?;
+                self.rewrite(work, opts, inside, self.view()).await?;
             } else {
-                self.send(work, manner, inside, self.view()).await?;
+                self.send(work, opts, inside, self.view()).await?;
             }
         }
         work.outgoing.clear();
@@ -376,16 +376,16 @@ impl Shard {
     async fn fill_copies(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         copies: &mut [Copy],
         (part, grain): (u64, u64),
     ) {
         for (tag, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
             let buf = self.pool.take(part as usize);
-            work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, manner.op_bytes);
+            work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, opts.op_bytes);
         }
-        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
         let mut torn = Vec::new();
         let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
             Some(buf) => copies[tag as usize].bytes = buf.freeze(),
@@ -397,7 +397,7 @@ impl Shard {
             if !work.failures.is_empty() {
                 return;
             }
-            self.fill_torn(work, manner, &mut copies[index], (part, grain)).await;
+            self.fill_torn(work, opts, &mut copies[index], (part, grain)).await;
         }
     }
 
@@ -405,7 +405,7 @@ impl Shard {
     async fn fill_torn(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         copy: &mut Copy,
         (part, grain): (u64, u64),
     ) {
@@ -414,7 +414,7 @@ impl Shard {
             let buf = self.pool.take(grain.min(part - at) as usize);
             work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
         }
-        self.run(&mut work.batch, Manner { fua: false, ..manner }).await;
+        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
         let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             let start = u64::from(tag) * grain;

@@ -11,7 +11,7 @@ use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::job::scrub::grains;
 use crate::rows::job::{Report, Task};
@@ -27,7 +27,7 @@ impl Shard {
     pub(crate) async fn upkeep_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         (offset, len): (u64, u64),
         task: Task,
         report: &mut Report,
@@ -45,10 +45,10 @@ impl Shard {
         for rows in runs {
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    self.restore_rows(work, manner, &inside, rows, task, report).await?;
+                    self.restore_rows(work, opts, &inside, rows, task, report).await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
-                    self.compare_rows(work, manner, &inside, rows, task, report).await?;
+                    self.compare_rows(work, opts, &inside, rows, task, report).await?;
                 }
             }
         }
@@ -76,21 +76,21 @@ impl Shard {
     async fn restore_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         rows: &[RowWork],
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
         if rows.len() > 1 {
-            match self.restore_once(work, manner, inside, rows, task, report).await {
+            match self.restore_once(work, opts, inside, rows, task, report).await {
                 Err(error) if error.kind() == ErrorKind::DataLost => {}
                 other => return other,
             }
         }
         let mut todo = rows.to_vec();
         while let Some(row) = todo.pop() {
-            match self.restore_once(work, manner, inside, &[row], task, report).await {
+            match self.restore_once(work, opts, inside, &[row], task, report).await {
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     let Row { stripe, start, end, .. } = row.row;
                     if end - start <= GRAIN {
@@ -126,7 +126,7 @@ impl Shard {
                 let lacking = self.lacking(&view, row, task, slots);
                 lacking.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
             }
-            Task::Copy(slot) => view.seats[slot.index()].twin.iter().cloned().collect(),
+            Task::Copy(slot) => view.seats[slot.index()].replacement.iter().cloned().collect(),
             _ => Vec::new(),
         };
         self.unrecoverable(members.into_iter(), row.at(), row.row.len());
@@ -152,7 +152,7 @@ impl Shard {
     async fn restore_once(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         rows: &[RowWork],
         task: Task,
@@ -174,8 +174,8 @@ impl Shard {
                 let targets = self.lacking(&view, row, task, targets);
                 self.plan_restore(&view, row, targets)?;
             }
-            if !self.read_for_rows(work, manner, &view).await {
-                self.after_reading(work, manner, inside, &view, report).await?;
+            if !self.read_for_rows(work, opts, &view).await {
+                self.after_reading(work, opts, inside, &view, report).await?;
                 continue;
             }
             let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
@@ -195,8 +195,8 @@ impl Shard {
         }
         self.sum_outgoing(work);
         let result = match task {
-            Task::Copy(slot) => self.send_to_twin(work, manner, inside, &view, slot).await,
-            _ => self.send(work, manner, inside, view).await,
+            Task::Copy(slot) => self.send_to_replacement(work, opts, inside, &view, slot).await,
+            _ => self.send(work, opts, inside, view).await,
         };
         work.outgoing.clear();
         result?;
@@ -245,25 +245,25 @@ impl Shard {
         if erasure.lost().iter().next() == Some(slot) { x } else { y }
     }
 
-    /// Writes what was read of a slot to its twin alone.
-    pub(super) async fn send_to_twin(
+    /// Writes what was read of a slot to its replacement alone.
+    pub(super) async fn send_to_replacement(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         view: &View,
         slot: Slot,
     ) -> Result<()> {
-        let Some(twin) = &view.seats[slot.index()].twin else { return Ok(()) };
+        let Some(replacement) = &view.seats[slot.index()].replacement else { return Ok(()) };
         for out in &work.outgoing {
-            work.batch.write(twin, slot, out.at, out.bytes.clone(), manner.op_bytes);
+            work.batch.write(replacement, slot, out.at, out.bytes.clone(), opts.op_bytes);
         }
-        self.run(&mut work.batch, manner).await;
+        self.run(&mut work.batch, opts).await;
         work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
         if work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
             work.failures.clear();
             for out in &work.outgoing {
-                self.heal(twin, out.at, out.bytes.len() as u64);
+                self.heal(replacement, out.at, out.bytes.len() as u64);
             }
             return Ok(());
         }

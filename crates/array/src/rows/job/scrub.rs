@@ -24,7 +24,7 @@ use metadata::Result;
 use parity::Culprit;
 
 use crate::checksum::BLOCK;
-use crate::member::batch::Manner;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::job::rebuild::GRAIN;
 use crate::rows::job::{Finding, Report, Task};
@@ -41,9 +41,9 @@ enum Compared {
 
 /// How a task writes what it mends: no bit tells of a repair, and a member that loses it would
 /// come back unrepaired.
-pub(super) fn repairing(manner: Manner, task: Task) -> Manner {
+pub(super) fn repairing(opts: IoOptions, task: Task) -> IoOptions {
     let repair = task == Task::Repair && !broken(Broken::RepairVolatile);
-    Manner { fua: manner.fua || repair, ..manner }
+    IoOptions { fua: opts.fua || repair, ..opts }
 }
 
 impl Shard {
@@ -52,16 +52,16 @@ impl Shard {
     pub(super) async fn compare_rows(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         rows: &[RowWork],
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        for row in self.compare_together(work, manner, inside, rows, report).await? {
+        for row in self.compare_together(work, opts, inside, rows, report).await? {
             let mut todo = vec![row];
             while let Some(row) = todo.pop() {
-                match self.compare(work, manner, inside, row, task, report).await? {
+                match self.compare(work, opts, inside, row, task, report).await? {
                     Compared::Done => {}
                     Compared::Torn => todo.extend(grains(row)),
                 }
@@ -74,7 +74,7 @@ impl Shard {
     async fn compare_together(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         rows: &[RowWork],
         report: &mut Report,
@@ -89,7 +89,7 @@ impl Shard {
             let plan = WritePlan { method: Method::DataOnly, read: all, write: SlotSet::EMPTY };
             work.rows.push(RowWork { plan: Some(plan), ..row });
         }
-        if !self.read_for_rows(work, manner, &view).await {
+        if !self.read_for_rows(work, opts, &view).await {
             work.failures.clear();
             return Ok(rows.to_vec());
         }
@@ -116,7 +116,7 @@ impl Shard {
     async fn read_to_compare(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         row: RowWork,
         report: &mut Report,
@@ -137,10 +137,10 @@ impl Shard {
             }
             if torn {
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
-                let mended = self.mend(work, manner, inside, fresh, now.bad, report).await?;
+                let mended = self.mend(work, opts, inside, fresh, now.bad, report).await?;
                 if !mended {
                     let row = RowWork { bad: now.bad, ..fresh };
-                    self.sum_uncompared(work, manner, inside, row).await?;
+                    self.sum_uncompared(work, opts, inside, row).await?;
                 } else if !std::mem::replace(&mut restored, true)
                     && !broken(Broken::RestoredUncompared)
                 {
@@ -161,7 +161,7 @@ impl Shard {
                 made += 1;
                 // Data, then parity. Where nothing may be written neither is.
                 let more = !bad.is_empty() && made <= 2;
-                let mended = more && self.mend(work, manner, inside, now, bad, report).await?;
+                let mended = more && self.mend(work, opts, inside, now, bad, report).await?;
                 work.rows.clear();
                 work.rows.push(RowWork { plan: None, ..now });
                 if mended || plan.is_some() {
@@ -169,14 +169,14 @@ impl Shard {
                 }
             }
             let Some(plan) = plan else {
-                self.sum_uncompared(work, manner, inside, now).await?;
+                self.sum_uncompared(work, opts, inside, now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
             };
             work.rows[0].plan = Some(plan);
-            if self.read_for_rows(work, manner, &view).await {
+            if self.read_for_rows(work, opts, &view).await {
                 return Ok(ControlFlow::Continue(view));
             }
-            self.after_reading(work, manner, inside, &view, report).await?;
+            self.after_reading(work, opts, inside, &view, report).await?;
         }
     }
 
@@ -184,13 +184,13 @@ impl Shard {
     async fn compare(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         row: RowWork,
         task: Task,
         report: &mut Report,
     ) -> Result<Compared> {
-        let view = match self.read_to_compare(work, manner, inside, row, report).await? {
+        let view = match self.read_to_compare(work, opts, inside, row, report).await? {
             ControlFlow::Continue(view) => view,
             ControlFlow::Break(compared) => return Ok(compared),
         };
@@ -211,7 +211,7 @@ impl Shard {
         let left = self.sum_compared(work, &view, &row, (task, disputed));
         report.repaired_bytes +=
             work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
-        self.send(work, repairing(manner, task), inside, view).await?;
+        self.send(work, repairing(opts, task), inside, view).await?;
         work.outgoing.clear();
         self.renew_sums(work, inside).await?;
         if read == row.roles.all() {
@@ -331,7 +331,7 @@ impl Shard {
     async fn mend(
         &self,
         work: &mut Scratch,
-        manner: Manner,
+        opts: IoOptions,
         inside: &Inside<'_>,
         row: RowWork,
         bad: SlotSet,
@@ -341,11 +341,11 @@ impl Shard {
         work.rows.push(RowWork { bad, ..row });
         let view = self.view();
         let mut whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
-        if whole && !self.read_for_rows(work, manner, &view).await {
+        if whole && !self.read_for_rows(work, opts, &view).await {
             // What does not fit its sum is made right, and may be read then.
-            self.after_reading(work, manner, inside, &view, report).await?;
+            self.after_reading(work, opts, inside, &view, report).await?;
             whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
-                && self.read_for_rows(work, manner, &view).await;
+                && self.read_for_rows(work, opts, &view).await;
         }
         if !whole {
             report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
@@ -359,7 +359,7 @@ impl Shard {
         if !fits(work) {
             let again = self.ask_q(&view, &mut work.rows[0])
                 && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
-                && self.read_for_rows(work, manner, &view).await;
+                && self.read_for_rows(work, opts, &view).await;
             if !work.failures.is_empty() {
                 self.lose(inside, &view, &mut work.failures).await?;
             }
@@ -375,7 +375,7 @@ impl Shard {
             report.repaired_bytes += bytes.len() as u64;
             work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
         }
-        self.rewrite(work, manner, inside, view).await.map(|()| true)
+        self.rewrite(work, opts, inside, view).await.map(|()| true)
     }
 
     /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
