@@ -8,8 +8,10 @@
 //!   host    parapet serve ── fail, remove, add ── end, stop, kill, serve again
 //! ```
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
 
@@ -59,7 +61,19 @@ fn array<'a>(stage: &'a Stage<'_>, level: &str, threads: &str) -> Result<Server<
     let mut tar = Command::new("tar");
     tar.arg("-cf").arg(stage.path("tree.tar")).arg("-C").arg(here).args(["crates", "docs"]);
     ensure(tar.status()?.success(), || "tar fails".into())?;
-    stage.parapet.serve(&MEMBERS, &["--nbd", "tcp:127.0.0.1:0", "--threads", threads])
+    let address = format!("tcp:127.0.0.1:{}", free_port()?);
+    stage.parapet.serve(&MEMBERS, &["--nbd", &address, "--threads", threads])
+}
+
+/// A free port below those that Linux gives to outgoing connections (32768 and up). A client that
+/// keeps connecting to the port of a stopped server could otherwise get that port for itself, and
+/// connect to itself: then the server cannot start again.
+fn free_port() -> Result<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 8_000) as u16;
+    let mut ports = (0..4_000).map(|_| first + NEXT.fetch_add(1, Ordering::Relaxed) % 4_000);
+    let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    free.ok_or_else(|| Failure::new("no free port from 20000 to 32000"))
 }
 
 /// Where NBD clients of TCP find the server.
