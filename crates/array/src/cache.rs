@@ -17,7 +17,7 @@
 //! means nothing new.
 //!
 //! **Order.** A write-out is queued before whatever waits for it, and its bytes were frozen then
-//! ([`held`]). The queue and the row locks are first come, first served, so overlapping changes
+//! ([`map`]). The queue and the row locks are first come, first served, so overlapping changes
 //! reach the members in the order of their arrival, and a worker that waits (FLUSH) waits only for
 //! units that have a worker already: it can never be the one that they need.
 //!

@@ -7,11 +7,11 @@ use array::{Array, Host};
 use io::{Disk, ErrorKind, Op, Pool, Work};
 use metadata::assemble::Assembly;
 
+use super::model::{INVENTED, Model, Reading, SECTOR, pattern, tag_of};
+use super::world::World;
 use crate::Trail;
 use crate::choice::Choices;
 use crate::trail::tell;
-use super::model::{INVENTED, Model, Reading, SECTOR, pattern, tag_of};
-use super::world::World;
 
 /// Bytes read at once; where that fails, sector by sector.
 const PIECE: u64 = 16 << 10;

@@ -26,14 +26,14 @@ use metadata::assemble::{Candidate, Options, assemble, survey};
 use metadata::create::{NewArray, create};
 use metadata::examine::examine;
 
-use crate::Trail;
-use crate::choice::Choices;
-use crate::trail::tell;
 use super::disk::Image;
 use super::edit::{self, Nature};
 use super::model::{Model, Reading};
 use super::session::Session;
 use super::world::World;
+use crate::Trail;
+use crate::choice::Choices;
+use crate::trail::tell;
 
 /// A layout, how many members, how many of them are spares.
 type Shape = (Layout, usize, usize);
