@@ -2,7 +2,7 @@
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
 //! member cannot hold up the record of all; and what disks have not answered in time and may
-//! still carry out: whoever changes a disk names it ([`MemberIo::of`]). Never decides what to read
+//! still carry out: whoever changes a disk names it (`MemberIo::of`). Never decides what to read
 //! or write.
 
 use std::cell::RefCell;

@@ -65,7 +65,7 @@ impl Ledger {
     /// does not count any more. `None` if the array has none.
     ///
     /// # Panics
-    /// If there is no room for so many zones: see [`Ledger::zones_possible`].
+    /// If there is no room for so many zones: see `Ledger::zones_possible`.
     pub fn open_log(&self, zones: usize, most_bytes: u64) -> Option<LogSetup> {
         let mut private = self.private.get();
         if !private.next_consistency.closes_hole() || self.sealed.is_some() {

@@ -7,7 +7,7 @@
 //!
 //! Each step lies elsewhere in the array, so that only the right order of the right disks leads on.
 //!
-//! Source: as [`super::signs`].
+//! Source: as [`super::signatures`].
 
 use std::rc::Rc;
 
