@@ -448,7 +448,7 @@ impl Array {
         let written = self.write_back().await;
         inner.keeper.forget_holders();
         let result = written.and(inner.keeper.stop().await);
-        let post = &inner.fronts[0].shard().post;
+        let post = &inner.fronts[0].shard().engine.post;
         post.to_all(|| ToShard::End);
         post.flush();
         inner.stopped.set(true);

@@ -22,7 +22,7 @@ use io::{Completion, Done, ErrorKind, Time};
 
 use crate::member::Member;
 use crate::member::latency::Kind;
-use crate::shard::Shard;
+use crate::rows::engine::Engine;
 use crate::shard::message::ToKeeper;
 
 /// An operation whose answer nobody waits for.
@@ -85,7 +85,7 @@ impl Orphan {
     }
 }
 
-impl Shard {
+impl Engine {
     /// Looks after orphans until the shard stops.
     pub(crate) async fn mind_late(self: Rc<Self>) {
         std::future::poll_fn(|cx| {

@@ -146,19 +146,19 @@ impl Front {
         let front = self.clone();
         std::future::poll_fn(move |cx| {
             let poll = front.tasks.poll(cx);
-            if front.shard.is_stopping() { Poll::Ready(()) } else { poll }
+            if front.shard.engine.is_stopping() { Poll::Ready(()) } else { poll }
         })
     }
 
     /// The array's name.
     pub fn name(&self) -> &str {
-        &self.shard.setup.name
+        &self.shard.engine.setup.name
     }
 
     /// Gives the shard its handle on a member that joins, before it is enlisted: see
     /// [`Array::admit`](crate::Array::admit).
     pub fn introduce(&self, member: &Introduction, disk: Rc<dyn Disk>) {
-        self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.index)));
+        self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.engine.index)));
     }
 
     fn submit_op(&self, op: Op) -> Completion<Done> {
@@ -181,7 +181,7 @@ impl Front {
             return Some("the array is being stopped");
         }
         if let Work::Zero { len, fast: true, .. } = op.work
-            && !self.shard.zeroes_fast(op.offset, len)
+            && !self.shard.engine.zeroes_fast(op.offset, len)
         {
             return Some("these bytes cannot be zeroed faster than by writing zeros");
         }
@@ -193,7 +193,7 @@ impl Front {
         let shard = &self.shard;
         let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
         for to in 0..shard.count {
-            let from = Origin { shard: shard.index, request, part: to as u32 };
+            let from = Origin { shard: shard.engine.index, request, part: to as u32 };
             let action = Action::Flush { after: 0 };
             let merged = Vec::new();
             let unit = Unit { offset: 0, len: 0, action, fua: false, class, from, merged };
@@ -215,7 +215,7 @@ impl Front {
             action: Action::Read(bufs),
             fua: false,
             class,
-            from: Origin { shard: shard.index, request, part },
+            from: Origin { shard: shard.engine.index, request, part },
             merged: Vec::new(),
         };
         if units == 1 {
@@ -253,7 +253,7 @@ impl Front {
         let (offset, fua, class) = (op.offset, op.fua, op.class);
         let (request, completion) = shard.requests.begin(offset, op.work, units);
         for (part, (at, len)) in cuts.enumerate() {
-            let from = Origin { shard: shard.index, request, part: part as u32 };
+            let from = Origin { shard: shard.engine.index, request, part: part as u32 };
             let action = shard.requests.action(request, offset, (at, len), || shard.list());
             let merged = Vec::new();
             let unit = Unit { offset: at, len, action, fua, class, from, merged };
@@ -264,8 +264,8 @@ impl Front {
 
     /// Cuts a range at unit and region borders.
     fn cuts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
-        let step = self.shard.unit_border();
-        let region = self.shard.setup.geometry.region_bytes();
+        let step = self.shard.engine.unit_border();
+        let region = self.shard.engine.setup.geometry.region_bytes();
         let (mut at, end) = (offset, offset + len);
         std::iter::from_fn(move || {
             if at >= end {
