@@ -14,15 +14,23 @@ use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::engine::Engine;
 
+pub(crate) mod barrier;
+pub(crate) mod checksum;
 pub(crate) mod engine;
+pub(crate) mod flush;
 pub(crate) mod hedge;
 pub(crate) mod intent;
 pub(crate) mod job;
+pub(crate) mod locks;
 pub(crate) mod mirror;
 pub(crate) mod op;
+mod orphans;
 pub(crate) mod read;
+mod scratch;
 pub(crate) mod write;
 pub(crate) mod write_zeroes;
+
+pub(crate) use scratch::Scratch;
 
 /// So many runs of rows that were written since a crash, before they are synced, are remembered.
 const SETTLED_MAX: usize = 1 << 16;

@@ -19,67 +19,37 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use io::broken::{Broken, broken};
-use io::{Clock, Completions, SharedBuf, Signal, TaskSet, Time};
-use layout::{Family, Geometry, MemberId};
-use metadata::{Bounds, Result};
-use parity::Kernel;
+use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Time};
+use layout::{Family, MemberId};
+use metadata::Result;
 
-use crate::cache::Cache;
-use crate::cache::readahead::Ahead;
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
 use crate::rows::engine::Engine;
-use crate::rows::job::Report;
+use crate::rows::flush::CacheMode;
+use crate::rows::job::{Report, Task, Upkeep};
+use crate::rows::locks::Claim;
 use crate::rows::op::RowOp;
 use crate::shard::bitmap::{Intent, Marks};
-use crate::shard::flush::CacheMode;
-use crate::shard::locks::Claim;
+use crate::shard::cache::Cache;
+use crate::shard::cache::readahead::Ahead;
 use crate::shard::mail::Post;
 use crate::shard::message::{ToKeeper, ToShard};
-use crate::shard::queue::{Action, Gain, Queue, Requests, Unit};
+use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
-pub(crate) mod barrier;
 pub(crate) mod bitmap;
+pub(crate) mod cache;
 mod cut;
 mod ending;
-pub(crate) mod flush;
-pub(crate) mod locks;
 pub(crate) mod mail;
 pub(crate) mod message;
 pub(crate) mod queue;
-mod scratch;
 pub(crate) mod submit;
 mod tell;
 mod tend;
-
-pub(crate) use scratch::Scratch;
-
-/// What a shard is told when it starts, and keeps.
-pub(crate) struct Setup {
-    pub(crate) name: String,
-    pub(crate) geometry: Rc<Geometry>,
-    pub(crate) bounds: Bounds,
-    pub(crate) kernel: Kernel,
-    pub(crate) clock: Rc<dyn Clock>,
-    /// Bytes of sync space per mark of the write-intent bitmap.
-    pub(crate) mark_bytes: u64,
-    /// The array promises that discarded bytes read as zeros.
-    pub(crate) discard_zeroes: bool,
-    /// When writes are acknowledged.
-    pub(crate) cache: CacheMode,
-    /// The array says that what is written may be lost until it is flushed.
-    pub(crate) volatile: bool,
-    /// Compare parity on each read.
-    pub(crate) check_reads: bool,
-    /// Compute parity at all: off only to measure what it costs.
-    pub(crate) parity: bool,
-    /// What is not synced may have been cut by a crash, and nobody has said that this will do.
-    pub(crate) doubt: bool,
-    /// Nothing may be read or written before the first configuration comes.
-    pub(crate) settling: bool,
-}
 
 /// One shard.
 pub(crate) struct Shard {
@@ -147,7 +117,7 @@ impl Shard {
         let view = View::new(&blueprint.configuration, |id| members.get(&id).cloned());
         let setup = blueprint.setup(clock);
         let (bounds, settling) = (setup.bounds, setup.settling);
-        let engine = Rc::new(Engine::new(blueprint, setup, post, view));
+        let engine = Rc::new(blueprint.engine(setup, post, view));
         if settling {
             engine.gate.close();
         }
@@ -230,6 +200,26 @@ impl Shard {
         } else {
             self.engine.post.to_shard(to, ToShard::Unit(unit));
         }
+    }
+
+    /// Sends one range of background work to the shard that owns it.
+    pub(crate) fn upkeep_range(
+        &self,
+        task: Task,
+        offset: u64,
+        len: u64,
+    ) -> Completion<(Result<()>, Report)> {
+        let (ticket, completion) = self.upkeeps.start();
+        let bits = ticket.to_bits();
+        let from =
+            Origin { shard: self.engine.index, request: bits as u32, part: (bits >> 32) as u32 };
+        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let (class, merged) = (Class::Background, Vec::new());
+        self.dispatch(
+            self.owner(offset),
+            Unit { offset, len, action, fua: false, class, from, merged },
+        );
+        completion
     }
 
     fn enqueue(&self, unit: Unit) {

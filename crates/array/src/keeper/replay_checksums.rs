@@ -22,9 +22,9 @@ use layout::{Configuration, MemberId, RangeSet, Slot};
 use log::told::{Claim, Told};
 use metadata::commit::Failures;
 
-use crate::checksum::{BLOCK, Sums};
 use crate::keeper::Keeper;
 use crate::keeper::replay::Mending;
+use crate::rows::checksum::{BLOCK, Sums};
 
 /// Pages of the members' tables, as they were found.
 #[derive(Default)]

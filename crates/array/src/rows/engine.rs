@@ -6,24 +6,49 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use io::{Budget, Class, Completions, Pool};
-use layout::RangeSet;
+use io::{Budget, Class, Clock, Completions, Pool};
+use layout::{Geometry, RangeSet};
+use metadata::Bounds;
+use parity::Kernel;
 
-use crate::checksum::Sums;
 use crate::member::batch::{Batch, IoOptions};
 use crate::member::deadline::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
 use crate::member::view::View;
+use crate::rows::barrier::Barrier;
+use crate::rows::checksum::Sums;
+use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
-use crate::shard::Setup;
-use crate::shard::barrier::Barrier;
-use crate::shard::flush::Flushes;
-use crate::shard::locks::Locks;
+use crate::rows::locks::Locks;
 use crate::shard::mail::Post;
 use crate::shard::queue::Load;
-use crate::shard::submit::Blueprint;
+
+/// What a shard is told when it starts, and keeps.
+pub(crate) struct Setup {
+    pub(crate) name: String,
+    pub(crate) geometry: Rc<Geometry>,
+    pub(crate) bounds: Bounds,
+    pub(crate) kernel: Kernel,
+    pub(crate) clock: Rc<dyn Clock>,
+    /// Bytes of sync space per mark of the write-intent bitmap.
+    pub(crate) mark_bytes: u64,
+    /// The array promises that discarded bytes read as zeros.
+    pub(crate) discard_zeroes: bool,
+    /// When writes are acknowledged.
+    pub(crate) cache: CacheMode,
+    /// The array says that what is written may be lost until it is flushed.
+    pub(crate) volatile: bool,
+    /// Compare parity on each read.
+    pub(crate) check_reads: bool,
+    /// Compute parity at all: off only to measure what it costs.
+    pub(crate) parity: bool,
+    /// What is not synced may have been cut by a crash, and nobody has said that this will do.
+    pub(crate) doubt: bool,
+    /// Nothing may be read or written before the first configuration comes.
+    pub(crate) settling: bool,
+}
 
 /// See the module.
 pub(crate) struct Engine {
@@ -51,37 +76,10 @@ pub(crate) struct Engine {
     /// Member offsets of rows that were written whole since a crash, though not synced.
     pub(crate) settled: RefCell<RangeSet>,
     pub(crate) stopping: Cell<bool>,
-    loads: Arc<[Load]>,
+    pub(crate) loads: Arc<[Load]>,
 }
 
 impl Engine {
-    pub(crate) fn new(blueprint: &Blueprint, setup: Setup, post: Rc<Post>, view: View) -> Engine {
-        let bounds = setup.bounds;
-        Engine {
-            index: post.address(),
-            pool: Pool::new(bounds.keep_bytes),
-            scratch: Budget::new(bounds.scratch_bytes),
-            setup,
-            locks: Rc::default(),
-            gate: Barrier::default(),
-            watch: Watch::default(),
-            hedges: Hedges::new(bounds.hedges),
-            late: Late::default(),
-            balancer: Balancer::default(),
-            flushes: Flushes::default(),
-            log: blueprint.log.map(|setup| Log::new(setup, &blueprint.geometry)),
-            sums: blueprint.sums.as_ref().map(|setup| Sums::new(setup, bounds.sums_bytes)),
-            records: Completions::new(),
-            post,
-            view: RefCell::new(Rc::new(view)),
-            unsynced: RefCell::new(blueprint.unsynced.clone()),
-            bad: RefCell::new(blueprint.bad.clone()),
-            settled: RefCell::default(),
-            stopping: Cell::new(false),
-            loads: Arc::clone(&blueprint.loads),
-        }
-    }
-
     /// The counters of this shard.
     pub(crate) fn load(&self) -> &Load {
         &self.loads[self.index]

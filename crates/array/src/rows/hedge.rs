@@ -44,10 +44,10 @@ use crate::member::orphans::Orphan;
 use crate::member::view::View;
 use crate::member::{Member, latency};
 use crate::rows::RowWork;
+use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::read::Target;
-use crate::shard::Scratch;
 use crate::shard::message::ToKeeper;
 
 /// Members are compared with each other so often, while anybody waits for them.

@@ -40,9 +40,9 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::rows::RowWork;
+use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
-use crate::shard::Scratch;
 
 mod ppl;
 mod record;

@@ -4,15 +4,12 @@
 //! here is what a range asks for and what it reports.
 
 use io::broken::{Broken, broken};
-use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
 use crate::member::view::View;
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
-use crate::shard::Shard;
-use crate::shard::queue::{Action, Origin, Unit};
 
 pub(crate) mod mirror;
 pub(crate) mod rebuild;
@@ -47,28 +44,6 @@ pub(crate) enum Task {
     Repair,
     /// Compare, and make the checksums that do not count yet.
     Sum,
-}
-
-impl Shard {
-    /// Sends one range of background work to the shard that owns it.
-    pub(crate) fn upkeep_range(
-        &self,
-        task: Task,
-        offset: u64,
-        len: u64,
-    ) -> Completion<(Result<()>, Report)> {
-        let (ticket, completion) = self.upkeeps.start();
-        let bits = ticket.to_bits();
-        let from =
-            Origin { shard: self.engine.index, request: bits as u32, part: (bits >> 32) as u32 };
-        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
-        let (class, merged) = (Class::Background, Vec::new());
-        self.dispatch(
-            self.owner(offset),
-            Unit { offset, len, action, fua: false, class, from, merged },
-        );
-        completion
-    }
 }
 
 impl Engine {

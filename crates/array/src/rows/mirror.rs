@@ -10,10 +10,10 @@ use io::{Buf, SharedBuf};
 use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
-use crate::checksum::BLOCK;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
+use crate::rows::checksum::BLOCK;
 use crate::rows::engine::Engine;
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task, Upkeep};

@@ -13,9 +13,9 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::{Failure, IoOptions};
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::barrier::Inside;
 use crate::rows::engine::Engine;
-use crate::shard::Scratch;
-use crate::shard::barrier::Inside;
 use crate::shard::message::ToKeeper;
 
 /// One unit at work, or one step of it under other options.

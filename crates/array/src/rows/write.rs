@@ -28,11 +28,11 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::job::Report;
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::Scratch;
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]

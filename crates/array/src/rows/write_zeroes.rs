@@ -9,11 +9,11 @@ use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
 use metadata::Result;
 
-use crate::checksum::BLOCK;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::BLOCK;
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
-use crate::shard::Scratch;
 
 /// Zeros are written from one block of this size.
 const ZERO_BLOCK: u64 = 64 << 10;

@@ -4,8 +4,8 @@ use io::broken::{Broken, broken};
 use layout::{Family, Stripe};
 
 use crate::rows::engine::Engine;
+use crate::rows::locks::{Claim, Rows};
 use crate::shard::Shard;
-use crate::shard::locks::{Claim, Rows};
 use crate::shard::queue::{Action, Unit};
 
 impl Engine {

@@ -4,8 +4,8 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::Result;
 
+use crate::rows::flush::CacheMode;
 use crate::shard::Shard;
-use crate::shard::flush::CacheMode;
 use crate::shard::message::ToShard;
 use crate::shard::queue::{Action, Ended, Gain, Merged, Unit};
 

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
 use metadata::Error;
 
-use crate::cache::WriteOut;
 use crate::member::Count;
 use crate::rows::job::Upkeep;
 use crate::rows::write::Fresh;
+use crate::shard::cache::WriteOut;
 
 /// A piece of work for one shard.
 pub(crate) struct Unit {

@@ -10,26 +10,38 @@
 //! What another thread needs to make its front is in a [`Blueprint`]: plain data. Only disks, clock
 //! and mailbox are the thread's own. Invariant: a front never decides about membership.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work};
+use io::{
+    Budget, Buf, Clock, Completion, Completions, Disk, Done, Limits, Mailbox, Op, Pool, TaskSet,
+    Work,
+};
 use layout::{Configuration, Geometry, MemberId, RangeSet};
 use log::LogSetup;
 use metadata::Bounds;
 use parity::Kernel;
 
-use crate::checksum::SumsSetup;
+use crate::member::deadline::Watch;
+use crate::member::orphans::Late;
+use crate::member::read_balance::Balancer;
+use crate::member::view::View;
 use crate::member::{Introduction, Member};
+use crate::rows::barrier::Barrier;
+use crate::rows::checksum::{Sums, SumsSetup};
+use crate::rows::engine::{Engine, Setup};
+use crate::rows::flush::{CacheMode, Flushes};
+use crate::rows::hedge::Hedges;
+use crate::rows::intent::Log;
+use crate::shard::Shard;
 use crate::shard::bitmap::Intent;
-use crate::shard::flush::CacheMode;
 use crate::shard::mail::Post;
 use crate::shard::message::{Message, ToKeeper};
 use crate::shard::queue::{Action, Load, Origin, Unit};
-use crate::shard::{Setup, Shard};
 
 /// What a thread must know to run one shard of an array. Holds for the moment at which the array
 /// was started: what has changed since waits in the shard's mailbox.
@@ -80,6 +92,34 @@ impl Blueprint {
             parity: self.parity,
             doubt: self.doubt,
             settling: self.settling,
+        }
+    }
+
+    /// What the units of one shard share.
+    pub(crate) fn engine(&self, setup: Setup, post: Rc<Post>, view: View) -> Engine {
+        let bounds = setup.bounds;
+        Engine {
+            index: post.address(),
+            pool: Pool::new(bounds.keep_bytes),
+            scratch: Budget::new(bounds.scratch_bytes),
+            setup,
+            locks: Rc::default(),
+            gate: Barrier::default(),
+            watch: Watch::default(),
+            hedges: Hedges::new(bounds.hedges),
+            late: Late::default(),
+            balancer: Balancer::default(),
+            flushes: Flushes::default(),
+            log: self.log.map(|setup| Log::new(setup, &self.geometry)),
+            sums: self.sums.as_ref().map(|setup| Sums::new(setup, bounds.sums_bytes)),
+            records: Completions::new(),
+            post,
+            view: RefCell::new(Rc::new(view)),
+            unsynced: RefCell::new(self.unsynced.clone()),
+            bad: RefCell::new(self.bad.clone()),
+            settled: RefCell::default(),
+            stopping: Cell::new(false),
+            loads: Arc::clone(&self.loads),
         }
     }
 }

@@ -6,11 +6,12 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::Result;
 
-use crate::checksum::Sums;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::Sums;
 use crate::rows::engine::Engine;
+use crate::shard::Shard;
 use crate::shard::message::{Message, ToKeeper, ToShard};
-use crate::shard::{Scratch, Shard};
 
 impl Shard {
     /// Takes in messages until the shard stops.

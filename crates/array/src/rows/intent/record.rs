@@ -17,9 +17,9 @@ use layout::private::sums::Sum;
 use layout::{Slot, SlotSet};
 use log::{LogSetup, compute};
 
-use crate::checksum::New;
 use crate::member::batch::Failure;
 use crate::member::view::View;
+use crate::rows::checksum::New;
 use crate::rows::engine::Engine;
 use crate::rows::intent::{Entry, Gathering, Lane, Log};
 use crate::rows::op::RowOp;

@@ -24,11 +24,11 @@ use io::{Buf, SharedBuf};
 use layout::{Mode, Place, Places, RangeSet, Slot};
 use metadata::{ErrorKind, Result};
 
-use crate::checksum::{Read, Wanted, newest_copies};
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
+use crate::rows::checksum::{Read, Wanted, newest_copies};
 use crate::rows::engine::Engine;
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};

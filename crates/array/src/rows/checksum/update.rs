@@ -15,16 +15,16 @@ use layout::private::sums::{Sum, blocks};
 use layout::{RangeSet, Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
-use crate::checksum::generations::weights;
-use crate::checksum::{BLOCK, Sums, Wanted};
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::generations::weights;
+use crate::rows::checksum::{BLOCK, Sums, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::Scratch;
 use crate::shard::message::ToKeeper;
 
 /// The list of lost array ranges keeps room for so many that a crash may add.

@@ -15,10 +15,10 @@ use io::broken::{Broken, broken};
 use layout::private::sums::{Behind, Sum, behind, blocks, parity_generation, weight};
 use layout::{MemberId, Place, RangeSet, Slot};
 
-use crate::checksum::{Sums, Wanted};
 use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::RowWork;
+use crate::rows::checksum::{Sums, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 
@@ -205,7 +205,7 @@ pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::checksum::newest_copies;
+    use crate::rows::checksum::newest_copies;
 
     #[test]
     fn the_copy_with_most_writes_is_the_newest() {

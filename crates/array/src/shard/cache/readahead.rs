@@ -27,10 +27,10 @@ use std::ops::Range;
 
 use io::{Budget, Buf, Class, Permit, Signal};
 
-use crate::cache::map::memory_of;
 use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::shard::Shard;
+use crate::shard::cache::map::memory_of;
 use crate::shard::queue::{Action, Origin, Unit};
 
 /// Reads in a row, each after the answer to the one before, that make a stream.

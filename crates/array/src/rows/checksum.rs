@@ -37,10 +37,10 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::member::batch::IoOptions;
+use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::intent::Log;
 use crate::rows::op::RowOp;
-use crate::shard::Scratch;
 
 pub(crate) mod generations;
 pub(crate) mod repair;

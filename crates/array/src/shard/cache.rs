@@ -41,12 +41,13 @@ use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
 use layout::{Mode, RangeSet};
 use metadata::{Error, Result};
 
+use crate::rows::Scratch;
+use crate::rows::flush::CacheMode;
 use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
-use crate::shard::flush::CacheMode;
+use crate::shard::Shard;
 use crate::shard::queue::{Action, Gain, Origin, Unit};
-use crate::shard::{Scratch, Shard};
 use map::{Held, Leaving, Piece, memory_of};
 
 pub(crate) mod map;

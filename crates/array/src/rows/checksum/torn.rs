@@ -26,16 +26,16 @@ use layout::plan::{Erasure, Method, WritePlan};
 use layout::{Family, Mode, Slot, SlotSet};
 use metadata::Result;
 
-use crate::checksum::verify::Verdict;
-use crate::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::verify::Verdict;
+use crate::rows::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
 use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
-use crate::shard::Scratch;
 
 /// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
 /// its bytes; `None` if some of them cannot be read.

@@ -13,9 +13,9 @@ use layout::plan::Method;
 use layout::private::sums::blocks;
 use layout::{Family, Mode, Place, Slot, SlotSet};
 
-use crate::checksum::{BLOCK, Sums, Wanted};
 use crate::member::Member;
 use crate::member::view::View;
+use crate::rows::checksum::{BLOCK, Sums, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::{Piece, RowWork};

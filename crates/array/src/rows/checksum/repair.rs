@@ -18,14 +18,14 @@ use layout::private::CHECKSUM_ENTRY_BYTES;
 use layout::{Mode, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
-use crate::checksum::New;
-use crate::checksum::verify::Verdict;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::New;
+use crate::rows::checksum::verify::Verdict;
 use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
-use crate::shard::Scratch;
 use crate::shard::message::ToKeeper;
 
 /// What could not be made right of a row.
