@@ -3,7 +3,7 @@
 //! ```text
 //!            Array              requests in; the verbs of an array's life
 //!           /     \
-//!      shard …   keeper         scheduling, locks, mail     membership, bitmap, jobs, replay
+//!      shard …   keeper         scheduling, caches, mail    membership, bitmap, jobs, replay
 //!        |          |
 //!      rows         |           units carried out: read, write, mirror, rebuild, scrub,
 //!        |          |           checksums, intent log
