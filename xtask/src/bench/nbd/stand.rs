@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The core that servers run on.
 const CORE: &str = "1";
-/// Bytes of what a server exports: RAID 0, two RAID 5, two RAID 6 and two files take 2 GiB.
+/// What a server exports: RAID 0, four RAID 5, four RAID 6, a new array and two files take 4 GiB.
 const EXPORT_MEBIBYTES: usize = 224;
 /// Room on each member for what is not data.
 const OVERHEAD_MEBIBYTES: usize = 16;
@@ -26,6 +26,18 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) struct Stand {
     folder: PathBuf,
     program: PathBuf,
+}
+
+/// What `create` and `serve` are told besides the level, the members and the sockets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) create: &'static [&'static str],
+    pub(super) serve: &'static [&'static str],
+}
+
+impl Options {
+    /// The defaults.
+    pub(super) const NONE: Options = Options { create: &[], serve: &[] };
 }
 
 /// A running server. Ends when it is dropped.
@@ -43,7 +55,7 @@ impl Stand {
         let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
             let what = format!("{}: {error}", folder.display());
-            Failure::new(what, "the benchmark needs 2 GiB of /dev/shm")
+            Failure::new(what, "the benchmark needs 4 GiB of /dev/shm")
         })?;
         Ok(Stand { folder, program })
     }
@@ -55,29 +67,37 @@ impl Stand {
     /// An array of new members on which nothing need be synced, served.
     pub(super) fn parapet(
         &self,
+        name: &str,
         level: &str,
         members: usize,
-        bitmap: bool,
+        options: Options,
     ) -> Result<Server, Failure> {
-        let name = format!("raid{level}{}", if bitmap { "" } else { "-unmarked" });
         let size = format!("{}M", EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES);
-        let members: Vec<String> = (0..members)
-            .map(|index| self.path(&format!("{name}-{index}")).display().to_string())
-            .collect();
-        let bitmap = if bitmap { "auto" } else { "off" };
+        let members = self.members(name, members);
         let mut create = self.command(&self.program);
-        create.args(["create", &name, "--level", level, "--chunk", "64K", "--yes"]);
-        create.args(["--bitmap", bitmap, "--new-files", &size]).args(&members);
+        create.args(["create", name, "--level", level, "--yes", "--new-files", &size]);
+        create.args(options.create).args(&members);
         let made = create.stdout(Stdio::null()).status();
         if !made.is_ok_and(|status| status.success()) {
             return Err(Failure::new(format!("{name} could not be made"), "see above"));
         }
         let (socket, control) = (self.path(&format!("{name}.s")), self.path(&format!("{name}.c")));
         let mut serve = self.command("taskset");
-        serve.args(["--cpu-list", CORE]).arg(&self.program).args(["serve", &name]).args(&members);
+        serve.args(["--cpu-list", CORE]).arg(&self.program).args(["serve", name]).args(&members);
         serve.args(["--nbd", &format!("unix:{}", socket.display())]);
-        serve.args(["--control", &format!("unix:{}", control.display())]);
-        start(serve, socket, &name)
+        serve.args(["--control", &format!("unix:{}", control.display())]).args(options.serve);
+        start(serve, socket, name)
+    }
+
+    fn members(&self, name: &str, count: usize) -> Vec<PathBuf> {
+        (0..count).map(|index| self.path(&format!("{name}-{index}"))).collect()
+    }
+
+    /// Removes the members of an array whose server has ended. What stays goes with the folder.
+    pub(super) fn remove(&self, name: &str, members: usize) {
+        for path in self.members(name, members) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// The fastest server of a file.
