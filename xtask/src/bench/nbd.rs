@@ -63,7 +63,7 @@ const VARIANTS: [Options; 3] = [
 /// The p99 of small writes at depth 1 that is wanted: at most twice nbdkit's.
 const WANTED_P99: f64 = 0.5;
 /// The least speed of the first writes to new members, as a share of that of later ones.
-const WANTED_SPARSE: f64 = 0.6;
+const WANTED_FIRST: f64 = 0.6;
 
 /// An array of a level as `create` and `serve` make it unasked, or with options.
 struct Subject {
@@ -107,7 +107,7 @@ pub(super) fn measure(root: &Path, full: bool) -> Result<Vec<Value>, Failure> {
     let stand = Stand::new(root)?;
     let subjects = subjects(&stand)?;
     let mut rows = vec![idle_memory(&subjects)?];
-    let nbdkit = stand.nbdkit()?;
+    let nbdkit = stand.nbdkit("nbdkit")?;
     let qemu = stand.qemu_nbd()?;
     for server in subjects.iter().map(|subject| &subject.server).chain([&nbdkit, &qemu]) {
         fio::fill(server)?;
@@ -116,7 +116,7 @@ pub(super) fn measure(root: &Path, full: bool) -> Result<Vec<Value>, Failure> {
         rows.extend(side_by_side(trial, &effort, &subjects, &nbdkit, &qemu)?);
     }
     for subject in subjects.iter().filter(|subject| subject.is_default()) {
-        rows.push(sparse(&stand, &effort, subject, &nbdkit)?);
+        rows.extend(first_pass(&stand, &effort, subject, &nbdkit)?);
     }
     rows.push(memory_after(&subjects, &nbdkit)?);
     Ok(rows.into_iter().map(Row::finish).collect())
@@ -145,28 +145,44 @@ fn idle_memory(subjects: &[Subject]) -> Result<Row, Failure> {
     Ok(row)
 }
 
-/// The first pass of sequential writes over a new array on sparse members, beside such a pass over
-/// the same array whose members were written before, and over nbdkit's file.
-fn sparse(
+/// The first pass of sequential writes over a new array, on members that `create` has made and on
+/// sparse files, beside such a pass over the same array whose members were written before. What a
+/// sparse file costs nbdkit stands beside it.
+fn first_pass(
     stand: &Stand,
     effort: &Effort,
     subject: &Subject,
     nbdkit: &Server,
-) -> Result<Row, Failure> {
-    let name = format!("{}, sparse members, one pass of 1024 KiB, depth 8", subject.name());
-    let mut row = Row::more_is_better(&name, Unit::Megabytes);
-    row.target(Some(WANTED_SPARSE));
-    let (_, number, members) = LEVELS[subject.level];
+) -> Result<[Row; 2], Failure> {
+    let (level, number, members) = LEVELS[subject.level];
+    let row = |what: &str| {
+        let name = format!("{level}, first pass, {what}, sequential write 1024 KiB, depth 8");
+        let mut row = Row::more_is_better(&name, Unit::Megabytes);
+        row.target(Some(WANTED_FIRST));
+        row
+    };
+    let mut rows = [row("members made by create"), row("sparse files")];
     for round in 0..effort.rounds {
-        let name = format!("sparse{number}-{round}");
-        let fresh = stand.parapet(&name, number, members, Options::NONE)?;
-        row.ours(fio::fill(&fresh)?);
-        row.peer("written before", fio::fill(&subject.server)?);
-        row.peer("nbdkit, written before", fio::fill(nbdkit)?);
+        let before = [fio::fill(&subject.server)?, fio::fill(nbdkit)?];
+        for (sparse, row) in rows.iter_mut().enumerate() {
+            let name = format!("first{number}-{round}-{sparse}");
+            let fresh = match sparse {
+                0 => stand.parapet(&name, number, members, Options::NONE)?,
+                _ => stand.sparse(&name, number, members)?,
+            };
+            row.ours(fio::fill(&fresh)?);
+            row.peer("second pass", before[0]);
+            row.peer("nbdkit second pass", before[1]);
+            drop(fresh);
+            stand.remove(&name, members);
+        }
+        let name = format!("nbdkit{number}-{round}");
+        let fresh = stand.nbdkit(&name)?;
+        rows[1].peer("nbdkit on a sparse file", fio::fill(&fresh)?);
         drop(fresh);
-        stand.remove(&name, members);
+        stand.remove(&name, 0);
     }
-    Ok(row)
+    Ok(rows)
 }
 
 /// One load on all servers in turn, round by round.

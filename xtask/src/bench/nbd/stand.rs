@@ -64,7 +64,22 @@ impl Stand {
         self.folder.join(name)
     }
 
-    /// An array of new members on which nothing need be synced, served.
+    /// As [`Stand::parapet`], on sparse files that exist before.
+    pub(super) fn sparse(
+        &self,
+        name: &str,
+        level: &str,
+        members: usize,
+    ) -> Result<Server, Failure> {
+        for path in self.members(name, members) {
+            sparse_file(&path, EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES)?;
+        }
+        let create = &["--assume-zeroed"];
+        self.parapet(name, level, members, Options { create, serve: &[] })
+    }
+
+    /// An array served; members that do not exist are made, with their space reserved, so that
+    /// nothing need be synced.
     pub(super) fn parapet(
         &self,
         name: &str,
@@ -75,7 +90,10 @@ impl Stand {
         let size = format!("{}M", EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES);
         let members = self.members(name, members);
         let mut create = self.command(&self.program);
-        create.args(["create", name, "--level", level, "--yes", "--new-files", &size]);
+        create.args(["create", name, "--level", level, "--yes"]);
+        if members.iter().any(|member| !member.exists()) {
+            create.args(["--new-files", &size]);
+        }
         create.args(options.create).args(&members);
         let made = create.stdout(Stdio::null()).status();
         if !made.is_ok_and(|status| status.success()) {
@@ -93,16 +111,18 @@ impl Stand {
         (0..count).map(|index| self.path(&format!("{name}-{index}"))).collect()
     }
 
-    /// Removes the members of an array whose server has ended. What stays goes with the folder.
+    /// Removes the members of an array, or the file, whose server has ended. What stays goes with
+    /// the folder.
     pub(super) fn remove(&self, name: &str, members: usize) {
-        for path in self.members(name, members) {
+        for path in self.members(name, members).into_iter().chain([self.path(name)]) {
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// The fastest server of a file.
-    pub(super) fn nbdkit(&self) -> Result<Server, Failure> {
-        let (file, socket) = (self.file("nbdkit.file")?, self.path("nbdkit.s"));
+    /// The fastest server of a file; the file is new and sparse.
+    pub(super) fn nbdkit(&self, name: &str) -> Result<Server, Failure> {
+        let (file, socket) = (self.path(name), self.path(&format!("{name}.s")));
+        sparse_file(&file, EXPORT_MEBIBYTES)?;
         let mut serve = self.command("taskset");
         serve.args(["--cpu-list", CORE, "nbdkit", "--foreground", "--unix"]).arg(&socket);
         serve.arg("file").arg(file);
@@ -111,22 +131,12 @@ impl Stand {
 
     /// The usual server, as it is when it is told nothing.
     pub(super) fn qemu_nbd(&self) -> Result<Server, Failure> {
-        let (file, socket) = (self.file("qemu.file")?, self.path("qemu.s"));
+        let (file, socket) = (self.path("qemu"), self.path("qemu.s"));
+        sparse_file(&file, EXPORT_MEBIBYTES)?;
         let mut serve = self.command("taskset");
         serve.args(["--cpu-list", CORE, "qemu-nbd", "--persistent", "--shared=4"]);
         serve.args(["--format=raw", "--export-name=", "--socket"]).arg(&socket).arg(file);
         start(serve, socket, "")
-    }
-
-    /// A file for a peer; it is filled through the server.
-    fn file(&self, name: &str) -> Result<PathBuf, Failure> {
-        let path = self.path(name);
-        let made = std::fs::File::create(&path)
-            .and_then(|file| file.set_len((EXPORT_MEBIBYTES as u64) << 20));
-        made.map_err(|error| {
-            Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?")
-        })?;
-        Ok(path)
     }
 
     /// A command that finds nothing of the user's own, and does not chatter.
@@ -144,6 +154,12 @@ impl Drop for Stand {
             eprintln!("{} is left behind: {error}", self.folder.display());
         }
     }
+}
+
+/// A new file without blocks.
+fn sparse_file(path: &Path, mebibytes: usize) -> Result<(), Failure> {
+    let made = std::fs::File::create(path).and_then(|file| file.set_len((mebibytes as u64) << 20));
+    made.map_err(|error| Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?"))
 }
 
 /// The program as it is shipped, where cargo says that it has put it.
