@@ -293,9 +293,8 @@ impl Shard {
         let unit = queue.pop(self.engine.unit_border())?;
         let geometry = &self.engine.setup.geometry;
         let alone = self.requests.load().requests.get() == 1;
-        if geometry.family() == Family::Parity
-            && queue.may_go_on(&unit, geometry.stripe_bytes(), alone)
-        {
+        let border = geometry.stripe_bytes().min(self.engine.unit_border());
+        if geometry.family() == Family::Parity && queue.may_go_on(&unit, border, alone) {
             queue.hold(unit);
             self.held_up.raise();
             return None;

@@ -13,6 +13,9 @@ use crate::rows::engine::Engine;
 use crate::shard::Shard;
 use crate::shard::message::{Message, ToKeeper, ToShard};
 
+/// A held write waits [`metadata::Bounds::stream_patience`] once more for each of these bytes.
+const PATIENCE_BYTES: u64 = 16 << 10;
+
 impl Shard {
     /// Takes in messages until the shard stops.
     pub(super) async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
@@ -99,14 +102,22 @@ impl Shard {
         }
     }
 
-    /// Lets go on what was held in the queue and for which nothing has come.
+    /// Releases a held write if nothing continues it in time. A write waits in proportion to its
+    /// size: about as long as a client at 800 MB/s needs to send as much again.
     pub(super) async fn release_held(self: Rc<Self>) {
         while !self.engine.stopping.get() {
-            while !self.queue.borrow().is_closed() {
+            let held = self.queue.borrow().held();
+            let Some((_, len)) = held else {
                 self.held_up.wait().await;
-            }
+                continue;
+            };
             let clock = &self.engine.setup.clock;
-            clock.sleep_until(clock.now() + self.engine.setup.bounds.stream_patience).await;
+            let shares = 1 + u32::try_from(len / PATIENCE_BYTES).unwrap_or(u32::MAX);
+            let patience = self.engine.setup.bounds.stream_patience * shares;
+            clock.sleep_until(clock.now() + patience).await;
+            if self.queue.borrow().held() != held {
+                continue;
+            }
             let units = self.queue.borrow_mut().open();
             (0..units).for_each(|_| self.rouse());
         }
