@@ -374,11 +374,11 @@ impl Array {
             let what = "the array is degraded, and no redundancy is left to compare with";
             return Err(Error::refused(what));
         }
-        let busy = keeper.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
+        let busy = keeper.jobs.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
         if let Some(job) = busy {
             return Err(Error::refused(format!("a {job} is under way; wait for it, or stop it")));
         }
-        *keeper.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
+        *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
         keeper.stirred.raise();
         Ok(())
     }
@@ -395,12 +395,12 @@ impl Array {
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and
     /// `min` while clients are at work. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
-        self.inner.keeper.pace.set(min, max, self.inner.clock.now());
+        self.inner.keeper.jobs.pace.set(min, max, self.inner.clock.now());
     }
 
     /// The speed limits: see [`Array::set_speed`].
     pub fn speed(&self) -> (u64, u64) {
-        (self.inner.keeper.pace.min.get(), self.inner.keeper.pace.max.get())
+        (self.inner.keeper.jobs.pace.min.get(), self.inner.keeper.jobs.pace.max.get())
     }
 
     /// Refuses writes, or takes them again.
@@ -485,12 +485,12 @@ impl Array {
             verifying: keeper.is_verifying(),
             consistency: facts.consistency,
             journal: inner.journal_status(&now),
-            replay: keeper.replay.get(),
+            replay: keeper.crash.replay.get(),
             parity: keeper.computes_parity(),
             slots: slots.map(|(slot, seat)| inner.slot_status(Slot::new(slot), seat)).collect(),
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),
-            last_scrub: keeper.last_scrub.borrow().clone(),
+            last_scrub: keeper.jobs.last_scrub.borrow().clone(),
             cached_bytes: keeper.cached_bytes(),
             log_conflicts: keeper.log_conflicts(),
             requests_in_flight: keeper.requests(),

@@ -21,7 +21,7 @@
 //!   has flushed and the array is whole.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use crate::member::Introduction;
 use crate::shard::Shard;
 use crate::shard::message::{ToKeeper, ToShard};
 use crate::shard::queue::Load;
-use crate::status::{Event, EventKind, EventLog, FULL_LIST, Replay};
+use crate::status::{Event, EventKind, EventLog, FULL_LIST};
 
 pub(crate) mod bitmap;
 mod changes;
@@ -47,10 +47,12 @@ mod flush;
 mod jobs;
 pub(crate) mod replay;
 pub(crate) mod replay_checksums;
+mod state;
 pub(crate) mod throttle;
 
 pub(crate) use jobs::{Job, describe};
 pub use jobs::{JobKind, ScrubResult};
+use state::{CrashState, Inbox, Jobs, RecordState, Regions, SyncState};
 pub(crate) use throttle::Throttle;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -61,7 +63,7 @@ pub(crate) struct Keeper {
     pub(crate) ledger: Rc<Ledger>,
     decisions: Rc<dyn Decisions>,
     pub(crate) log: EventLog,
-    pub(crate) pace: Throttle,
+    pub(crate) jobs: Jobs,
     bounds: Bounds,
     /// Parity is computed.
     parity: bool,
@@ -75,69 +77,23 @@ pub(crate) struct Keeper {
     configuration: RefCell<Configuration>,
     /// All members there were since the start.
     known: RefCell<BTreeMap<MemberId, Introduction>>,
-    /// Array ranges whose parity or copies may disagree.
-    unsynced: RefCell<RangeSet>,
-    /// Array ranges that were synced since the last record, which was the last flush of all.
-    undurable: RefCell<RangeSet>,
-    /// Array ranges whose checksums mean nothing yet; empty without checksums.
-    unsummed: RefCell<RangeSet>,
-    /// Where a crash may have separated blocks from their checksums.
-    torn: RangeSet,
-    /// A crash may have cut writes there.
-    doubt: bool,
-    /// The intent log has told of all that a crash may have cut.
-    settled: bool,
-    /// Journal device and member were lost in one moment: rows may be cut that no log tells of.
-    unlogged: Cell<bool>,
-    /// No write is under way: what the superblocks say.
-    clean: Cell<bool>,
-    /// Nothing was recorded since the start: the superblocks may say that nothing was ever written,
-    /// may count members in that are not here, and do not go with what is logged now.
-    unrecorded: Cell<bool>,
-    /// What was made right from the intent log.
-    pub(crate) replay: Cell<Option<Replay>>,
-    /// Rows to be made right before anything else.
-    cuts: RefCell<Vec<TornRow>>,
-    /// Before that, who is left out is put on record.
-    record_first: bool,
-    /// What blocks may hold by the intent log, where checksums are kept.
-    told: RefCell<Told>,
+    pub(crate) sync: SyncState,
+    pub(crate) crash: CrashState,
+    pub(crate) record: RecordState,
     /// Read errors of each member, and since when they are counted.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
-    /// What arrived and was not acted upon.
-    lost: RefCell<VecDeque<(MemberId, io::Error)>>,
+    pub(crate) inbox: Inbox,
     /// Members that are being taken out, and still have a seat.
     losing: RefCell<Vec<MemberId>>,
-    marking: RefCell<VecDeque<bitmap::Asked>>,
-    /// Shards that wait for the next flush.
-    flushing: RefCell<Vec<flush::Asked>>,
-    /// Regions whose bits may be cleared.
-    clearing: RefCell<Vec<u64>>,
-    /// Who holds a region's mark.
-    holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
-    awake: RefCell<BTreeSet<usize>>,
-    /// Shards that have come to a stand since the gates were closed.
-    still: RefCell<BTreeSet<usize>>,
-    /// Shards that take no request any more, and have none.
-    quiesced: RefCell<BTreeSet<usize>>,
+    pub(crate) regions: Regions,
     /// Raised at every arrival and every change.
     pub(crate) stirred: Signal,
-    commands: RefCell<VecDeque<(Command, io::Ticket)>>,
     answers: Completions<Result<()>>,
     /// How often a member was given a slot to be filled: a walk that began before must not speak
     /// for whoever sits there now.
     seatings: Cell<u64>,
     /// The membership is being changed: losses, commands and jobs take turns.
     changing: Cell<bool>,
-    /// Somebody else has decided about this array: it is not ours to write any more.
-    overtaken: Cell<bool>,
-    /// Somebody is deciding what the superblocks say.
-    deciding: AsyncMutex,
-    pub(crate) job: RefCell<Option<Job>>,
-    /// For members that came back: the only ranges that must be copied.
-    partial: RefCell<BTreeMap<MemberId, RangeSet>>,
-    pub(crate) scrub: RefCell<Option<crate::rows::job::Task>>,
-    pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
     stopping: Cell<bool>,
 }
 
@@ -192,7 +148,6 @@ impl Keeper {
             ledger: start.ledger,
             decisions: start.decisions,
             log: EventLog::default(),
-            pace: Throttle::default(),
             bounds: start.bounds,
             parity: start.parity,
             clock: start.clock,
@@ -200,45 +155,58 @@ impl Keeper {
             loads: start.loads,
             configuration: RefCell::new(start.configuration),
             known: RefCell::new(start.known),
-            unsynced: RefCell::new(start.unsynced),
-            undurable: RefCell::default(),
-            unsummed: RefCell::new(start.unsummed),
-            torn: start.torn,
-            doubt: start.doubt,
-            settled: start.settled,
-            unlogged: Cell::new(false),
-            clean: Cell::new(start.clean),
-            unrecorded: Cell::new(true),
-            replay: Cell::new(None),
-            cuts: RefCell::new(start.cuts),
-            record_first: start.record_first,
-            told: RefCell::new(start.told),
             read_errors: RefCell::default(),
-            lost: RefCell::default(),
             losing: RefCell::default(),
-            marking: RefCell::default(),
-            flushing: RefCell::default(),
-            clearing: RefCell::default(),
-            holders: RefCell::default(),
-            awake: RefCell::default(),
-            still: RefCell::default(),
-            quiesced: RefCell::default(),
             stirred: Signal::new(),
-            commands: RefCell::default(),
             answers: Completions::new(),
             seatings: Cell::new(0),
             changing: Cell::new(settling),
-            overtaken: Cell::new(false),
-            // A record would begin a new session of the log before the old one is settled.
-            deciding: match settling && !broken(Broken::RecordBeforeSettled) {
-                true => AsyncMutex::taken(),
-                false => AsyncMutex::default(),
-            },
-            job: RefCell::default(),
-            partial: RefCell::default(),
-            scrub: RefCell::default(),
-            last_scrub: RefCell::default(),
             stopping: Cell::new(false),
+            sync: SyncState {
+                unsynced: RefCell::new(start.unsynced),
+                undurable: RefCell::default(),
+                unsummed: RefCell::new(start.unsummed),
+                partial: RefCell::default(),
+            },
+            inbox: Inbox {
+                lost: RefCell::default(),
+                marking: RefCell::default(),
+                flushing: RefCell::default(),
+                still: RefCell::default(),
+                quiesced: RefCell::default(),
+                commands: RefCell::default(),
+            },
+            regions: Regions {
+                clearing: RefCell::default(),
+                holders: RefCell::default(),
+                awake: RefCell::default(),
+            },
+            record: RecordState {
+                unlogged: Cell::new(false),
+                clean: Cell::new(start.clean),
+                unrecorded: Cell::new(true),
+                overtaken: Cell::new(false),
+                // A record would begin a new session of the log before the old one is settled.
+                deciding: match settling && !broken(Broken::RecordBeforeSettled) {
+                    true => AsyncMutex::taken(),
+                    false => AsyncMutex::default(),
+                },
+            },
+            jobs: Jobs {
+                pace: Throttle::default(),
+                job: RefCell::default(),
+                scrub: RefCell::default(),
+                last_scrub: RefCell::default(),
+            },
+            crash: CrashState {
+                torn: start.torn,
+                doubt: start.doubt,
+                settled: start.settled,
+                replay: Cell::new(None),
+                cuts: RefCell::new(start.cuts),
+                record_first: start.record_first,
+                told: RefCell::new(start.told),
+            },
         })
     }
 
@@ -246,8 +214,8 @@ impl Keeper {
     pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet) {
         let keeper = Rc::clone(self);
         tasks.spawn(async move {
-            let cuts = keeper.cuts.take();
-            if keeper.record_first || !cuts.is_empty() {
+            let cuts = keeper.crash.cuts.take();
+            if keeper.crash.record_first || !cuts.is_empty() {
                 keeper.settle(cuts).await;
             }
             keeper.mind_changes().await;
@@ -265,26 +233,29 @@ impl Keeper {
     /// Takes in a message. Acts later: messages arrive in the middle of other things.
     pub(crate) fn handle(&self, message: ToKeeper) {
         match message {
-            ToKeeper::Lost { member, why } => self.lost.borrow_mut().push_back((member, why)),
+            ToKeeper::Lost { member, why } => self.inbox.lost.borrow_mut().push_back((member, why)),
             ToKeeper::Still { shard } => {
-                self.still.borrow_mut().insert(shard);
+                self.inbox.still.borrow_mut().insert(shard);
             }
             ToKeeper::Quiesced { shard } => {
-                self.quiesced.borrow_mut().insert(shard);
+                self.inbox.quiesced.borrow_mut().insert(shard);
             }
             ToKeeper::Mark { shard, ticket, first, last } => {
                 let asked = bitmap::Asked::Mark { shard, ticket, regions: first..=last };
-                self.marking.borrow_mut().push_back(asked);
+                self.inbox.marking.borrow_mut().push_back(asked);
             }
             ToKeeper::Unmark { shard, regions } => {
                 let asked = bitmap::Asked::Unmark { shard, regions };
-                self.marking.borrow_mut().push_back(asked);
+                self.inbox.marking.borrow_mut().push_back(asked);
             }
             ToKeeper::Flush { shard, ticket, slots } => {
-                self.flushing.borrow_mut().push(flush::Asked { shard, ticket, slots });
+                self.inbox.flushing.borrow_mut().push(flush::Asked { shard, ticket, slots });
             }
             ToKeeper::Quiet { shard } => {
-                self.marking.borrow_mut().push_back(bitmap::Asked::Quiet { shard: Some(shard) });
+                self.inbox
+                    .marking
+                    .borrow_mut()
+                    .push_back(bitmap::Asked::Quiet { shard: Some(shard) });
             }
             ToKeeper::Bad { member, start, len, filling } => {
                 self.record_bad(member, (start, len), filling);
@@ -294,7 +265,7 @@ impl Keeper {
             }
             ToKeeper::GivenUp { offset, len } => self.give_up_rest(offset..offset + len),
             ToKeeper::Record { shard, ticket } => {
-                self.marking.borrow_mut().push_back(bitmap::Asked::Record { shard, ticket });
+                self.inbox.marking.borrow_mut().push_back(bitmap::Asked::Record { shard, ticket });
             }
             ToKeeper::Good { member, start, len } => {
                 self.ledger.clear_bad_block(member, start..start + len);
@@ -332,7 +303,7 @@ impl Keeper {
             if !filling || lost.is_empty() || broken(Broken::FullListCostsAll) {
                 lost = vec![member];
             }
-            self.lost.borrow_mut().extend(lost.into_iter().map(|id| (id, full.clone())));
+            self.inbox.lost.borrow_mut().extend(lost.into_iter().map(|id| (id, full.clone())));
         }
     }
 
@@ -368,20 +339,20 @@ impl Keeper {
 
     /// Array ranges whose parity or copies may disagree.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
-        self.unsynced.borrow().bytes()
+        self.sync.unsynced.borrow().bytes()
     }
 
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
         // What is only compared after the log was replayed is right.
-        let synced = self.settled || self.unsynced.borrow().is_empty();
+        let synced = self.crash.settled || self.sync.unsynced.borrow().is_empty();
         self.geometry.family() != Family::Parity || (self.parity && synced)
     }
 
     /// What is not in sync is only compared: the intent log has told of all that was cut.
     pub(crate) fn is_verifying(&self) -> bool {
         let parity = self.geometry.family() == Family::Parity && self.parity;
-        parity && self.settled && !self.unsynced.borrow().is_empty()
+        parity && self.crash.settled && !self.sync.unsynced.borrow().is_empty()
     }
 
     /// Parity is computed, if the level has any.
@@ -391,7 +362,7 @@ impl Keeper {
 
     /// What the superblocks say.
     pub(crate) fn is_clean(&self) -> bool {
-        self.clean.get()
+        self.record.clean.get()
     }
 
     /// The name of a member, also of one that is gone.
@@ -444,7 +415,7 @@ impl Keeper {
     /// Asks for a change; the answer comes when it is durable.
     pub(crate) fn command(&self, command: Command) -> Completion<Result<()>> {
         let (ticket, completion) = self.answers.start();
-        self.commands.borrow_mut().push_back((command, ticket));
+        self.inbox.commands.borrow_mut().push_back((command, ticket));
         self.stirred.raise();
         completion
     }
@@ -461,24 +432,24 @@ impl Keeper {
     /// everything is; above it, the bitmap knows.
     fn decision(&self, configuration: Configuration) -> Decision {
         // What is compared after the log was replayed was right before: nothing is in doubt.
-        if self.clean.get() || Keeper::unwell(&configuration).is_empty() {
+        if self.record.clean.get() || Keeper::unwell(&configuration).is_empty() {
             // Whatever was cut was written again, and is durable when this is on record.
-            self.unlogged.set(false);
+            self.record.unlogged.set(false);
         }
-        let unsettled = !self.settled && !self.unsynced.borrow().is_empty();
-        self.ledger.set_doubt(unsettled || self.unlogged.get());
+        let unsettled = !self.crash.settled && !self.sync.unsynced.borrow().is_empty();
+        self.ledger.set_doubt(unsettled || self.record.unlogged.get());
         self.ledger.set_sums_from(
-            self.unsummed.borrow().next(0).map_or(u64::MAX, |range| range.start),
+            self.sync.unsummed.borrow().next(0).map_or(u64::MAX, |range| range.start),
             self.are_sums_torn(),
         );
-        let resync_from = self.unsynced.borrow().next(0).map(|range| range.start);
-        Decision { configuration, clean: self.clean.get(), resync_from }
+        let resync_from = self.sync.unsynced.borrow().next(0).map(|range| range.start);
+        Decision { configuration, clean: self.record.clean.get(), resync_from }
     }
 
     /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the
     /// configuration only then: what was so before may not be so any more.
     async fn take_turn(&self) -> Held<'_> {
-        self.deciding.take().await
+        self.record.deciding.take().await
     }
 
     /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members
@@ -496,18 +467,18 @@ impl Keeper {
                 self.after(epoch).await;
                 continue;
             }
-            let synced = self.undurable.borrow().clone();
+            let synced = self.sync.undurable.borrow().clone();
             let result = self.decisions.decide(epoch, &self.decision(configuration)).await;
             drop(turn);
             match result {
                 Ok(()) => {
-                    let mut undurable = self.undurable.borrow_mut();
+                    let mut undurable = self.sync.undurable.borrow_mut();
                     synced.iter().for_each(|range| undurable.remove(range));
                     return Ok(());
                 }
                 Err(Undecided::Members(failed)) => self.report(failed),
                 Err(Undecided::Overtaken) => {
-                    self.overtaken.set(true);
+                    self.record.overtaken.set(true);
                     self.stirred.raise();
                 }
             }
@@ -519,14 +490,14 @@ impl Keeper {
     /// it failed to take a superblock: with the header of one more commit it would have none that
     /// goes with the superblock it has, and after a crash its log would not be believed.
     fn loses_one(&self, configuration: &Configuration) -> bool {
-        let (lost, losing) = (self.lost.borrow(), self.losing.borrow());
+        let (lost, losing) = (self.inbox.lost.borrow(), self.losing.borrow());
         let mut each = lost.iter().map(|(id, _)| id).chain(&*losing);
         each.any(|id| configuration.seat_of(*id).is_some())
     }
 
     /// Reports losses that the keeper itself has noticed.
     fn report(&self, failed: Vec<(MemberId, io::Error)>) {
-        self.lost.borrow_mut().extend(failed);
+        self.inbox.lost.borrow_mut().extend(failed);
         self.stirred.raise();
     }
 
@@ -545,7 +516,7 @@ impl Keeper {
     /// Completes when no shard takes requests any more, and none is under way.
     pub(crate) async fn quiesce(&self) {
         self.home.engine.post.to_all(|| ToShard::Quiesce);
-        while self.quiesced.borrow().len() < self.shards() {
+        while self.inbox.quiesced.borrow().len() < self.shards() {
             self.stirred.wait().await;
         }
     }
@@ -555,7 +526,7 @@ impl Keeper {
     pub(crate) async fn stop(&self) -> Result<()> {
         self.stopping.set(true);
         self.stirred.raise();
-        while self.job.borrow().is_some() {
+        while self.jobs.job.borrow().is_some() {
             self.stirred.wait().await;
         }
         if self.configuration.borrow().mode != Mode::ReadWrite {
@@ -564,7 +535,7 @@ impl Keeper {
         // What was written without parity is synced when the array is started next.
         let redundant = self.geometry.family() != Family::Plain && self.parity;
         if redundant {
-            self.clean.set(true);
+            self.record.clean.set(true);
         }
         // The commit flushes every member before it says that they are clean.
         self.record().await?;

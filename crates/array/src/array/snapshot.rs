@@ -134,7 +134,7 @@ impl Inner {
     }
 
     pub(super) fn job_status(&self) -> Option<JobStatus> {
-        let job = self.keeper.job.borrow();
+        let job = self.keeper.jobs.job.borrow();
         let job = job.as_ref()?;
         let now = self.clock.now();
         let rate = |pick: fn(&(io::Time, u64, u64)) -> u64| {

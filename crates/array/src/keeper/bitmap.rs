@@ -36,7 +36,7 @@ impl Keeper {
     /// wait for a mark hold no place inside the gate.
     pub(super) async fn mind_marks(&self) {
         loop {
-            let asked = self.marking.borrow_mut().pop_front();
+            let asked = self.inbox.marking.borrow_mut().pop_front();
             match asked {
                 Some(Asked::Mark { shard, ticket, regions }) => {
                     let granted = self.mark(shard, regions).await;
@@ -57,10 +57,10 @@ impl Keeper {
 
     /// Makes members dirty and sets bits. False if the array takes no writes.
     async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
-        self.awake.borrow_mut().insert(shard);
+        self.regions.awake.borrow_mut().insert(shard);
         // Before the bits are set: whoever clears bits meanwhile must see that these are wanted.
         {
-            let mut holders = self.holders.borrow_mut();
+            let mut holders = self.regions.holders.borrow_mut();
             for region in regions.clone() {
                 holders.entry(region).or_default().insert(shard);
             }
@@ -68,9 +68,10 @@ impl Keeper {
         // A shard that is refused holds what it held: more marks than needed do no harm.
         // The first write of a life is on record before it is made, also where a crash has left
         // all members dirty: whoever is not here must learn that the others went on.
-        let (clean, unrecorded) = (self.clean.replace(false), self.unrecorded.replace(false));
+        let (clean, unrecorded) =
+            (self.record.clean.replace(false), self.record.unrecorded.replace(false));
         let unrecorded = unrecorded && !broken(Broken::FirstWriteUnrecorded);
-        let marked = broken(Broken::CheckpointTrusted) && !self.unsynced.borrow().is_empty();
+        let marked = broken(Broken::CheckpointTrusted) && !self.sync.unsynced.borrow().is_empty();
         if (clean || unrecorded) && !marked && self.record().await.is_err() {
             return false;
         }
@@ -91,7 +92,7 @@ impl Keeper {
     async fn unmark(&self, shard: usize, regions: Vec<u64>) {
         let mut free = Vec::new();
         {
-            let mut holders = self.holders.borrow_mut();
+            let mut holders = self.regions.holders.borrow_mut();
             for region in regions {
                 let Some(shards) = holders.get_mut(&region) else { continue };
                 shards.remove(&shard);
@@ -102,14 +103,14 @@ impl Keeper {
             }
         }
         // Apart: who waits for a mark does not wait for flushes.
-        self.clearing.borrow_mut().extend(free);
+        self.regions.clearing.borrow_mut().extend(free);
         self.stirred.raise();
     }
 
     /// Clears the bits of regions that were given back, as flushes end.
     pub(super) async fn mind_clearing(&self) {
         while !self.is_stopping() {
-            let regions = self.clearing.take();
+            let regions = self.regions.clearing.take();
             if regions.is_empty() {
                 self.stirred.wait().await;
             } else {
@@ -124,7 +125,7 @@ impl Keeper {
     async fn clear(&self, mut regions: Vec<u64>) {
         let Some(mark) = self.ledger.facts().mark_bytes else { return };
         // Who is lost, or about to be, will need them.
-        while !self.lost.borrow().is_empty() || self.changing.get() {
+        while !self.inbox.lost.borrow().is_empty() || self.changing.get() {
             self.stirred.wait().await;
         }
         let now = self.configuration();
@@ -133,8 +134,8 @@ impl Keeper {
             return;
         }
         {
-            let (holders, unsynced) = (self.holders.borrow(), self.unsynced.borrow());
-            let undurable = self.undurable.borrow();
+            let (holders, unsynced) = (self.regions.holders.borrow(), self.sync.unsynced.borrow());
+            let undurable = self.sync.undurable.borrow();
             regions.retain(|&region| {
                 let sync = region * mark..(region + 1) * mark;
                 let array = array_range(&self.geometry, sync);
@@ -159,22 +160,23 @@ impl Keeper {
     /// When no shard writes anything at the moment, the members are clean.
     async fn quiet(&self, shard: Option<usize>) {
         if let Some(shard) = shard {
-            self.awake.borrow_mut().remove(&shard);
+            self.regions.awake.borrow_mut().remove(&shard);
         }
-        let quiet = self.awake.borrow().is_empty();
+        let quiet = self.regions.awake.borrow().is_empty();
         // Marks that were asked for meanwhile come first: they would make it dirty again.
-        let asked = self.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));
-        if quiet && !asked && !self.clean.get() {
-            self.clean.set(true);
+        let asked =
+            self.inbox.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));
+        if quiet && !asked && !self.record.clean.get() {
+            self.record.clean.set(true);
             if self.record().await.is_err() {
-                self.clean.set(false);
+                self.record.clean.set(false);
             }
         }
     }
 
     /// The shards' marks are theirs no longer: at the end, when no request is left.
     pub(crate) fn forget_holders(&self) {
-        self.holders.borrow_mut().clear();
-        self.awake.borrow_mut().clear();
+        self.regions.holders.borrow_mut().clear();
+        self.regions.awake.borrow_mut().clear();
     }
 }

@@ -12,17 +12,17 @@ impl Keeper {
     /// Carries out losses and commands, one after the other.
     pub(super) async fn mind_changes(&self) {
         loop {
-            let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+            let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
             if !losses.is_empty() {
                 self.lose(losses).await;
                 continue;
             }
-            if self.overtaken.replace(false) {
+            if self.record.overtaken.replace(false) {
                 self.note(EventKind::Broken, None, "somebody else has taken over this array");
                 self.change(|next| next.mode = Mode::Broken).await;
                 continue;
             }
-            let command = self.commands.borrow_mut().pop_front();
+            let command = self.inbox.commands.borrow_mut().pop_front();
             if let Some((command, ticket)) = command {
                 let result = self.obey(command).await;
                 self.answers.finish(ticket, result);
@@ -70,7 +70,7 @@ impl Keeper {
     /// Where parity may have been cut by a crash, what a lost member held cannot be had back.
     fn note_doubt(&self, id: MemberId) {
         let bytes = self.unsynced_bytes();
-        if self.doubt && bytes > 0 && self.geometry.family() == Family::Parity {
+        if self.crash.doubt && bytes > 0 && self.geometry.family() == Family::Parity {
             let text = format!(
                 "lost before {bytes} bytes of the array were in sync after a crash: what it held \
                  there is an error until it is written anew. --force-dirty-degraded at the next \
@@ -101,15 +101,15 @@ impl Keeper {
     }
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
-        self.still.borrow_mut().clear();
+        self.inbox.still.borrow_mut().clear();
         self.home.engine.post.to_all(|| ToShard::Close);
-        while self.still.borrow().len() < self.shards() {
+        while self.inbox.still.borrow().len() < self.shards() {
             self.stirred.wait().await;
         }
         let mut next = self.configuration();
         edit(&mut next);
         // Losses that came in while the shards came to a stand belong to the same change.
-        let more: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        let more: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
         self.losing.borrow_mut().extend(more.iter().map(|(id, _)| *id));
         for (id, why) in more {
             self.note_loss(&next, id, &why);
@@ -161,7 +161,7 @@ impl Keeper {
         self.ledger.give_up_journal();
         let lost = now.in_sync().difference(next.in_sync());
         if !lost.is_empty() && !broken(Broken::JournalLossUndoubted) {
-            self.unlogged.set(true);
+            self.record.unlogged.set(true);
         }
     }
 
@@ -234,7 +234,7 @@ impl Keeper {
                     let ranges = ranges.unwrap_or_default();
                     let first =
                         ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
-                    self.partial.borrow_mut().insert(id, ranges);
+                    self.sync.partial.borrow_mut().insert(id, ranges);
                     next.seats[slot.index()] =
                         Seat { member: Some(id), recovered: Some(first), replacement: None };
                     self.seated_anew();

@@ -44,7 +44,7 @@ impl Keeper {
     pub(super) async fn mind_flushes(&self) {
         let (mut asked, mut desk) = (Vec::new(), Desk::default());
         loop {
-            asked.extend(self.flushing.borrow_mut().drain(..));
+            asked.extend(self.inbox.flushing.borrow_mut().drain(..));
             if asked.is_empty() {
                 self.stirred.wait().await;
                 continue;

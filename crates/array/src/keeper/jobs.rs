@@ -120,14 +120,14 @@ impl Keeper {
             let slot = Slot::new(slot);
             return Some((JobKind::Replace(slot), Task::Copy(slot)));
         }
-        if !self.unsynced.borrow().is_empty() && self.can_resync(&now) {
+        if !self.sync.unsynced.borrow().is_empty() && self.can_resync(&now) {
             return Some((JobKind::Resync, Task::Resync));
         }
         let whole = Keeper::unwell(&now).is_empty();
-        if whole && self.scrub.borrow().is_none() && !self.unsummed.borrow().is_empty() {
+        if whole && self.jobs.scrub.borrow().is_none() && !self.sync.unsummed.borrow().is_empty() {
             return Some((JobKind::Sum, Task::Sum));
         }
-        let scrub = self.scrub.borrow_mut().take()?;
+        let scrub = self.jobs.scrub.borrow_mut().take()?;
         let kind = if scrub == Task::Repair { JobKind::Repair } else { JobKind::Check };
         Some((kind, scrub))
     }
@@ -153,7 +153,7 @@ impl Keeper {
                 .iter()
                 .flat_map(|slot| {
                     let seat = now.seats[slot.index()];
-                    let partial = self.partial.borrow();
+                    let partial = self.sync.partial.borrow();
                     let known = seat.member.and_then(|id| partial.get(&id).cloned());
                     let rest = seat.recovered.unwrap_or(end);
                     let whole = RangeSet::from(rest..end);
@@ -164,8 +164,8 @@ impl Keeper {
                 let copied = now.seats[slot.index()].replacement.map_or(0, |(_, copied)| copied);
                 RangeSet::from(copied..end)
             }
-            Task::Resync => self.unsynced.borrow().clone(),
-            Task::Sum => self.unsummed.borrow().clone(),
+            Task::Resync => self.sync.unsynced.borrow().clone(),
+            Task::Sum => self.sync.unsummed.borrow().clone(),
             Task::Check | Task::Repair => RangeSet::from(0..end),
         }
     }
@@ -174,7 +174,7 @@ impl Keeper {
     async fn labour(&self, (kind, task): (JobKind, Task)) {
         let (ranges, seating) = (self.ranges_of(task), self.seatings.get());
         let started = self.clock.now();
-        *self.job.borrow_mut() = Some(Job {
+        *self.jobs.job.borrow_mut() = Some(Job {
             kind,
             in_sync: self.configuration.borrow().in_sync(),
             total: ranges.bytes(),
@@ -188,9 +188,9 @@ impl Keeper {
         let walk = self.walk(task, &ranges, seating).await;
         let finished = walk == Walk::Finished;
         self.conclude(task, finished, seating).await;
-        let job = self.job.borrow_mut().take().expect("set above, taken here only");
+        let job = self.jobs.job.borrow_mut().take().expect("set above, taken here only");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
-            *self.last_scrub.borrow_mut() = Some(ScrubResult {
+            *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
                 repair: kind == JobKind::Repair,
                 unix_micros: self.clock.unix_micros(),
                 complete: finished,
@@ -230,7 +230,7 @@ impl Keeper {
                 for slot in slots.iter() {
                     let member = self.configuration.borrow().seats[slot.index()].member;
                     if let Some(id) = member {
-                        self.partial.borrow_mut().remove(&id);
+                        self.sync.partial.borrow_mut().remove(&id);
                         self.rebuilt(slot, id, seating).await;
                         if self.configuration.borrow().in_sync().contains(slot) {
                             let text = format!("slot {slot} is whole");
@@ -258,7 +258,7 @@ impl Keeper {
                     self.clear_all_marks().await;
                     // After a crash it may be long until somebody writes: another one must not
                     // have all synced once more.
-                    self.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
+                    self.inbox.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
                     self.stirred.raise();
                 }
             }
@@ -336,26 +336,26 @@ impl Keeper {
             }
             Task::Copy(slot) => now.seats[slot.index()].replacement.is_some(),
             Task::Resync => self.can_resync(&now),
-            Task::Sum => Keeper::unwell(&now).is_empty() && self.scrub.borrow().is_none(),
+            Task::Sum => Keeper::unwell(&now).is_empty() && self.jobs.scrub.borrow().is_none(),
             // Nothing is compared with what is lost, and a spare must not wait for the end.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
     }
 
     fn scrub_cancelled(&self) -> bool {
-        self.job.borrow().as_ref().is_some_and(|job| job.total == 0)
+        self.jobs.job.borrow().as_ref().is_some_and(|job| job.total == 0)
     }
 
     /// A member was lost since the scrub began.
     fn scrub_degraded(&self) -> bool {
         let in_sync = self.configuration.borrow().in_sync();
-        self.job.borrow().as_ref().is_some_and(|job| !job.in_sync.is_subset(in_sync))
+        self.jobs.job.borrow().as_ref().is_some_and(|job| !job.in_sync.is_subset(in_sync))
     }
 
     /// Stops the scrub that is under way. False if there is none.
     pub(crate) fn cancel_scrub(&self) -> bool {
-        let waiting = self.scrub.borrow_mut().take().is_some();
-        let mut job = self.job.borrow_mut();
+        let waiting = self.jobs.scrub.borrow_mut().take().is_some();
+        let mut job = self.jobs.job.borrow_mut();
         match job.as_mut() {
             Some(job) if matches!(job.kind, JobKind::Check | JobKind::Repair) => {
                 job.total = 0;
@@ -396,14 +396,14 @@ impl Keeper {
             }
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
             if compares && (Keeper::unwell(&now).is_empty() || self.alone(task)) {
-                self.unsummed.borrow_mut().remove(start..end);
+                self.sync.unsummed.borrow_mut().remove(start..end);
             }
             for (slot, replacement) in tell {
                 self.home.engine.post.to_all(|| ToShard::Recovered { slot, replacement, below });
             }
         }
         let now = self.clock.now();
-        if let Some(job) = self.job.borrow_mut().as_mut() {
+        if let Some(job) = self.jobs.job.borrow_mut().as_mut() {
             job.done += len;
             job.report.absorb(report);
             job.recent.push_back((now, job.done, job.report.bytes));
@@ -415,10 +415,10 @@ impl Keeper {
 
     /// Parity or copies of an array range agree now, though not durably yet.
     fn synced(&self, range: Range<u64>) {
-        let mut unsynced = self.unsynced.borrow_mut();
+        let mut unsynced = self.sync.unsynced.borrow_mut();
         if unsynced.overlaps(range.clone()) {
             unsynced.remove(range.clone());
-            self.undurable.borrow_mut().insert(range);
+            self.sync.undurable.borrow_mut().insert(range);
         }
     }
 
@@ -426,21 +426,24 @@ impl Keeper {
     async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = layout::sync::member_share(&self.geometry, array_bytes);
         let mut busy = self.requests() > 0;
-        let (now, limits) = (self.clock.now(), self.pace.changes());
-        if let Some(mut until) = self.pace.next(now, share.max(1), busy) {
+        let (now, limits) = (self.clock.now(), self.jobs.pace.changes());
+        if let Some(mut until) = self.jobs.pace.next(now, share.max(1), busy) {
             // In small steps: a stop, a loss, or another limit, is not kept waiting.
-            while self.clock.now() < until && self.goes_on(task) && self.pace.changes() == limits {
+            while self.clock.now() < until
+                && self.goes_on(task)
+                && self.jobs.pace.changes() == limits
+            {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
                 if busy && self.requests() == 0 && !broken(Broken::ClientsRemembered) {
                     // Nobody is in the way any more, however little was granted beside clients.
                     let now = self.clock.now();
                     busy = false;
-                    self.pace.forgive(now);
-                    until = self.pace.next(now, share.max(1), busy).unwrap_or(now);
+                    self.jobs.pace.forgive(now);
+                    until = self.jobs.pace.next(now, share.max(1), busy).unwrap_or(now);
                 }
             }
-            if let Some(job) = self.job.borrow_mut().as_mut() {
+            if let Some(job) = self.jobs.job.borrow_mut().as_mut() {
                 job.throttled += self.clock.now() - now;
             }
         }

@@ -70,9 +70,9 @@ impl Mending {
 impl Keeper {
     /// Puts on record who is left out, settles every cut row, and lets the shards begin.
     pub(super) async fn settle(&self, cuts: Vec<TornRow>) {
-        let turn = self.deciding.adopt();
+        let turn = self.record.deciding.adopt();
         let mut configuration = self.configuration();
-        if self.record_first {
+        if self.crash.record_first {
             configuration.epoch = Epoch(configuration.epoch.0 + 1);
             self.make_durable(&mut configuration).await;
         }
@@ -94,9 +94,9 @@ impl Keeper {
     /// Whoever was lost on the way may hold something else than what its rows were made right for:
     /// that it is out is on record before the log, which alone knows these rows, is used anew.
     async fn record_losses(&self, configuration: &mut Configuration) {
-        let losses: Vec<_> = self.lost.borrow_mut().drain(..).collect();
+        let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
         if losses.is_empty() || broken(Broken::SettledLossLate) {
-            self.lost.borrow_mut().extend(losses);
+            self.inbox.lost.borrow_mut().extend(losses);
             return;
         }
         self.note_losses(configuration, &losses);
@@ -110,7 +110,7 @@ impl Keeper {
         let (rows, mut later) = (cuts.len(), Vec::new());
         let cuts: Vec<TornRow> =
             cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
-        let (tables, told) = (Tables::default(), self.told.take());
+        let (tables, told) = (Tables::default(), self.crash.told.take());
         let logged = (&tables, &told);
         let mut mended: Vec<Mending> = Vec::new();
         for group in cuts.chunks(AT_ONCE) {
@@ -148,7 +148,7 @@ impl Keeper {
                  acknowledged as durable); rewrite to clear"
             ),
         };
-        self.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
+        self.crash.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
         self.note(EventKind::Settled, None, text);
     }
 
@@ -315,7 +315,7 @@ impl Keeper {
         let start = cut.stripe * stripe_bytes;
         let mut wrong = Vec::new();
         if self.home.engine.sums.is_none()
-            || self.unsummed.borrow().overlaps(start..start + stripe_bytes)
+            || self.sync.unsummed.borrow().overlaps(start..start + stripe_bytes)
         {
             return wrong;
         }

@@ -37,20 +37,20 @@ pub(super) struct Tables {
 impl Keeper {
     /// How many bytes of the array have no checksums that count yet.
     pub(crate) fn unsummed_bytes(&self) -> u64 {
-        self.unsummed.borrow().bytes()
+        self.sync.unsummed.borrow().bytes()
     }
 
     /// True if a crash is the reason for all checksums that do not count.
     pub(super) fn are_sums_torn(&self) -> bool {
-        let unsummed = self.unsummed.borrow();
-        !unsummed.is_empty() && unsummed.iter().all(|range| self.torn.covers(&range))
+        let unsummed = self.sync.unsummed.borrow();
+        !unsummed.is_empty() && unsummed.iter().all(|range| self.crash.torn.covers(&range))
     }
 
     /// Array ranges from this offset on whose checksums count.
     pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
         let end = self.geometry.capacity();
         let mut summed = RangeSet::from(offset.min(end)..end);
-        self.unsummed.borrow().iter().for_each(|range| summed.remove(range));
+        self.sync.unsummed.borrow().iter().for_each(|range| summed.remove(range));
         summed
     }
 }
