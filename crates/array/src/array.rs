@@ -131,21 +131,7 @@ impl Array {
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
         let assembly = fitted(assembly, host);
         let blueprint = blueprint(&assembly, host);
-        let Assembly {
-            ledger,
-            geometry,
-            configuration,
-            unsynced,
-            members,
-            clean,
-            cuts,
-            record_first,
-            told,
-            unsummed,
-            torn,
-            settled,
-            ..
-        } = assembly;
+        let Assembly { ledger, geometry, configuration, recovered, members, .. } = assembly;
         let tasks = Rc::new(TaskSet::new());
         let fronts: Vec<Front> = mailboxes
             .into_iter()
@@ -171,15 +157,7 @@ impl Array {
             loads: blueprint.loads.clone(),
             configuration,
             known: known.collect(),
-            unsynced,
-            doubt: blueprint.doubt,
-            settled,
-            clean,
-            cuts,
-            record_first,
-            told,
-            unsummed: unsummed.unwrap_or_default(),
-            torn,
+            recovered,
         });
         for (index, front) in fronts.iter().enumerate() {
             let keeper = Rc::clone(&keeper);
@@ -504,7 +482,7 @@ fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
         // Nothing is logged then.
         assembly.configuration.journal = None;
     }
-    if assembly.unsummed.is_some() {
+    if assembly.recovered.unsummed.is_some() {
         let bytes = checksum::region_bytes(&assembly.geometry);
         assembly.geometry = assembly.geometry.with_region_bytes(bytes);
     }
@@ -527,7 +505,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let most_bytes = host.bounds.log_bytes;
     // Without parity nothing is logged, and no log of this session is believed.
     let log = host.parity.then(|| assembly.ledger.open_log(host.shards, most_bytes)).flatten();
-    if assembly.cuts.is_empty() {
+    if assembly.recovered.cuts.is_empty() {
         assembly.ledger.begin_session();
     }
     Blueprint {
@@ -540,15 +518,15 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         cache: host.cache,
         check_reads: host.check_reads,
         parity: host.parity,
-        doubt: assembly.doubt,
+        doubt: assembly.recovered.doubt,
         log,
-        settling: assembly.record_first || !assembly.cuts.is_empty(),
-        bad: assembly.bad.clone(),
+        settling: assembly.recovered.record_first || !assembly.recovered.cuts.is_empty(),
+        bad: assembly.recovered.bad.clone(),
         configuration: assembly.configuration.clone(),
-        unsynced: assembly.unsynced.clone(),
-        sums: assembly.unsummed.clone().map(|unsummed| {
+        unsynced: assembly.recovered.unsynced.clone(),
+        sums: assembly.recovered.unsummed.clone().map(|unsummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            SumsSetup { seed, unsummed, torn: assembly.torn.clone() }
+            SumsSetup { seed, unsummed, torn: assembly.recovered.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

@@ -29,8 +29,7 @@ use std::time::Duration;
 use io::broken::{Broken, broken};
 use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Configuration, Epoch, Family, Geometry, MemberId, Mode, RangeSet, Slot, SlotSet};
-use log::solve::TornRow;
-use log::told::Told;
+use metadata::assemble::Recovered;
 use metadata::commit::async_mutex::{AsyncMutex, Held};
 use metadata::commit::{Decision, Ledger};
 use metadata::{Bounds, Decisions, Error, ErrorKind, Result, Undecided};
@@ -129,20 +128,13 @@ pub(crate) struct Start {
     pub(crate) loads: Arc<[Load]>,
     pub(crate) configuration: Configuration,
     pub(crate) known: BTreeMap<MemberId, Introduction>,
-    pub(crate) unsynced: RangeSet,
-    pub(crate) doubt: bool,
-    pub(crate) settled: bool,
-    pub(crate) clean: bool,
-    pub(crate) cuts: Vec<TornRow>,
-    pub(crate) record_first: bool,
-    pub(crate) told: Told,
-    pub(crate) unsummed: RangeSet,
-    pub(crate) torn: RangeSet,
+    pub(crate) recovered: Recovered,
 }
 
 impl Keeper {
     pub(crate) fn new(start: Start) -> Rc<Keeper> {
-        let settling = start.record_first || !start.cuts.is_empty();
+        let recovered = start.recovered;
+        let settling = recovered.record_first || !recovered.cuts.is_empty();
         Rc::new(Keeper {
             geometry: start.geometry,
             ledger: start.ledger,
@@ -163,9 +155,9 @@ impl Keeper {
             changing: Cell::new(settling),
             stopping: Cell::new(false),
             sync: SyncState {
-                unsynced: RefCell::new(start.unsynced),
+                unsynced: RefCell::new(recovered.unsynced),
                 undurable: RefCell::default(),
-                unsummed: RefCell::new(start.unsummed),
+                unsummed: RefCell::new(recovered.unsummed.unwrap_or_default()),
                 partial: RefCell::default(),
             },
             inbox: Inbox {
@@ -183,7 +175,7 @@ impl Keeper {
             },
             record: RecordState {
                 unlogged: Cell::new(false),
-                clean: Cell::new(start.clean),
+                clean: Cell::new(recovered.clean),
                 unrecorded: Cell::new(true),
                 overtaken: Cell::new(false),
                 // A record would begin a new session of the log before the old one is settled.
@@ -199,13 +191,13 @@ impl Keeper {
                 last_scrub: RefCell::default(),
             },
             crash: CrashState {
-                torn: start.torn,
-                doubt: start.doubt,
-                settled: start.settled,
+                torn: recovered.torn,
+                doubt: recovered.doubt,
+                settled: recovered.settled,
                 replay: Cell::new(None),
-                cuts: RefCell::new(start.cuts),
-                record_first: start.record_first,
-                told: RefCell::new(start.told),
+                cuts: RefCell::new(recovered.cuts),
+                record_first: recovered.record_first,
+                told: RefCell::new(recovered.told),
             },
         })
     }

@@ -89,7 +89,11 @@ fn a_reader_may_be_asked_for() {
     let assembling = assemble(members, &options, Rc::new(Still), Rc::clone(&random));
     let assembly = complete(assembling).unwrap().unwrap();
     assert_eq!(assembly.configuration.mode, Mode::ReadOnly);
-    assert_eq!(assembly.unsynced.bytes(), assembly.geometry.capacity(), "never synced yet");
+    assert_eq!(
+        assembly.recovered.unsynced.bytes(),
+        assembly.geometry.capacity(),
+        "never synced yet"
+    );
     let nobody = assemble(Vec::new(), &options, Rc::new(Still), random);
     let error = complete(nobody).unwrap().err().expect("there is nothing");
     assert_eq!(error.kind(), ErrorKind::Refused);

@@ -133,7 +133,7 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
             _ => false,
         };
         assert!(whole.notes.iter().any(unusable), "{:?}", whole.notes);
-        assert!(whole.unsynced.overlaps(0..CHUNK), "and all that was marked is synced");
+        assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "and all that was marked is synced");
     }
 }
 

@@ -101,7 +101,7 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
         assert!(refused.contains(words), "{refused}");
     }
     let whole = world.assemble_without(&[device]).expect("all members are there");
-    assert!(whole.unsynced.overlaps(0..CHUNK), "what was marked is synced");
+    assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "what was marked is synced");
     let array = Array::start(whole, &world.host);
     assert_eq!(used(&array), JournalUse::Away);
     world.until(&array, |status| status.unsynced_bytes == 0);

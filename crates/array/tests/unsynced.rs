@@ -104,7 +104,7 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     assert!(before > 0, "it goes on where it was");
     world.until(&array, synced);
     world.run(&array, array.stop()).expect("clean");
-    assert!(assemble(0..3).expect("in sync now").unsynced.is_empty());
+    assert!(assemble(0..3).expect("in sync now").recovered.unsynced.is_empty());
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_crash_after_an_unfinished_sync_forgets_the_checkpoint() {
     world.write(&array, 0, &[1; 512]).expect("below the checkpoint");
     drop(array);
     let assembly = world.assemble(0..4, &Options::default()).expect("complete");
-    assert!(assembly.unsynced.overlaps(0..512), "{:?}", assembly.unsynced);
+    assert!(assembly.recovered.unsynced.overlaps(0..512), "{:?}", assembly.recovered.unsynced);
 }
 
 /// After a crash a mirror is read alike whoever is lost next, also before the resync gets there:

@@ -141,6 +141,19 @@ pub struct Assembly {
     pub geometry: Geometry,
     /// Who sits where, at the first epoch.
     pub configuration: Configuration,
+    /// What the last run left behind.
+    pub recovered: Recovered,
+    /// Every member that takes part; the journal device last.
+    pub members: Vec<Joined>,
+    /// What a person should know.
+    pub notes: Vec<Note>,
+    /// Why the array can only be read, if so.
+    pub read_only_reason: Option<String>,
+}
+
+/// What the last run left behind by the members and the intent log: ranges that are out of sync,
+/// torn, lost or unverified.
+pub struct Recovered {
     /// Array ranges in which parity or copies may disagree.
     pub unsynced: RangeSet,
     /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
@@ -161,15 +174,9 @@ pub struct Assembly {
     pub unsummed: Option<RangeSet>,
     /// Of these, ranges where a crash may have separated blocks from their checksums.
     pub torn: RangeSet,
-    /// Every member that takes part; the journal device last.
-    pub members: Vec<Joined>,
     /// The array was shut down in order: the superblocks say that nothing is being written,
     /// whatever is in sync.
     pub clean: bool,
-    /// What a person should know.
-    pub notes: Vec<Note>,
-    /// Why the array can only be read, if so.
-    pub read_only_reason: Option<String>,
 }
 
 impl Assembly {
@@ -215,7 +222,6 @@ pub async fn assemble(
     let found = policy::align(&mut loaded, (&members, &seated))?;
     let seating = (&members, &mut seated);
     policy::adopt(&mut loaded, seating, &geometry, change, options.consistency.is_some())?;
-
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
@@ -230,7 +236,6 @@ pub async fn assemble(
     seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
     let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
     let record_first = leaves_out(&members, &seated, (&loaded, shortened), &geometry);
-    let cuts = intents.cuts.clone().ok().filter(|_| seated.read_only_reason.is_none());
     let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
     let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
@@ -250,20 +255,28 @@ pub async fn assemble(
         ledger: Ledger::new(opened, clock, random, reach),
         geometry,
         configuration: seated.configuration,
-        unsynced: loaded.unsynced,
-        doubt,
-        settled,
-        bad: intents.bad,
-        cuts: cuts.unwrap_or_default(),
-        record_first,
-        told: if unsummed.is_some() { intents.told } else { Told::default() },
-        unsummed,
-        torn,
+        recovered: Recovered {
+            unsynced: loaded.unsynced,
+            doubt,
+            settled,
+            cuts: to_replay(&intents, &seated.read_only_reason),
+            bad: intents.bad,
+            record_first,
+            told: if unsummed.is_some() { intents.told } else { Told::default() },
+            unsummed,
+            torn,
+            clean,
+        },
         members,
-        clean,
         notes,
         read_only_reason: seated.read_only_reason,
     })
+}
+
+/// The rows that replay works on: none while the array can only be read.
+fn to_replay(intents: &intents::Intents, read_only_reason: &Option<String>) -> Vec<TornRow> {
+    let cuts = intents.cuts.clone().ok().filter(|_| read_only_reason.is_none());
+    cuts.unwrap_or_default()
 }
 
 /// Who sits where, and what these members say.

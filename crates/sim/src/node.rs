@@ -208,8 +208,11 @@ impl Node {
             Consent::Degraded => Vec::new(),
             Consent::Guesses => guesses(&assembly),
         };
-        *self.doubt.borrow_mut() =
-            if assembly.doubt { assembly.unsynced.clone() } else { RangeSet::new() };
+        *self.doubt.borrow_mut() = if assembly.recovered.doubt {
+            assembly.recovered.unsynced.clone()
+        } else {
+            RangeSet::new()
+        };
         self.start(assembly);
         Ok(Started { guessed })
     }
@@ -546,7 +549,7 @@ fn guesses(assembly: &Assembly) -> Vec<Range<u64>> {
     }
     let (whole, chunk) = (assembly.configuration.in_sync(), geometry.chunk_bytes());
     let mut guessed = Vec::new();
-    for range in assembly.unsynced.iter() {
+    for range in assembly.recovered.unsynced.iter() {
         let mut at = range.start / chunk * chunk;
         while at < range.end {
             let (stripe, index, _) = geometry.stripe_of(at);

@@ -75,7 +75,11 @@ fn what_was_created_is_assembled_at_every_level_and_version() {
             let members: Vec<_> = (0..count).map(|id| Some(MemberId(id as u32))).collect();
             assert_eq!(seats, members);
             assert_eq!(assembly.configuration.mode, Mode::ReadWrite);
-            assert!(assembly.clean && assembly.unsynced.is_empty() && assembly.notes.is_empty());
+            assert!(
+                assembly.recovered.clean
+                    && assembly.recovered.unsynced.is_empty()
+                    && assembly.notes.is_empty()
+            );
             let redundant = assembly.geometry.redundancy() > 0;
             assert_eq!(facts.mark_bytes, redundant.then_some(CHUNK), "{level}");
             assert_eq!(facts.format.to_string().starts_with("parapet"), level == Level::Raid35);
@@ -143,8 +147,8 @@ fn a_crash_between_superblocks_loses_nobody() {
         (written..4).for_each(|index| rig.keep_superblock(index, false));
         let again = rig.all().unwrap();
         assert_eq!(again.configuration.in_sync().count(), 4);
-        assert_eq!((again.events(), again.clean), (2, false));
-        assert!(again.unsynced.is_empty(), "no bit was set yet");
+        assert_eq!((again.events(), again.recovered.clean), (2, false));
+        assert!(again.recovered.unsynced.is_empty(), "no bit was set yet");
     }
 }
 
@@ -273,18 +277,22 @@ fn without_a_bitmap_a_dirty_array_is_synced_whole_and_a_clean_one_not_at_all() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid10, Level::Raid35] {
         let rig = Rig::of(level, 3, |new| new.bitmap = None);
         let assembly = rig.all().unwrap();
-        assert!(assembly.clean && assembly.unsynced.is_empty());
+        assert!(assembly.recovered.clean && assembly.recovered.unsynced.is_empty());
         commit(&assembly, assembly.configuration.clone(), false);
         let again = rig.all().unwrap();
-        assert!(!again.clean);
-        assert_eq!(again.unsynced.bytes(), again.geometry.capacity(), "{level}");
+        assert!(!again.recovered.clean);
+        assert_eq!(again.recovered.unsynced.bytes(), again.geometry.capacity(), "{level}");
         says(&notes(&again), &["not stopped cleanly"]);
         commit(&assembly, assembly.configuration.clone(), true);
-        assert!(rig.all().unwrap().unsynced.is_empty());
+        assert!(rig.all().unwrap().recovered.unsynced.is_empty());
     }
     let unsynced = Rig::of(Level::Raid5, 3, |new| new.zeroed = false).all().unwrap();
     says(&notes(&unsynced), &["is new"]);
-    assert_eq!(unsynced.unsynced.bytes(), unsynced.geometry.capacity(), "not known to be zeros");
+    assert_eq!(
+        unsynced.recovered.unsynced.bytes(),
+        unsynced.geometry.capacity(),
+        "not known to be zeros"
+    );
 }
 
 #[test]
@@ -301,7 +309,7 @@ fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
         commit(&assembly, assembly.configuration.clone(), false);
         lose(&rig);
         let again = rig.all().unwrap();
-        assert_eq!(again.unsynced.bytes(), again.geometry.capacity(), "{what}");
+        assert_eq!(again.recovered.unsynced.bytes(), again.geometry.capacity(), "{what}");
         says(&notes(&again), &["disk2: its bitmap is not used"]);
         // The next commit writes a new one.
         commit(&again, again.configuration.clone(), false);
@@ -314,7 +322,7 @@ fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     commit(&rig.all().unwrap(), rig.all().unwrap().configuration, false);
     rig.disks[0].mem.poke(8192, &[0; 4]);
-    assert!(rig.all().unwrap().unsynced.is_empty());
+    assert!(rig.all().unwrap().recovered.unsynced.is_empty());
 }
 
 #[test]
@@ -375,10 +383,10 @@ fn dirty_and_degraded_parity_is_refused_unless_forced() {
         let set = assembly.ledger.set_bits(&assembly.configuration, 2..=2);
         complete(set).unwrap().unwrap();
         let error = text(rig.assemble(&rest, &degraded()));
-        let bytes = rig.all().unwrap().unsynced.bytes().to_string();
+        let bytes = rig.all().unwrap().recovered.unsynced.bytes().to_string();
         says(&error, &["slots 0", "--force-dirty-degraded", &bytes]);
         let forced = rig.assemble(&rest, &allowing(|options| options.force_dirty_degraded = true));
-        assert_eq!(forced.unwrap().unsynced.bytes().to_string(), bytes);
+        assert_eq!(forced.unwrap().recovered.unsynced.bytes().to_string(), bytes);
     }
     let rig = Rig::of(Level::Raid1, 2, |new| new.bitmap = None);
     let assembly = rig.all().unwrap();

@@ -105,12 +105,16 @@ fn how_far_a_resync_got_is_kept_while_nothing_is_written() {
             new.bitmap = None;
         });
         let assembly = rig.all().unwrap();
-        assert_eq!(assembly.unsynced.bytes(), assembly.geometry.capacity());
+        assert_eq!(assembly.recovered.unsynced.bytes(), assembly.geometry.capacity());
         let far = Decision { resync_from: Some(512 << 10), ..decision(&assembly, true) };
         commit(&assembly, &far).unwrap();
         assert_eq!(rig.superblock(0).resync_offset, sectors, "{level}");
         let again = rig.all().unwrap();
-        assert_eq!(again.unsynced.next(0), Some(512 << 10..again.geometry.capacity()), "{level}");
+        assert_eq!(
+            again.recovered.unsynced.next(0),
+            Some(512 << 10..again.geometry.capacity()),
+            "{level}"
+        );
         commit(&assembly, &Decision { clean: false, ..far }).unwrap();
         assert_eq!(rig.superblock(0).resync_offset, 0, "while writing nothing is sure");
     }
@@ -201,7 +205,11 @@ fn bits_are_durable_when_set_and_survive() {
         let again = rig.all().unwrap();
         assert_eq!(dirty(&again), [3, 4]);
         let expected = sync::array_range(&again.geometry, 3 * mark..5 * mark);
-        assert_eq!(again.unsynced, [expected].into_iter().collect::<RangeSet>(), "{level}");
+        assert_eq!(
+            again.recovered.unsynced,
+            [expected].into_iter().collect::<RangeSet>(),
+            "{level}"
+        );
         clear(&assembly, &assembly.configuration, &[3]);
         assert_eq!(dirty(&rig.all().unwrap()), [4]);
     }
@@ -250,7 +258,7 @@ fn a_bit_waits_for_the_slowest_member_and_calls_share_a_write() {
     assert_eq!(rig.disks[1].acts.borrow().len(), 2, "the others shared the second write");
     let again = rig.all().unwrap();
     assert_eq!(dirty(&again), [1, 2, 3, 9]);
-    assert!(again.unsynced.is_empty(), "but the superblocks say clean");
+    assert!(again.recovered.unsynced.is_empty(), "but the superblocks say clean");
 }
 
 #[test]
@@ -556,5 +564,5 @@ fn no_superblock_vouches_for_a_member_whose_flush_failed() {
         assert_ne!(rig.superblock(index).resync_offset, CLEAN, "disk{index}");
     }
     // After a crash here everybody counts, and the array is not clean.
-    assert!(!rig.all().unwrap().clean);
+    assert!(!rig.all().unwrap().recovered.clean);
 }
