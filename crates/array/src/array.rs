@@ -19,7 +19,7 @@ use parity::Kernel;
 use crate::keeper::{Command, Keeper, Start};
 use crate::member::Introduction;
 use crate::rows::checksum;
-use crate::rows::checksum::SumsSetup;
+use crate::rows::checksum::ChecksumSetup;
 use crate::rows::flush::CacheMode;
 use crate::rows::job::Task;
 use crate::shard::bitmap::Intent;
@@ -373,12 +373,12 @@ impl Array {
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and
     /// `min` while clients are at work. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
-        self.inner.keeper.jobs.pace.set(min, max, self.inner.clock.now());
+        self.inner.keeper.jobs.throttle.set(min, max, self.inner.clock.now());
     }
 
     /// The speed limits: see [`Array::set_speed`].
     pub fn speed(&self) -> (u64, u64) {
-        (self.inner.keeper.jobs.pace.min.get(), self.inner.keeper.jobs.pace.max.get())
+        (self.inner.keeper.jobs.throttle.min.get(), self.inner.keeper.jobs.throttle.max.get())
     }
 
     /// Refuses writes, or takes them again.
@@ -503,7 +503,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
             )
     };
     let most_bytes = host.bounds.log_bytes;
-    // Without parity nothing is logged, and no log of this session is believed.
+    // Without parity nothing is logged, and no log of this session is trusted.
     let log = host.parity.then(|| assembly.ledger.open_log(host.shards, most_bytes)).flatten();
     if assembly.recovered.cuts.is_empty() {
         assembly.ledger.begin_session();
@@ -526,7 +526,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         unsynced: assembly.recovered.unsynced.clone(),
         sums: assembly.recovered.unsummed.clone().map(|unsummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            SumsSetup { seed, unsummed, torn: assembly.recovered.torn.clone() }
+            ChecksumSetup { seed, unsummed, torn: assembly.recovered.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

@@ -185,7 +185,7 @@ impl Keeper {
                 },
             },
             jobs: Jobs {
-                pace: Throttle::default(),
+                throttle: Throttle::default(),
                 job: RefCell::default(),
                 scrub: RefCell::default(),
                 last_scrub: RefCell::default(),
@@ -197,7 +197,7 @@ impl Keeper {
                 replay: Cell::new(None),
                 cuts: RefCell::new(recovered.cuts),
                 record_first: recovered.record_first,
-                told: RefCell::new(recovered.told),
+                expected: RefCell::new(recovered.expected),
             },
         })
     }
@@ -480,7 +480,7 @@ impl Keeper {
 
     /// A member with a seat is reported as lost, and the next change takes it out. Perhaps because
     /// it failed to take a superblock: with the header of one more commit it would have none that
-    /// goes with the superblock it has, and after a crash its log would not be believed.
+    /// goes with the superblock it has, and after a crash its log would not be trusted.
     fn loses_one(&self, configuration: &Configuration) -> bool {
         let (lost, losing) = (self.inbox.lost.borrow(), self.losing.borrow());
         let mut each = lost.iter().map(|(id, _)| id).chain(&*losing);

@@ -226,7 +226,7 @@ impl Engine {
 
     /// The members whose parity a row is to do without, those that are being filled too, but for
     /// those whose whole row is listed as bad.
-    pub(crate) fn believed_parity<'v>(
+    pub(crate) fn trusted_parity<'v>(
         &self,
         view: &'v View,
         work: &RowWork,
@@ -240,9 +240,9 @@ impl Engine {
     }
 
     /// True if a row cannot be written before its parity is given up, on record.
-    pub(crate) fn is_believed(&self, view: &View, work: &RowWork) -> bool {
+    pub(crate) fn is_trusted(&self, view: &View, work: &RowWork) -> bool {
         let passed = !self.passed_parity(view, work).is_empty();
-        passed && (!work.given_up || self.believed_parity(view, work).next().is_some())
+        passed && (!work.given_up || self.trusted_parity(view, work).next().is_some())
     }
 
     /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has

@@ -5,7 +5,7 @@
 //!   session    ring | round      space of batches: free, under way, durable, reclaimable
 //!              touched           rows that a newer record covers
 //!   recovery   solve             cut row + members' bytes -> the bytes to write
-//!              told              checksums that a block may have
+//!              expected          checksums that a block may have
 //! ```
 //!
 //! Pure: numbers and bytes in, numbers and bytes out. `layout::private::log` has the theory and the
@@ -14,12 +14,12 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod compute;
+pub mod expected;
 pub mod ring;
 pub mod round;
 pub mod setup;
 pub mod solve;
 pub mod space;
-pub mod told;
 pub mod touched;
 
 pub use setup::{LogPlace, LogSetup, least_zone};

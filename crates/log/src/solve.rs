@@ -182,7 +182,7 @@ impl Puzzle<'_> {
         self.recover(lost, all.collect(), p.as_deref(), q.as_deref(), found)
     }
 
-    /// Lost blocks that were being written: from parity, as far as it can be believed.
+    /// Lost blocks that were being written: from parity, as far as it can be trusted.
     fn recover_written(&self, lost: &[usize], found: &mut [Vec<u8>]) -> bool {
         if lost.is_empty() {
             return true;
@@ -190,11 +190,11 @@ impl Puzzle<'_> {
         let part = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|b| b[self.block.clone()].to_vec());
         let (p, q) = (part(&self.held.p), part(&self.held.q));
         let all: Vec<usize> = (0..self.held.data.len()).collect();
-        // Where nothing can be checked, parity is believed as md does.
+        // Where nothing can be checked, parity is trusted as md does.
         let record = &self.cut.record;
         let unchecked = record.count == 1 || !(record.checked || record.zeros);
         let durable = self.number().is_none() && !broken(Broken::OldRecordDistrusted);
-        let believed = unchecked || durable;
+        let trusted = unchecked || durable;
         if lost.len() == 2 {
             return self.recover(lost, all, p.as_deref(), q.as_deref(), found)
                 && (durable || lost.iter().all(|&index| self.is_new(index, found)));
@@ -211,7 +211,7 @@ impl Puzzle<'_> {
             }
             told.push(bytes);
         }
-        if let Some(bytes) = told.first().filter(|_| believed) {
+        if let Some(bytes) = told.first().filter(|_| trusted) {
             let at = self.lost.iter().position(|&index| index == lost[0]).expect("one of them");
             found[at][self.block.clone()].copy_from_slice(bytes);
             return true;

@@ -25,8 +25,8 @@ use layout::md::{Name, Uuid};
 use layout::private::Consistency;
 use layout::private::journal::JournalNote;
 use layout::{Configuration, Family, Geometry, Level, MemberId, Raid0Layout, RangeSet};
+use log::expected::Expected;
 use log::solve::TornRow;
-use log::told::Told;
 
 use crate::bounds::Bounds;
 use crate::commit::journal_device::Journal;
@@ -169,7 +169,7 @@ pub struct Recovered {
     /// what is left out, and could tell otherwise later, is so on record before anything is read.
     pub record_first: bool,
     /// What the intent log says of the checksums of blocks.
-    pub told: Told,
+    pub expected: Expected,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
     pub unsummed: Option<RangeSet>,
     /// Of these, ranges where a crash may have separated blocks from their checksums.
@@ -262,7 +262,7 @@ pub async fn assemble(
             cuts: to_replay(&intents, &seated.read_only_reason),
             bad: intents.bad,
             record_first,
-            told: if unsummed.is_some() { intents.told } else { Told::default() },
+            expected: if unsummed.is_some() { intents.expected } else { Expected::default() },
             unsummed,
             torn,
             clean,
@@ -320,12 +320,12 @@ async fn hear(
 }
 
 /// Where parity or copies may disagree, and no log has settled them: may what was written there
-/// differ from what they say? Parity may be believed by the user's word; copies that differ stay
+/// differ from what they say? Parity may be trusted by the user's word; copies that differ stay
 /// two. All that was ever written to a new array has its parity.
 fn is_doubtful(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
-    let believed = options.force_dirty_degraded
+    let trusted = options.force_dirty_degraded
         && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
-    !loaded.unsynced.is_empty() && !is_new(loaded) && !believed
+    !loaded.unsynced.is_empty() && !is_new(loaded) && !trusted
 }
 
 /// True if the array was never used.

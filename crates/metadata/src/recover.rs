@@ -287,12 +287,12 @@ fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Ve
 /// A hypothesis, and what signs say under it.
 struct Weighed {
     hypothesis: Hypothesis,
-    told: Told,
+    told: Expected,
 }
 
 /// What signs say.
 #[derive(Clone, Default)]
-struct Told {
+struct Expected {
     content: Vec<(&'static str, u64)>,
     signs: Vec<Sign>,
     votes: Votes,
@@ -337,9 +337,9 @@ impl Hypothesis {
 
 /// What signs say; under the beginning that most of them fit.
 async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
-    let nothing = || Told {
+    let nothing = || Expected {
         votes: vec![vec![0; pages.disks().len()]; hypothesis.geometry.slots()],
-        ..Told::default()
+        ..Expected::default()
     };
     let mut best = nothing();
     for start in hypothesis.starts(pages, 0).await {
@@ -368,7 +368,7 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
     Weighed { hypothesis, told: best }
 }
 
-impl Told {
+impl Expected {
     /// Counts the signs of what begins at `at`.
     async fn hear(
         &mut self,
@@ -401,7 +401,7 @@ async fn judge(
     rows: &[Row],
     known: Option<&Order>,
 ) -> Option<Guess> {
-    let Weighed { hypothesis, told: Told { content, signs, votes, .. } } = weighed;
+    let Weighed { hypothesis, told: Expected { content, signs, votes, .. } } = weighed;
     let geometry = &hypothesis.geometry;
     let kernel = parity::best();
     let agrees = |order: &Order| rows::parity(geometry, order, rows, kernel);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use layout::Level;
 use sim::keep::Keep;
 use sim::mark;
-use sim::options::told::CACHES;
+use sim::options::display::CACHES;
 use sim::options::{Options, Size, Wish};
 use sim::report;
 use sim::rng::mix;

@@ -3,7 +3,7 @@
 //! Each run has only some of the abilities and dangers there are (swarm testing: Groce et al.,
 //! ISSTA 2012): a feature that is always on hides what happens without it.
 
-pub mod told;
+pub mod display;
 
 use std::time::Duration;
 

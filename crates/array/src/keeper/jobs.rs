@@ -426,12 +426,12 @@ impl Keeper {
     async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = layout::sync::member_share(&self.geometry, array_bytes);
         let mut busy = self.requests() > 0;
-        let (now, limits) = (self.clock.now(), self.jobs.pace.changes());
-        if let Some(mut until) = self.jobs.pace.next(now, share.max(1), busy) {
+        let (now, limits) = (self.clock.now(), self.jobs.throttle.changes());
+        if let Some(mut until) = self.jobs.throttle.next(now, share.max(1), busy) {
             // In small steps: a stop, a loss, or another limit, is not kept waiting.
             while self.clock.now() < until
                 && self.goes_on(task)
-                && self.jobs.pace.changes() == limits
+                && self.jobs.throttle.changes() == limits
             {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
@@ -439,8 +439,8 @@ impl Keeper {
                     // Nobody is in the way any more, however little was granted beside clients.
                     let now = self.clock.now();
                     busy = false;
-                    self.jobs.pace.forgive(now);
-                    until = self.jobs.pace.next(now, share.max(1), busy).unwrap_or(now);
+                    self.jobs.throttle.forgive(now);
+                    until = self.jobs.throttle.next(now, share.max(1), busy).unwrap_or(now);
                 }
             }
             if let Some(job) = self.jobs.job.borrow_mut().as_mut() {

@@ -22,8 +22,8 @@ use layout::plan::Roles;
 use layout::private::Consistency;
 use layout::{Configuration, Epoch, MemberId, RangeSet, Slot, SlotSet, Stripe, StripeMap};
 use log::compute;
+use log::expected::Expected;
 use log::solve::{Held, TornRow, solve};
-use log::told::Told;
 use metadata::assemble::logs::is_readable;
 use metadata::commit::member_io::all;
 
@@ -110,7 +110,7 @@ impl Keeper {
         let (rows, mut later) = (cuts.len(), Vec::new());
         let cuts: Vec<TornRow> =
             cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
-        let (tables, told) = (Tables::default(), self.crash.told.take());
+        let (tables, told) = (Tables::default(), self.crash.expected.take());
         let logged = (&tables, &told);
         let mut mended: Vec<Mending> = Vec::new();
         for group in cuts.chunks(AT_ONCE) {
@@ -171,7 +171,7 @@ impl Keeper {
     }
 
     /// Bytes of the array are lost: an error until they are written. Where the list of such is
-    /// full, parity of their row is not believed any more, nor what their own member has there.
+    /// full, parity of their row is not trusted any more, nor what their own member has there.
     fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.ledger.set_bad(range.clone(), true) {
@@ -215,7 +215,7 @@ impl Keeper {
 
     /// A cut without its partial parity where parity is given up: md's log has no form for data
     /// that is written past that, so what it says may be older.
-    fn believed(&self, configuration: &Configuration, map: &StripeMap, cut: &TornRow) -> TornRow {
+    fn trusted(&self, configuration: &Configuration, map: &StripeMap, cut: &TornRow) -> TornRow {
         let at = map.member_offset() + cut.start;
         let member = configuration.seats[map.p().index()].member;
         let listed = |id: MemberId| !self.ledger.listed(id, at..at + cut.len).is_empty();
@@ -231,7 +231,7 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         cut: &TornRow,
-        logged: (&Tables, &Told),
+        logged: (&Tables, &Expected),
     ) -> Vec<Mending> {
         let whole = self.solve_row(configuration, cut, logged).await;
         let done = whole.lost.is_empty() && !whole.wrong;
@@ -250,11 +250,11 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         cut: &TornRow,
-        logged: (&Tables, &Told),
+        logged: (&Tables, &Expected),
     ) -> Mending {
         let map = self.geometry.stripe(Stripe(cut.stripe));
         let at = map.member_offset() + cut.start;
-        let cut = &self.believed(configuration, &map, cut);
+        let cut = &self.trusted(configuration, &map, cut);
         if cut.is_past_parity(&map) {
             // What was written is old or new, and what lies beside it was not touched.
             let (writes, replacements, lost) = (Vec::new(), Vec::new(), Vec::new());
@@ -305,7 +305,7 @@ impl Keeper {
     /// count.
     async fn wrong_of(
         &self,
-        logged: (&Tables, &Told),
+        logged: (&Tables, &Expected),
         configuration: &Configuration,
         cut: &TornRow,
         held: &Held,

@@ -19,12 +19,12 @@ use std::ops::Range;
 use io::broken::{Broken, broken};
 use layout::private::sums::{Sum, blocks, parity_generation, place};
 use layout::{Configuration, MemberId, RangeSet, Slot};
-use log::told::{Claim, Told};
+use log::expected::{Claim, Expected};
 use metadata::commit::Failures;
 
 use crate::keeper::Keeper;
 use crate::keeper::replay::Mending;
-use crate::rows::checksum::{BLOCK, Sums};
+use crate::rows::checksum::{BLOCK, ChecksumTable};
 
 /// Pages of the members' tables, as they were found.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl Keeper {
     /// True if some block of what was read of a slot fits neither its entry nor what the log says.
     pub(super) async fn is_wrong(
         &self,
-        (tables, told): (&Tables, &Told),
+        (tables, told): (&Tables, &Expected),
         configuration: &Configuration,
         slot: Slot,
         at: u64,
@@ -105,7 +105,7 @@ impl Keeper {
     pub(super) async fn settle_sums(
         &self,
         configuration: &Configuration,
-        (tables, told): (&Tables, &Told),
+        (tables, told): (&Tables, &Expected),
         mended: &[Mending],
     ) -> Failures {
         let Some(sums) = &self.home.engine.sums else { return Failures::new() };
@@ -228,7 +228,7 @@ impl Tables {
 }
 
 /// True if the log says that a block may hold bytes with this CRC.
-fn claimed(sums: &Sums, told: &Told, (slot, block): (Slot, u64), crc: u32) -> bool {
+fn claimed(sums: &ChecksumTable, told: &Expected, (slot, block): (Slot, u64), crc: u32) -> bool {
     told.of(slot, block).iter().any(|claim| match *claim {
         Claim::New(new) => new == crc,
         Claim::Old(old) => !old.is_known() || sums.fits(old, (slot, block), crc),

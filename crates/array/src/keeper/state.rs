@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use layout::{MemberId, RangeSet};
+use log::expected::Expected;
 use log::solve::TornRow;
-use log::told::Told;
 use metadata::commit::async_mutex::AsyncMutex;
 
 use crate::keeper::jobs::ScrubResult;
@@ -68,7 +68,7 @@ pub(crate) struct Jobs {
     pub(crate) job: RefCell<Option<Job>>,
     pub(crate) scrub: RefCell<Option<Task>>,
     pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
-    pub(crate) pace: Throttle,
+    pub(crate) throttle: Throttle,
 }
 
 /// What the last run left behind, as assembly found it.
@@ -86,5 +86,5 @@ pub(crate) struct CrashState {
     /// Before that, who is left out is put on record.
     pub(crate) record_first: bool,
     /// What blocks may hold by the intent log, where checksums are kept.
-    pub(crate) told: RefCell<Told>,
+    pub(crate) expected: RefCell<Expected>,
 }

@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn work_is_spread_to_the_rate_of_the_moment() {
-        let pace = Throttle::default();
-        assert_eq!(pace.next(Time(0), 1 << 20, false), None, "unlimited");
-        pace.max.set(1 << 20);
-        assert_eq!(pace.next(Time(0), 1 << 20, false), Some(Time(1_000_000_000)));
-        assert_eq!(pace.next(Time(0), 1 << 20, false), Some(Time(2_000_000_000)));
-        pace.max.set(u64::MAX);
-        pace.min.set(1 << 19);
+        let throttle = Throttle::default();
+        assert_eq!(throttle.next(Time(0), 1 << 20, false), None, "unlimited");
+        throttle.max.set(1 << 20);
+        assert_eq!(throttle.next(Time(0), 1 << 20, false), Some(Time(1_000_000_000)));
+        assert_eq!(throttle.next(Time(0), 1 << 20, false), Some(Time(2_000_000_000)));
+        throttle.max.set(u64::MAX);
+        throttle.min.set(1 << 19);
         let later = Time(5_000_000_000);
-        assert_eq!(pace.next(later, 1 << 20, true), Some(Time(7_000_000_000)));
+        assert_eq!(throttle.next(later, 1 << 20, true), Some(Time(7_000_000_000)));
     }
 }

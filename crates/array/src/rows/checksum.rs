@@ -60,7 +60,7 @@ pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
 /// What a shard is told of checksums when it starts.
 #[derive(Clone, Debug)]
-pub(crate) struct SumsSetup {
+pub(crate) struct ChecksumSetup {
     pub(crate) seed: Seed,
     /// Array ranges whose entries do not count yet.
     pub(crate) unsummed: RangeSet,
@@ -84,7 +84,7 @@ pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
 }
 
 /// See the module.
-pub(crate) struct Sums {
+pub(crate) struct ChecksumTable {
     seed: Seed,
     pages: RefCell<BTreeMap<(MemberId, u64), Rc<Page>>>,
     /// Some of them that were just used: a write asks a dozen times for the same few.
@@ -134,9 +134,9 @@ pub(crate) struct Wanted {
     pub(crate) range: Range<u64>,
 }
 
-impl Sums {
-    pub(crate) fn new(setup: &SumsSetup, bytes: u64) -> Sums {
-        Sums {
+impl ChecksumTable {
+    pub(crate) fn new(setup: &ChecksumSetup, bytes: u64) -> ChecksumTable {
+        ChecksumTable {
             seed: setup.seed,
             pages: RefCell::default(),
             recent: RefCell::default(),
@@ -310,7 +310,7 @@ impl Sums {
 
 /// Pages that one reader fetches: none stays half there if he is dropped on the way.
 struct Fetch<'a> {
-    sums: &'a Sums,
+    sums: &'a ChecksumTable,
     pages: Vec<Rc<Page>>,
 }
 
@@ -445,7 +445,7 @@ impl RowOp<'_> {
     }
 
     /// Writes all pages that are dirty now. False if a member failed.
-    async fn write_pages(&mut self, sums: &Sums) -> bool {
+    async fn write_pages(&mut self, sums: &ChecksumTable) -> bool {
         // One writes out at a time: the list is his, and used again.
         let mut dirty = sums.list.take();
         dirty.extend(sums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone));

@@ -17,7 +17,7 @@ use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
 use crate::member::view::View;
 use crate::rows::barrier::Barrier;
-use crate::rows::checksum::Sums;
+use crate::rows::checksum::ChecksumTable;
 use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     pub(crate) balancer: Balancer,
     pub(crate) flushes: Flushes,
     pub(crate) log: Option<Log>,
-    pub(crate) sums: Option<Sums>,
+    pub(crate) sums: Option<ChecksumTable>,
     /// Who waits for the keeper to put on record what it was told.
     pub(crate) records: Completions<()>,
     pub(crate) post: Rc<Post>,

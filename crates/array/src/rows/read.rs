@@ -385,7 +385,7 @@ impl Engine {
         })
     }
 
-    /// What was recovered from P contradicts what is known of it: it is P that is not believed, if
+    /// What was recovered from P contradicts what is known of it: it is P that is not trusted, if
     /// there is another parity to ask. False if there is none.
     pub(crate) fn ask_q(&self, view: &View, row: &mut RowWork) -> bool {
         let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));

@@ -101,8 +101,8 @@ enum Gone {
     TooLong,
     /// Some had to be taken apart.
     Apart,
-    /// Nothing yet: some are to do without parity that is still believed.
-    Believed,
+    /// Nothing yet: some are to do without parity that is still trusted.
+    ParityTrusted,
 }
 
 impl RowOp<'_> {
@@ -150,8 +150,8 @@ impl RowOp<'_> {
                     let rows = std::mem::take(&mut self.work.rows);
                     todo.extend(self.engine.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
                 }
-                Gone::Believed => {
-                    self.engine.disbelieve_parity(&mut self.work.rows).await;
+                Gone::ParityTrusted => {
+                    self.engine.discard_parity(&mut self.work.rows).await;
                     todo.push(std::mem::take(&mut self.work.rows));
                 }
                 // What is read together fails together.
@@ -236,9 +236,9 @@ impl RowOp<'_> {
                 return Ok(Err(Gone::Apart));
             }
             if self.engine.setup.parity
-                && self.work.rows.iter().any(|row| self.engine.is_believed(&view, row))
+                && self.work.rows.iter().any(|row| self.engine.is_trusted(&view, row))
             {
-                return Ok(Err(Gone::Believed));
+                return Ok(Err(Gone::ParityTrusted));
             }
             planned?;
             if self.read_for_rows(&view).await {
@@ -377,10 +377,10 @@ impl Engine {
     /// Parity that rows are to do without is given up: it is lost, or they have lost too much for
     /// it to be of use. That is on record first: else, after a crash, blocks that are missing would
     /// be computed from new data and old parity.
-    async fn disbelieve_parity(&self, rows: &mut [RowWork]) {
+    async fn discard_parity(&self, rows: &mut [RowWork]) {
         let view = self.view();
         for row in rows.iter() {
-            let members = self.believed_parity(&view, row).cloned();
+            let members = self.trusted_parity(&view, row).cloned();
             self.unrecoverable(members, row.at(), row.row.len());
         }
         if !broken(Broken::ParityBelieved) {

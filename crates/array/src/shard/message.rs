@@ -46,7 +46,7 @@ pub enum ToShard {
         /// Array offset.
         below: u64,
     },
-    /// Bytes of a member's data are not to be believed until they are written.
+    /// Bytes of a member's data are not to be trusted until they are written.
     Distrust {
         /// The member.
         member: MemberId,

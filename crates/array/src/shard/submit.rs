@@ -32,7 +32,7 @@ use crate::member::read_balance::Balancer;
 use crate::member::view::View;
 use crate::member::{Introduction, Member};
 use crate::rows::barrier::Barrier;
-use crate::rows::checksum::{Sums, SumsSetup};
+use crate::rows::checksum::{ChecksumSetup, ChecksumTable};
 use crate::rows::engine::{Engine, Setup};
 use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
@@ -65,7 +65,7 @@ pub struct Blueprint {
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
     /// Checksums, if the array keeps them.
-    pub(crate) sums: Option<SumsSetup>,
+    pub(crate) sums: Option<ChecksumSetup>,
     pub(crate) members: Vec<Introduction>,
     /// One for each shard.
     pub(crate) loads: Arc<[Load]>,
@@ -111,7 +111,7 @@ impl Blueprint {
             balancer: Balancer::default(),
             flushes: Flushes::default(),
             log: self.log.map(|setup| Log::new(setup, &self.geometry)),
-            sums: self.sums.as_ref().map(|setup| Sums::new(setup, bounds.sums_bytes)),
+            sums: self.sums.as_ref().map(|setup| ChecksumTable::new(setup, bounds.sums_bytes)),
             records: Completions::new(),
             post,
             view: RefCell::new(Rc::new(view)),

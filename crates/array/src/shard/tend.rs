@@ -8,7 +8,7 @@ use metadata::Result;
 
 use crate::member::view::View;
 use crate::rows::Scratch;
-use crate::rows::checksum::Sums;
+use crate::rows::checksum::ChecksumTable;
 use crate::rows::engine::Engine;
 use crate::shard::Shard;
 use crate::shard::message::{Message, ToKeeper, ToShard};
@@ -139,7 +139,7 @@ impl Shard {
                 // start.
                 continue;
             }
-            if self.engine.sums.as_ref().is_some_and(Sums::is_dirty)
+            if self.engine.sums.as_ref().is_some_and(ChecksumTable::is_dirty)
                 && self.marks.may_settle(clock.now(), bounds.clean_delay)
                 && !broken(Broken::CleanUnsummed)
                 && self.op(&mut scratch).write_sums().await.is_err()
@@ -148,7 +148,7 @@ impl Shard {
             }
             let now = clock.now();
             // A write may have ended while the sums of others were written.
-            let summed = !self.engine.sums.as_ref().is_some_and(Sums::is_dirty);
+            let summed = !self.engine.sums.as_ref().is_some_and(ChecksumTable::is_dirty);
             if summed || broken(Broken::CleanUnsummed) {
                 self.marks.settle(now, bounds.clean_delay);
             }

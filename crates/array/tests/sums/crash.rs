@@ -184,7 +184,7 @@ fn the_log_keeps_the_sums_that_a_member_failed_to_take() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
         let mut world = World::new(members, 8 << 20);
         world.host.bounds.log_bytes = 128 << 10;
-        // Sums are written for more than one reason.
+        // Checksums are written for more than one reason.
         world.host.bounds.region_linger = Duration::from_millis(8);
         let array = filled_on(&world, level, members);
         let at = LEN as u64 - 3 * CHUNK;

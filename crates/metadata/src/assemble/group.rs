@@ -21,7 +21,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The member whose superblock is believed.
+    /// The member whose superblock is trusted.
     pub(super) fn latest(&self) -> &MemberProbe {
         &self.probes[self.freshest]
     }
@@ -35,7 +35,7 @@ impl Members {
 
     /// A member that counts does not any more: it stays in the list as stale, with the reason.
     pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
-        assert_ne!(index, self.freshest, "the member that is believed is not stale");
+        assert_ne!(index, self.freshest, "the member that is trusted is not stale");
         self.standings[index] = Standing::Stale(lapse);
         self.notes.push(stale(&self.probes[index], self.latest(), lapse));
     }

@@ -1,7 +1,7 @@
 //! What the members' private areas say: how the array stands against the write hole, and which rows
 //! a crash may have cut.
 //!
-//! Owns the reading of headers, and the decision whether a log can be believed: every member that
+//! Owns the reading of headers, and the decision whether a log can be trusted: every member that
 //! holds a slot must have a header that goes with its superblock, and a log without a gap
 //! ([`logs`]). Otherwise somebody else has run the array, or something is damaged, and md's rules
 //! are all there is. Never writes.
@@ -15,8 +15,8 @@ use layout::md::{Features, Superblock, Uuid};
 use layout::private::journal::{JournalNote, JournalUse};
 use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
+use log::expected::Expected;
 use log::solve::TornRow;
-use log::told::Told;
 
 use crate::assemble::group::Members;
 use crate::assemble::journal::Journals;
@@ -36,12 +36,12 @@ pub(crate) struct Intents {
     pub(crate) history_id: Uuid,
     /// Its members have headers, which must be kept up.
     pub(crate) kept: bool,
-    /// Rows that may be cut, if the log can be believed; else why not.
+    /// Rows that may be cut, if the log can be trusted; else why not.
     pub(crate) cuts: Result<Vec<TornRow>, String>,
-    /// The member that is the reason why not: the others' logs may be believed without it.
+    /// The member that is the reason why not: the others' logs may be trusted without it.
     pub(crate) unheard: Option<MemberId>,
     /// What the log says of the sums of blocks.
-    pub(crate) told: Told,
+    pub(crate) expected: Expected,
     /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
     pub(crate) sums_from: Option<u64>,
     /// See [`layout::private::PrivateHeader::sums_torn`].
@@ -97,7 +97,7 @@ pub(super) async fn load(
         kept: latest.is_some(),
         cuts: Err("it has no intent log".to_string()),
         unheard: None,
-        told: Told::default(),
+        expected: Expected::default(),
         sums_from: latest.and_then(|header| header.sums_from),
         sums_torn: latest.is_some_and(|header| header.sums_torn),
         doubt: false,
@@ -139,7 +139,7 @@ pub(super) async fn load(
         Err(why) => Err(why.into()),
     };
     match read {
-        Ok((cuts, told)) => (intents.cuts, intents.told) = (Ok(cuts), told),
+        Ok((cuts, told)) => (intents.cuts, intents.expected) = (Ok(cuts), told),
         Err(Disbelief { why, of }) => (intents.cuts, intents.unheard) = (Err(why), of),
     }
     intents

@@ -2,7 +2,7 @@
 //!
 //! Owns the reading of logs, zone by zone, and what may be missing in one: what a crash tore was
 //! never acknowledged, and what is done with does not matter. Anything else that cannot be read
-//! makes the log one that is not believed. Never writes.
+//! makes the log one that is not trusted. Never writes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,17 +16,17 @@ use layout::plan::Roles;
 use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{LogShape, PrivateHeader};
 use layout::{Configuration, Geometry, MemberId, RangeSet, Slot, SlotSet, Stripe};
+use log::expected::Expected;
 use log::solve::{Partial, TornRow};
-use log::told::Told;
 
 use crate::assemble::probe::MemberProbe;
 use crate::commit::member_io::{Loaded, MemberIo, all};
 
-/// Why what is logged is not believed.
+/// Why what is logged is not trusted.
 pub(super) struct Disbelief {
     /// For people.
     pub(super) why: String,
-    /// The one whose log it is, if without that log all could be believed.
+    /// The one whose log it is, if without that log all could be trusted.
     pub(super) of: Option<MemberId>,
 }
 
@@ -108,13 +108,13 @@ pub(super) async fn read(
     logs: &[Log<'_>],
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<TornRow>, Told), Disbelief> {
+) -> Result<(Vec<TornRow>, Expected), Disbelief> {
     let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
     let zone = |log: &Log<'_>| (log.shape.zones, log.shape.zone_bytes);
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
         return Err("the members disagree on the size of the log's zones".to_string().into());
     }
-    let (mut cuts, mut told) = (Vec::new(), Told::default());
+    let (mut cuts, mut told) = (Vec::new(), Expected::default());
     for zone in 0..shape.zones {
         let reads = logs.iter().map(|log| async move {
             let start = log.place.start + u64::from(zone) * shape.zone_bytes;
@@ -152,7 +152,7 @@ pub(crate) fn scan(
     while at < zone_bytes.len() {
         let bytes = &zone_bytes[at..];
         let used = Batch::bytes_of(bytes, session);
-        let batch = match used.map(|_| Batch::parse(&believed(bytes, used), parity::crc32c)) {
+        let batch = match used.map(|_| Batch::parse(&trusted(bytes, used), parity::crc32c)) {
             Some(Err(error)) if !error.may_be_torn() && !broken(Broken::UnparsableUnwritten) => {
                 return Err(error);
             }
@@ -218,7 +218,7 @@ fn each_batches(
 }
 
 /// Bytes of a batch, as they are to be checked.
-fn believed(bytes: &[u8], used: Option<u64>) -> Cow<'_, [u8]> {
+fn trusted(bytes: &[u8], used: Option<u64>) -> Cow<'_, [u8]> {
     match used.map(|used| used as usize).filter(|_| broken(Broken::LogUnchecked)) {
         Some(used) if (CRC.end..=bytes.len()).contains(&used) => {
             let mut bytes = bytes.to_vec();
@@ -262,7 +262,7 @@ fn zone_cuts(
     zone: u32,
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<TornRow>, Told), Disbelief> {
+) -> Result<(Vec<TornRow>, Expected), Disbelief> {
     let (tail, each) = each_batches(logs, zone)?;
     let each: Vec<_> = logs.iter().zip(each).collect();
     let mut sequences: Vec<u64> =
@@ -270,7 +270,7 @@ fn zone_cuts(
     sequences.sort_unstable();
     sequences.dedup();
     let mut covered: BTreeMap<u64, RangeSet> = BTreeMap::new();
-    let (mut cuts, mut told) = (Vec::new(), Told::default());
+    let (mut cuts, mut told) = (Vec::new(), Expected::default());
     for sequence in sequences.into_iter().rev().take_while(|&sequence| sequence >= tail) {
         let mut rows: BTreeMap<(u64, u64), Both<'_>> = BTreeMap::new();
         for (log, found) in &each {

@@ -19,7 +19,7 @@ use crate::commit::member_io::{MemberIo, all};
 /// Reads the log of each slot's member.
 ///
 /// # Errors
-/// Why the logs cannot be believed: one cannot be read, or tells what cannot be.
+/// Why the logs cannot be trusted: one cannot be read, or tells what cannot be.
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,

@@ -176,7 +176,7 @@ pub(crate) async fn look(
 }
 
 /// A superblock's bytes, as they are to be checked.
-fn believed(bytes: &[u8]) -> Cow<'_, [u8]> {
+fn trusted(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !broken(Broken::SuperblockUnchecked) || RawSuperblock::new(bytes).is_err() {
         return Cow::Borrowed(bytes);
     }
@@ -224,7 +224,7 @@ pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Trac
         let end = (offset + RESERVED_BYTES).min(disk_bytes);
         let read = reach.read(disk, offset..end).await;
         let Some(bytes) = traces.readable(offset..end, read)? else { continue };
-        let superblock = Superblock::parse(&believed(&bytes), offset / SECTOR);
+        let superblock = Superblock::parse(&trusted(&bytes), offset / SECTOR);
         if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
             continue;
         }

@@ -67,7 +67,7 @@ pub(crate) enum Lapse {
 /// The judgement on members that belong to one array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct History {
-    /// Whose superblock is believed.
+    /// Whose superblock is trusted.
     pub(crate) freshest: usize,
     /// What becomes of each, in the order given.
     pub(crate) standings: Vec<Standing>,
@@ -210,8 +210,8 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
         Some(&role) => role,
         None => return Standing::Stale(Lapse::Unknown),
     };
-    let believed = broken(Broken::EventsDecide) && latest.events - member.events <= 1;
-    let listed = if believed { member.own_role() } else { listed };
+    let trusted = broken(Broken::EventsDecide) && latest.events - member.events <= 1;
+    let listed = if trusted { member.own_role() } else { listed };
     match (listed, member.own_role()) {
         (Role::Slot(slot), Role::Slot(own)) if own != slot => {
             Standing::Stale(Lapse::Elsewhere(own))

@@ -224,7 +224,7 @@ mod tests {
 
     const BYTES: u64 = 256 << 10;
 
-    /// Numbers that nobody expects, among some that are believed.
+    /// Numbers that nobody expects, among some that are trusted.
     struct Noise(u64);
 
     impl Noise {

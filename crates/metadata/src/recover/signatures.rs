@@ -257,7 +257,7 @@ mod tests {
         let (mut noise, mut found) = (1_u64, 0);
         for turn in 0..70_000 {
             let mut page = vec![0; PAGE as usize];
-            // Few numbers, so that some are small enough to be believed.
+            // Few numbers, so that some are small enough to be trusted.
             for _ in 0..turn % 40 {
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let at = (noise >> 33) as usize % 2048;

@@ -18,7 +18,7 @@ use layout::{MemberId, Place, RangeSet, Slot};
 use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::RowWork;
-use crate::rows::checksum::{Sums, Wanted};
+use crate::rows::checksum::{ChecksumTable, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 
@@ -30,7 +30,7 @@ pub(crate) fn weights(written: impl Iterator<Item = usize>) -> u32 {
     written.map(weight).fold(0, u32::wrapping_add)
 }
 
-impl Sums {
+impl ChecksumTable {
     /// The generations of a block of these members; `None` if one of them is not known.
     fn generations<'a>(
         &self,
@@ -133,7 +133,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    fn align_block(&self, sums: &Sums, view: &View, row: &RowWork, block: u64) {
+    fn align_block(&self, sums: &ChecksumTable, view: &View, row: &RowWork, block: u64) {
         for slot in row.roles.data.iter() {
             let Some(original) = view.member(slot).map(|m| sums.entry(m.id, block)) else {
                 continue;

@@ -31,7 +31,7 @@ use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::verify::Verdict;
-use crate::rows::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
+use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted, newest_copies};
 use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::op::RowOp;
@@ -41,7 +41,7 @@ use crate::rows::{Outgoing, RowWork};
 /// its bytes; `None` if some of them cannot be read.
 pub(crate) type Read<'a> = (&'a Member, (Slot, u64), Option<u32>);
 
-impl Sums {
+impl ChecksumTable {
     /// Which of the copies of a torn block counts, by number: of those that fit their entries the
     /// newest, else the first. `None` if none fits.
     pub(crate) fn fitting(&self, copies: &[Read<'_>]) -> Option<usize> {
@@ -62,10 +62,11 @@ impl Sums {
 impl Engine {
     /// The sums to compare what is read of this array range with: they count, or a crash has torn
     /// them and what does not fit can be looked into.
-    pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&Sums> {
+    pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&ChecksumTable> {
         let mirror = self.setup.geometry.family() != Family::Parity;
-        let torn =
-            |sums: &Sums| (mirror || view.mode == Mode::ReadWrite) && sums.is_torn(offset, len);
+        let torn = |sums: &ChecksumTable| {
+            (mirror || view.mode == Mode::ReadWrite) && sums.is_torn(offset, len)
+        };
         self.sums.as_ref().filter(|sums| sums.counts(offset, len) || torn(sums))
     }
 

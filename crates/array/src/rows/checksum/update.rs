@@ -19,7 +19,7 @@ use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::generations::weights;
-use crate::rows::checksum::{BLOCK, Sums, Wanted};
+use crate::rows::checksum::{BLOCK, ChecksumTable, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::read::Target;
@@ -45,7 +45,7 @@ pub(crate) struct New {
     pub(crate) ages: u32,
 }
 
-impl Sums {
+impl ChecksumTable {
     /// True if every block of this part of a slot has an entry, on all its members.
     pub(crate) fn know(&self, view: &View, slot: Slot, at: u64, len: u64) -> bool {
         let known = |member: &Rc<crate::member::Member>| {

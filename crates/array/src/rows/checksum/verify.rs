@@ -15,7 +15,7 @@ use layout::{Family, Mode, Place, Slot, SlotSet};
 
 use crate::member::Member;
 use crate::member::view::View;
-use crate::rows::checksum::{BLOCK, Sums, Wanted};
+use crate::rows::checksum::{BLOCK, ChecksumTable, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::{Piece, RowWork};
@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     Wrong,
 }
 
-impl Sums {
+impl ChecksumTable {
     /// Judges a block with this CRC.
     pub(super) fn judge(&self, member: &Member, slot: Slot, block: u64, crc: u32) -> Verdict {
         let entry = self.entry(member.id, block);
@@ -61,7 +61,7 @@ impl Sums {
     }
 }
 
-impl Sums {
+impl ChecksumTable {
     /// How many blocks do not match their checksums among bytes of a slot from `at` on.
     pub(crate) fn count_wrong(&self, member: &Member, slot: Slot, at: u64, bytes: &[u8]) -> u64 {
         let (mut count, mut begin) = (0, 0);
@@ -76,7 +76,7 @@ impl Sums {
 
 impl Engine {
     /// The sums, if those of this array range count.
-    pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&Sums> {
+    pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&ChecksumTable> {
         self.sums.as_ref().filter(|sums| sums.counts(offset, len))
     }
 

@@ -203,7 +203,7 @@ impl Engine {
     }
 
     /// What parity says of a row that could not be recovered because of doubt is worth nothing: it
-    /// must not be believed later either, when the doubt is forgotten.
+    /// must not be trusted later either, when the doubt is forgotten.
     fn distrust(&self, row: &RowWork) {
         let view = self.view();
         if self.state_of(&view, row).doubtful {

@@ -428,7 +428,7 @@ impl Engine {
     }
 
     /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
-    /// synced it would be believed.
+    /// synced it would be trusted.
     fn give_up_unmade(&self, row: &RowWork) {
         let view = self.view();
         let state = self.state_of(&view, row);

@@ -12,7 +12,7 @@ use layout::{Geometry, Slot, Stripe};
 
 /// What the log has for the blocks of data that were being written.
 #[derive(Clone, Default, Debug)]
-pub struct Told(BTreeMap<(Slot, u64), Vec<Claim>>);
+pub struct Expected(BTreeMap<(Slot, u64), Vec<Claim>>);
 
 /// What a block may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum Claim {
     Any,
 }
 
-impl Told {
+impl Expected {
     /// Takes in what a record says.
     pub fn add(&mut self, entry: &Entry, geometry: &Geometry) {
         let record = &entry.record;
@@ -59,7 +59,7 @@ impl Told {
     }
 
     /// Takes in all that another part of the log says.
-    pub fn absorb(&mut self, other: Told) {
+    pub fn absorb(&mut self, other: Expected) {
         for (key, claims) in other.0 {
             self.0.entry(key).or_default().extend(claims);
         }

@@ -60,14 +60,14 @@ impl fmt::Display for Shape {
             CacheMode::Sync => write!(f, ", each write flushed")?,
             CacheMode::Writeback => write!(f, ", write-back")?,
         }
-        write!(f, "\n  limits: {}", Told(bounds))
+        write!(f, "\n  limits: {}", Numbers(bounds))
     }
 }
 
 /// The engine's limits.
-struct Told<'a>(&'a Bounds);
+struct Numbers<'a>(&'a Bounds);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Numbers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Bounds {
             units,
