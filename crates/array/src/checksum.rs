@@ -40,6 +40,7 @@ use crate::member::batch::IoOptions;
 use crate::rows::intent::Log;
 use crate::shard::{Scratch, Shard};
 
+mod behind;
 pub(crate) mod generations;
 pub(crate) mod repair;
 mod torn;

@@ -406,6 +406,18 @@ impl Shard {
         if !self.setup.check_reads || view.mode != layout::Mode::ReadWrite {
             return Ok(false);
         }
+        self.correct_named(work, opts, inside, view).await
+    }
+
+    /// Corrects the rows in `work` that were read whole and disagree, if redundancy or generations
+    /// name the wrong slot in every such block. True if rows were corrected.
+    pub(crate) async fn correct_named(
+        &self,
+        work: &mut Scratch,
+        opts: IoOptions,
+        inside: &Inside<'_>,
+        view: &Rc<View>,
+    ) -> Result<bool> {
         let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
         let wrong = |row: &&RowWork| !self.row_agrees(row, &work.pieces);
         let wrong: Vec<RowWork> = work.rows.iter().filter(checked).filter(wrong).copied().collect();

@@ -121,11 +121,11 @@ impl Shard {
         let wide = self.widened(range);
         let whole = match wide == range {
             true => None,
-            false => match self.fill_edges(work, opts, range, bytes).await {
+            false => {
+                Box::pin(self.correct_edges(work, opts, range, wide)).await?;
                 // Without the rest of it the block has no sum.
-                Ok(whole) => whole,
-                Err(error) => return Err(error),
-            },
+                self.fill_edges(work, opts, range, bytes).await?
+            }
         };
         let (at, bytes) = match &whole {
             Some(whole) => (wide, &whole[..]),
@@ -265,6 +265,7 @@ impl Shard {
         opts: IoOptions,
         inside: &Inside<'_>,
     ) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
+        let mut corrected = false;
         loop {
             let view = self.view();
             self.check_writable(&view)?;
@@ -280,6 +281,13 @@ impl Shard {
             }
             planned?;
             if self.read_for_rows(work, opts, &view).await {
+                let reads = |row: &RowWork| row.plan.is_some_and(|plan| !plan.read.is_empty());
+                if !std::mem::replace(&mut corrected, true)
+                    && work.rows.iter().any(|row| reads(row) && self.is_behind(&view, row))
+                    && Box::pin(self.correct_behind(&work.rows, opts, inside, &view)).await?
+                {
+                    continue;
+                }
                 let mut asked = false;
                 for row in &mut work.rows {
                     asked |=
