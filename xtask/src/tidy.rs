@@ -15,6 +15,7 @@ mod manifest;
 mod modules;
 mod opening;
 mod pure;
+mod rooms;
 mod tree;
 mod unsafety;
 mod words;
@@ -65,6 +66,7 @@ const RULES: &[Rule] = &[
     rule("depend", "crates depend in one direction only; third parties are listed", depend::check),
     rule("lock", "Cargo.lock: crates.io only, nothing that deny.toml bans", lock::check),
     rule("pure", "the pure crates reach the world through the seam only", pure::check),
+    rule("rooms", "the rooms of the engine name those below them", rooms::check),
     rule("unsafe", "unsafe code only where its table allows it", unsafety::check),
     rule("columns", "a line has at most 100 columns", budget::columns),
     rule("functions", "a function has at most 70 lines", budget::functions),

@@ -16,13 +16,13 @@ use metadata::assemble::{Assembly, Joined};
 use metadata::{Bounds, Decisions, Error, ErrorKind, Local, Result};
 use parity::Kernel;
 
-use crate::checksum;
-use crate::checksum::SumsSetup;
 use crate::keeper::{Command, Keeper, Start};
 use crate::member::Introduction;
+use crate::rows::checksum;
+use crate::rows::checksum::SumsSetup;
+use crate::rows::flush::CacheMode;
 use crate::rows::job::Task;
 use crate::shard::bitmap::Intent;
-use crate::shard::flush::CacheMode;
 use crate::shard::mail::Post;
 use crate::shard::message::{Message, ToShard};
 use crate::shard::queue::Load;
@@ -448,7 +448,7 @@ impl Array {
         let written = self.write_back().await;
         inner.keeper.forget_holders();
         let result = written.and(inner.keeper.stop().await);
-        let post = &inner.fronts[0].shard().post;
+        let post = &inner.fronts[0].shard().engine.post;
         post.to_all(|| ToShard::End);
         post.flush();
         inner.stopped.set(true);

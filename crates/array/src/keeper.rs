@@ -544,7 +544,7 @@ impl Keeper {
 
     /// Completes when no shard takes requests any more, and none is under way.
     pub(crate) async fn quiesce(&self) {
-        self.home.post.to_all(|| ToShard::Quiesce);
+        self.home.engine.post.to_all(|| ToShard::Quiesce);
         while self.quiesced.borrow().len() < self.shards() {
             self.stirred.wait().await;
         }
@@ -582,7 +582,7 @@ impl Keeper {
     fn publish(&self, next: Configuration) {
         *self.configuration.borrow_mut() = next.clone();
         let next = Arc::new(next);
-        self.home.post.to_all(|| ToShard::Open(Arc::clone(&next)));
+        self.home.engine.post.to_all(|| ToShard::Open(Arc::clone(&next)));
         self.stirred.raise();
     }
 }

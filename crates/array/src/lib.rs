@@ -3,12 +3,10 @@
 //! ```text
 //!            Array              requests in; the verbs of an array's life
 //!           /     \
-//!      shard …   keeper         scheduling, locks, mail     membership, bitmap, jobs, replay
+//!      shard …   keeper         scheduling, caches, mail    membership, bitmap, jobs, replay
 //!        |          |
-//!      rows         |           read, write, mirror, hedge, rebuild, scrub; the log's writer
-//!        |          |
-//!   checksum, cache |           checksums of blocks; write-back and read-ahead
-//!        |          |
+//!      rows         |           units carried out: read, write, mirror, rebuild, scrub,
+//!        |          |           checksums, intent log
 //!      member    metadata       one disk: view, batches, latency, deadlines
 //!        |          |
 //!        └─▶ io::Disk ◀─┘
@@ -21,8 +19,6 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod array;
-mod cache;
-mod checksum;
 mod keeper;
 mod member;
 mod rows;
@@ -33,9 +29,9 @@ pub use array::{Array, Host, Newcomer};
 pub use keeper::{JobKind, ScrubResult};
 pub use member::Introduction;
 pub use member::latency::Latency;
+pub use rows::flush::CacheMode;
 pub use rows::job::{Finding, Report};
 pub use shard::bitmap::Intent;
-pub use shard::flush::CacheMode;
 pub use shard::message::Message;
 pub use shard::submit::{Blueprint, Front};
 pub use status::Status;

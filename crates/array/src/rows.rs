@@ -12,15 +12,25 @@ use metadata::{Error, ErrorKind};
 
 use crate::member::Member;
 use crate::member::view::View;
-use crate::shard::Shard;
+use crate::rows::engine::Engine;
 
+pub(crate) mod barrier;
+pub(crate) mod checksum;
+pub(crate) mod engine;
+pub(crate) mod flush;
 pub(crate) mod hedge;
 pub(crate) mod intent;
 pub(crate) mod job;
+pub(crate) mod locks;
 pub(crate) mod mirror;
+pub(crate) mod op;
+mod orphans;
 pub(crate) mod read;
+mod scratch;
 pub(crate) mod write;
 pub(crate) mod write_zeroes;
+
+pub(crate) use scratch::Scratch;
 
 /// So many runs of rows that were written since a crash, before they are synced, are remembered.
 const SETTLED_MAX: usize = 1 << 16;
@@ -109,7 +119,7 @@ impl RowWork {
     }
 }
 
-impl Shard {
+impl Engine {
     /// The rows that an array range touches, stripe by stripe.
     pub(crate) fn cut_rows(&self, offset: u64, len: u64, into: &mut Vec<RowWork>) {
         into.clear();
@@ -162,7 +172,7 @@ impl Shard {
         }
     }
 
-    /// As [`Shard::settle_rows`], of what lies here on every member.
+    /// As [`Engine::settle_rows`], of what lies here on every member.
     pub(crate) fn settle(&self, range: Range<u64>) {
         let mut settled = self.settled.borrow_mut();
         let asked = self.setup.doubt && !self.unsynced.borrow().is_empty();
@@ -174,7 +184,7 @@ impl Shard {
 
     /// Plans the writing of every row.
     pub(crate) fn plan_rows(&self, view: &View, rows: &mut [RowWork]) -> Result<(), Error> {
-        rows.iter_mut().for_each(|work| work.plan = None);
+        rows.iter_mut().for_each(|row| row.plan = None);
         for work in rows {
             let state = self.state_of(view, work);
             let plan = plan_write(&work.roles, &state, work.touched());

@@ -19,112 +19,55 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use io::broken::{Broken, broken};
-use io::{Budget, Clock, Completions, Pool, SharedBuf, Signal, TaskSet, Time};
-use layout::{Family, Geometry, MemberId, RangeSet};
-use metadata::{Bounds, Error, ErrorKind, Result};
-use parity::Kernel;
+use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Time};
+use layout::{Family, MemberId};
+use metadata::Result;
 
-use crate::cache::Cache;
-use crate::cache::readahead::Ahead;
-use crate::checksum::Sums;
 use crate::member::Member;
-use crate::member::batch::{Batch, Failure, IoOptions};
-use crate::member::deadline::Watch;
-use crate::member::orphans::Late;
-use crate::member::read_balance::Balancer;
+use crate::member::batch::IoOptions;
 use crate::member::view::View;
-use crate::rows::hedge::Hedges;
-use crate::rows::intent::Log;
-use crate::rows::job::Report;
-use crate::shard::barrier::{Barrier, Inside};
+use crate::rows::Scratch;
+use crate::rows::engine::Engine;
+use crate::rows::flush::CacheMode;
+use crate::rows::job::{Report, Task, Upkeep};
+use crate::rows::locks::Claim;
+use crate::rows::op::RowOp;
 use crate::shard::bitmap::{Intent, Marks};
-use crate::shard::flush::{CacheMode, Flushes};
-use crate::shard::locks::{Claim, Locks};
+use crate::shard::cache::Cache;
+use crate::shard::cache::readahead::Ahead;
 use crate::shard::mail::Post;
 use crate::shard::message::{ToKeeper, ToShard};
-use crate::shard::queue::{Action, Gain, Queue, Requests, Unit};
+use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
-pub(crate) mod barrier;
 pub(crate) mod bitmap;
+pub(crate) mod cache;
 mod cut;
 mod ending;
-pub(crate) mod flush;
-pub(crate) mod locks;
 pub(crate) mod mail;
 pub(crate) mod message;
 pub(crate) mod queue;
-mod scratch;
 pub(crate) mod submit;
 mod tell;
 mod tend;
 
-pub(crate) use scratch::Scratch;
-
-/// What a shard is told when it starts, and keeps.
-pub(crate) struct Setup {
-    pub(crate) name: String,
-    pub(crate) geometry: Rc<Geometry>,
-    pub(crate) bounds: Bounds,
-    pub(crate) kernel: Kernel,
-    pub(crate) clock: Rc<dyn Clock>,
-    /// Bytes of sync space per mark of the write-intent bitmap.
-    pub(crate) mark_bytes: u64,
-    /// The array promises that discarded bytes read as zeros.
-    pub(crate) discard_zeroes: bool,
-    /// When writes are acknowledged.
-    pub(crate) cache: CacheMode,
-    /// The array says that what is written may be lost until it is flushed.
-    pub(crate) volatile: bool,
-    /// Compare parity on each read.
-    pub(crate) check_reads: bool,
-    /// Compute parity at all: off only to measure what it costs.
-    pub(crate) parity: bool,
-    /// What is not synced may have been cut by a crash, and nobody has said that this will do.
-    pub(crate) doubt: bool,
-    /// Nothing may be read or written before the first configuration comes.
-    pub(crate) settling: bool,
-}
-
 /// One shard.
 pub(crate) struct Shard {
-    pub(crate) index: usize,
+    pub(crate) engine: Rc<Engine>,
     pub(crate) count: usize,
-    pub(crate) setup: Setup,
-    pub(crate) pool: Pool,
-    pub(crate) scratch: Budget,
-    pub(crate) locks: Rc<Locks>,
-    pub(crate) gate: Barrier,
-    pub(crate) watch: Watch,
-    pub(crate) hedges: Hedges,
-    pub(crate) late: Late,
-    pub(crate) balancer: Balancer,
     pub(crate) requests: Requests,
-    pub(crate) flushes: Flushes,
-    pub(crate) log: Option<Log>,
-    pub(crate) sums: Option<Sums>,
     pub(crate) cache: Cache,
     pub(crate) ahead: Ahead,
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
     pub(crate) upkeeps: Completions<(Result<()>, Report)>,
-    /// Who waits for the keeper to put on record what it was told.
-    pub(crate) records: Completions<()>,
     marks: Marks,
-    view: RefCell<Rc<View>>,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
-    /// Array ranges of this shard whose parity or copies may disagree.
-    pub(crate) unsynced: RefCell<RangeSet>,
-    /// Array ranges that are lost, though no member's block is bad: errors until they are written.
-    pub(crate) bad: RefCell<RangeSet>,
-    /// Member offsets of rows that were written whole since a crash, though not synced.
-    pub(crate) settled: RefCell<RangeSet>,
     queue: RefCell<Queue>,
     /// Raised when a write is held in the queue.
     held_up: Signal,
     idle: RefCell<Vec<Waker>>,
-    pub(crate) post: Rc<Post>,
     marking: Rc<Marking>,
     /// Raised when the ticker has something to look after.
     stirred: Signal,
@@ -134,7 +77,6 @@ pub(crate) struct Shard {
     told: Cell<(Option<Time>, u64)>,
     /// Raised when it may be that no request is under way any more.
     emptied: Signal,
-    stopping: Cell<bool>,
 }
 
 /// The local [`Intent`]: asks the keeper by message.
@@ -174,80 +116,61 @@ impl Shard {
         let intent = intent.unwrap_or_else(|| Rc::clone(&marking) as Rc<dyn Intent>);
         let view = View::new(&blueprint.configuration, |id| members.get(&id).cloned());
         let setup = blueprint.setup(clock);
-        let gate = Barrier::default();
-        if setup.settling {
-            gate.close();
+        let (bounds, settling) = (setup.bounds, setup.settling);
+        let engine = Rc::new(blueprint.engine(setup, post, view));
+        if settling {
+            engine.gate.close();
         }
-        let setup_bounds = setup.bounds;
         Rc::new(Shard {
-            index,
+            engine,
             count: blueprint.loads.len(),
-            pool: Pool::new(setup.bounds.keep_bytes),
-            scratch: Budget::new(setup.bounds.scratch_bytes),
-            cache: Cache::new(setup.bounds.cache_bytes),
-            ahead: Ahead::new(setup.bounds.ahead_bytes, setup.bounds.ahead_streams),
-            setup,
-            locks: Rc::default(),
-            gate,
-            watch: Watch::default(),
-            hedges: Hedges::new(setup_bounds.hedges),
-            late: Late::default(),
-            balancer: Balancer::default(),
             requests: Requests::new(index, Arc::clone(&blueprint.loads)),
-            flushes: Flushes::default(),
-            log: blueprint.log.map(|setup| Log::new(setup, &blueprint.geometry)),
-            sums: blueprint.sums.as_ref().map(|setup| Sums::new(setup, setup_bounds.sums_bytes)),
+            cache: Cache::new(bounds.cache_bytes),
+            ahead: Ahead::new(bounds.ahead_bytes, bounds.ahead_streams),
             lists: RefCell::default(),
             upkeeps: Completions::new(),
-            records: Completions::new(),
             marks: Marks::new(intent),
-            view: RefCell::new(Rc::new(view)),
             members: RefCell::new(members),
-            unsynced: RefCell::new(blueprint.unsynced.clone()),
-            bad: RefCell::new(blueprint.bad.clone()),
-            settled: RefCell::default(),
             queue: RefCell::default(),
             held_up: Signal::new(),
             idle: RefCell::default(),
-            post,
             marking,
             stirred: Signal::new(),
             quiescing: Cell::new(false),
             told: Cell::default(),
             emptied: Signal::new(),
-            stopping: Cell::new(false),
         })
     }
 
     /// Starts the shard's own tasks. `keeper` is told what comes in for it.
     pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
-        for _ in 0..self.setup.bounds.units {
+        for _ in 0..self.engine.setup.bounds.units {
             let shard = Rc::clone(self);
             tasks.spawn(async move { shard.work().await });
         }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.keep_deadlines().await });
-        let shard = Rc::clone(self);
-        tasks.spawn(async move { shard.keep_pace().await });
-        let shard = Rc::clone(self);
-        tasks.spawn(async move { shard.mind_late().await });
+        let engine = Rc::clone(&self.engine);
+        tasks.spawn(async move { engine.keep_pace().await });
+        let engine = Rc::clone(&self.engine);
+        tasks.spawn(async move { engine.mind_late().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.tend_marks().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.release_held().await });
-        if self.log.is_some() {
-            let shard = Rc::clone(self);
-            tasks.spawn(async move { shard.write_log().await });
-            let shard = Rc::clone(self);
-            tasks.spawn(async move { shard.retire_logged().await });
+        if self.engine.log.is_some() {
+            let engine = Rc::clone(&self.engine);
+            tasks.spawn(async move { engine.write_log().await });
+            let engine = Rc::clone(&self.engine);
+            tasks.spawn(async move { engine.retire_logged().await });
         }
-        if self.sums.is_some() {
-            let shard = Rc::clone(self);
-            tasks.spawn(async move { shard.tend_sums().await });
+        if self.engine.sums.is_some() {
+            let engine = Rc::clone(&self.engine);
+            tasks.spawn(async move { engine.tend_sums().await });
         }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
-        if self.setup.cache == CacheMode::Writeback {
+        if self.engine.setup.cache == CacheMode::Writeback {
             let shard = Rc::clone(self);
             tasks.spawn(async move { shard.mind_waiting().await });
             let shard = Rc::clone(self);
@@ -258,13 +181,8 @@ impl Shard {
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.listen(keeper).await });
         // Last, so that it hands over what the others have sent in their turn.
-        let post = Rc::clone(&self.post);
+        let post = Rc::clone(&self.engine.post);
         tasks.spawn(async move { post.deliver().await });
-    }
-
-    /// The view of now.
-    pub(crate) fn view(&self) -> Rc<View> {
-        Rc::clone(&self.view.borrow())
     }
 
     /// The shard that owns the region of an array offset.
@@ -272,16 +190,36 @@ impl Shard {
         if self.count == 1 {
             return 0;
         }
-        (self.setup.geometry.region(array_offset) % self.count as u64) as usize
+        (self.engine.setup.geometry.region(array_offset) % self.count as u64) as usize
     }
 
     /// Sends a unit to its owner.
     pub(crate) fn dispatch(&self, to: usize, unit: Unit) {
-        if to == self.index {
+        if to == self.engine.index {
             self.enqueue(unit);
         } else {
-            self.post.to_shard(to, ToShard::Unit(unit));
+            self.engine.post.to_shard(to, ToShard::Unit(unit));
         }
+    }
+
+    /// Sends one range of background work to the shard that owns it.
+    pub(crate) fn upkeep_range(
+        &self,
+        task: Task,
+        offset: u64,
+        len: u64,
+    ) -> Completion<(Result<()>, Report)> {
+        let (ticket, completion) = self.upkeeps.start();
+        let bits = ticket.to_bits();
+        let from =
+            Origin { shard: self.engine.index, request: bits as u32, part: (bits >> 32) as u32 };
+        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let (class, merged) = (Class::Background, Vec::new());
+        self.dispatch(
+            self.owner(offset),
+            Unit { offset, len, action, fua: false, class, from, merged },
+        );
+        completion
     }
 
     fn enqueue(&self, unit: Unit) {
@@ -308,7 +246,7 @@ impl Shard {
 
     /// A member handle for configurations to come.
     pub(crate) fn introduce(&self, member: Rc<Member>) {
-        self.sums.as_ref().inspect(|sums| sums.forget(member.id));
+        self.engine.sums.as_ref().inspect(|sums| sums.forget(member.id));
         self.members.borrow_mut().insert(member.id, member);
     }
 
@@ -338,7 +276,7 @@ impl Shard {
                 let claim = self.claim_for(&unit);
                 return Poll::Ready(Some((unit, claim)));
             }
-            if self.stopping.get() {
+            if self.engine.stopping.get() {
                 return Poll::Ready(None);
             }
             self.idle.borrow_mut().push(cx.waker().clone());
@@ -352,12 +290,11 @@ impl Shard {
     /// half is often still on its way through the socket.
     fn take_unit(&self) -> Option<Unit> {
         let mut queue = self.queue.borrow_mut();
-        let unit = queue.pop(self.unit_border())?;
-        let geometry = &self.setup.geometry;
+        let unit = queue.pop(self.engine.unit_border())?;
+        let geometry = &self.engine.setup.geometry;
         let alone = self.requests.load().requests.get() == 1;
-        if geometry.family() == Family::Parity
-            && queue.may_go_on(&unit, geometry.stripe_bytes(), alone)
-        {
+        let border = geometry.stripe_bytes().min(self.engine.unit_border());
+        if geometry.family() == Family::Parity && queue.may_go_on(&unit, border, alone) {
             queue.hold(unit);
             self.held_up.raise();
             return None;
@@ -371,7 +308,7 @@ impl Shard {
             claim.await;
         }
         let charged = unit.len;
-        self.setup.clock.charge(io::Cost::Request, charged);
+        self.engine.setup.clock.charge(io::Cost::Request, charged);
         let marked = if self.needs_marks(&unit) {
             let marks = self.marks_of(unit.offset, unit.len);
             match self.marks.enter(marks.clone()).await {
@@ -380,7 +317,8 @@ impl Shard {
                 Err(_) if matches!(unit.action, Action::Read(_)) => None,
                 Err(error) => {
                     // Why the intent could not be recorded says more.
-                    let why = self.check_writable(&self.view()).err().unwrap_or(error);
+                    let why =
+                        self.engine.check_writable(&self.engine.view()).err().unwrap_or(error);
                     return self.finish(unit, Gain::Nothing, Err(why));
                 }
             }
@@ -406,7 +344,7 @@ impl Shard {
             _ => self.ahead.forget(covered),
         }
         if let Some(marks) = marked {
-            self.marks.exit(marks, self.setup.clock.now());
+            self.marks.exit(marks, self.engine.setup.clock.now());
             self.stirred.raise();
         }
         drop(claim);
@@ -432,9 +370,9 @@ impl Shard {
     fn needs_marks(&self, unit: &Unit) -> bool {
         let settles = || {
             let range = (unit.offset, unit.len);
-            matches!(unit.action, Action::Read(_)) && self.must_settle_copies(range)
+            matches!(unit.action, Action::Read(_)) && self.engine.must_settle_copies(range)
         };
-        (self.writes(unit) && self.setup.geometry.family() != Family::Plain) || settles()
+        (self.writes(unit) && self.engine.setup.geometry.family() != Family::Plain) || settles()
     }
 
     async fn act(self: &Rc<Self>, unit: &mut Unit, work: &mut Scratch) -> (Gain, Result<()>) {
@@ -447,58 +385,64 @@ impl Shard {
         {
             return (Gain::Nothing, Err(error));
         }
+        let mut op = RowOp::new(&self.engine, work, opts);
         match &mut unit.action {
             Action::Read(bufs) => {
                 let mut bufs = std::mem::take(bufs);
-                let result = self.read_through(work, opts, range, &mut bufs).await;
+                let result = self.read_through(&mut op, range, &mut bufs).await;
                 (Gain::Bytes(bufs), result)
             }
             Action::Write(bytes) => {
-                let result = self.write(work, opts, range, bytes).await;
+                let result = op.write(range, bytes).await;
                 self.overtake_held(range, &result);
                 (Gain::Nothing, result)
             }
             Action::Zero { unmap } => {
-                let result = self.zero(work, opts, range, *unmap).await;
+                let result = op.zero(range, *unmap).await;
                 self.overtake_held(range, &result);
                 (Gain::Nothing, result)
             }
             Action::Discard => {
-                let result = self.discard(work, opts, range).await;
-                if self.setup.discard_zeroes {
+                let result = op.discard(range).await;
+                if self.engine.setup.discard_zeroes {
                     self.overtake_held(range, &result);
                 }
                 (Gain::Nothing, result)
             }
             Action::ReadAhead(number) => {
-                self.carry_read_ahead(work, opts, range, *number).await;
+                self.carry_read_ahead(&mut op, range, *number).await;
                 (Gain::Nothing, Ok(()))
             }
             Action::WriteOut(write_out) => {
-                (Gain::Nothing, self.carry_write_out(work, opts, *write_out).await)
+                (Gain::Nothing, self.carry_write_out(&mut op, *write_out).await)
             }
             Action::Extents(found) => {
                 let mut found = std::mem::take(found);
-                let result = self.extents_through(work, opts, range, &mut found).await;
+                let result = self.extents_through(&mut op, range, &mut found).await;
                 (Gain::Extents(found), result)
             }
             Action::Flush { after } => (Gain::Nothing, self.flush_after(work, *after).await),
             Action::Upkeep(upkeep) => {
                 let mut upkeep = upkeep.clone();
-                let result = self.upkeep(work, opts, range, &mut upkeep).await;
+                let result = op.upkeep(range, &mut upkeep).await;
                 (Gain::Upkeep(upkeep), result)
             }
         }
     }
 
     fn opts(&self, unit: &Unit) -> IoOptions {
-        let bounds = &self.setup.bounds;
+        let bounds = &self.engine.setup.bounds;
         IoOptions {
             fua: unit.fua && !broken(Broken::FuaIgnored),
             class: unit.class,
             op_bytes: bounds.member_op_bytes,
             deadline: bounds.deadline,
         }
+    }
+
+    /// Work of the shard's own, in the background.
+    fn op<'a>(&'a self, work: &'a mut Scratch) -> RowOp<'a> {
+        RowOp::new(&self.engine, work, self.engine.background())
     }
 
     /// An empty list for a unit that writes.
@@ -510,47 +454,5 @@ impl Shard {
     pub(crate) fn keep_list(&self, mut list: Vec<SharedBuf>) {
         list.clear();
         self.lists.borrow_mut().push(list);
-    }
-
-    // ---- what units share ----------------------------------------------------------------------
-
-    /// Sends the batch and waits for it.
-    pub(crate) async fn run(&self, batch: &mut Batch, opts: IoOptions) {
-        batch.run(&*self.setup.clock, &self.watch, opts).await;
-        self.take_stock(batch);
-    }
-
-    /// Reports members that failed, and parks until the membership has changed.
-    ///
-    /// # Errors
-    /// If the array has no redundancy, or is broken without these members.
-    pub(crate) async fn lose(
-        &self,
-        inside: &Inside<'_>,
-        view: &View,
-        failures: &mut Vec<Failure>,
-    ) -> Result<()> {
-        let (mut told, mut fatal) = (Vec::new(), Ok(()));
-        for Failure { member, slot, error } in failures.drain(..) {
-            let plain = self.setup.geometry.family() == Family::Plain;
-            // A copy can be done without, and must not take the slot.
-            if plain && (!view.is_replacement(slot, member.id) || broken(Broken::FailedCopyKept)) {
-                let kind = ErrorKind::DataLost;
-                let what = format!("{} failed, and the level has no redundancy", member.name);
-                fatal = Err(Error::new(kind, what).in_slot(slot).because(error));
-            } else if view.has(member.id) && !told.contains(&member.id) {
-                told.push(member.id);
-                self.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
-            }
-        }
-        fatal?;
-        inside.park(|| self.view.borrow().epoch > view.epoch).await;
-        Ok(())
-    }
-
-    /// True if parity and copies of this array range may disagree.
-    pub(crate) fn is_unsynced(&self, offset: u64, len: u64) -> bool {
-        let unsynced = self.unsynced.borrow();
-        !unsynced.is_empty() && unsynced.overlaps(offset..offset + len)
     }
 }

@@ -28,7 +28,7 @@ pub struct Bounds {
     /// for them.
     pub ahead_streams: usize,
     /// How long a part of a stripe at the end of a stream of writes may wait for the rest: about as
-    /// long as a wake from another core takes.
+    /// long as a wake from another core takes, and as much again for each 16 KiB of the part.
     pub stream_patience: Duration,
     /// Unused buffers that are kept for the next request.
     pub keep_bytes: usize,

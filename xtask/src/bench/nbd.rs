@@ -11,7 +11,7 @@ use super::row::{Row, Unit};
 use crate::failure::Failure;
 use fio::{Load, Seen};
 use serde_json::Value;
-use stand::{Server, Stand};
+use stand::{Options, Server, Stand};
 use std::path::Path;
 
 /// How often, and how long.
@@ -20,8 +20,8 @@ struct Effort {
     millis: u32,
 }
 
-const SHORT: Effort = Effort { rounds: 3, millis: 1200 };
-const FULL: Effort = Effort { rounds: 5, millis: 2500 };
+const SHORT: Effort = Effort { rounds: 5, millis: 800 };
+const FULL: Effort = Effort { rounds: 7, millis: 2500 };
 
 /// What a load is called, and what is wanted of an array under it beside nbdkit with one file.
 struct Trial {
@@ -39,7 +39,7 @@ const fn trial(load: Load, wanted: [Option<f64>; 3]) -> Trial {
 const TRIALS: [Trial; 8] = [
     trial(Load::new("write", 1024, 8), [Some(0.9), Some(0.75), Some(0.65)]),
     trial(Load::new("read", 1024, 8), [Some(0.9), None, None]),
-    trial(Load::new("write", 128, 32), [Some(0.9), Some(0.75), Some(0.65)]),
+    trial(Load::new("write", 128, 32), [Some(0.9), Some(0.6), Some(0.5)]),
     trial(Load::new("read", 128, 32), [Some(0.9), None, None]),
     trial(Load::new("randwrite", 4, 32), [None, Some(0.6), Some(0.45)]),
     trial(Load::new("randread", 4, 32), [Some(1.0), Some(1.0), Some(1.0)]),
@@ -52,88 +52,168 @@ const TRIALS: [Trial; 8] = [
 const LEVELS: [(&str, &str, usize); 3] =
     [("RAID 0 ×4", "0", 4), ("RAID 5 4+1", "5", 5), ("RAID 6 4+2", "6", 6)];
 
-/// A level's server, and one of the same level without a bitmap to see what that costs.
-struct Level {
-    name: &'static str,
-    usual: Server,
-    unmarked: Option<Server>,
+/// Options of `create` and `serve` that are measured beside what both do unasked, on the levels
+/// with parity, by writes.
+const VARIANTS: [Options; 3] = [
+    Options { create: &["--chunk", "64K"], serve: &[] },
+    Options { create: &["--consistency", "bitmap", "--checksums", "off"], serve: &[] },
+    Options { create: &[], serve: &["--cache", "writeback"] },
+];
+
+/// The p99 of small writes at depth 1 that is wanted: at most twice nbdkit's.
+const WANTED_P99: f64 = 0.5;
+/// The least speed of the first writes to new members, as a share of that of later ones.
+const WANTED_FIRST: f64 = 0.6;
+
+/// An array of a level as `create` and `serve` make it unasked, or with options.
+struct Subject {
+    /// The level's place in [`LEVELS`].
+    level: usize,
+    options: Options,
+    server: Server,
+}
+
+impl Subject {
+    fn name(&self) -> String {
+        let (level, ..) = LEVELS[self.level];
+        let words = [self.options.create, self.options.serve].concat().join(" ");
+        if words.is_empty() { String::from(level) } else { format!("{level}, {words}") }
+    }
+
+    fn is_default(&self) -> bool {
+        self.options == Options::NONE
+    }
+}
+
+/// The defaults of all levels first, then what is named by its options.
+fn subjects(stand: &Stand) -> Result<Vec<Subject>, Failure> {
+    let mut subjects = Vec::new();
+    for options in [Options::NONE].into_iter().chain(VARIANTS) {
+        for (level, &(_, number, members)) in LEVELS.iter().enumerate() {
+            if number == "0" && options != Options::NONE {
+                continue;
+            }
+            let name = format!("raid{number}-{}", subjects.len());
+            let server = stand.parapet(&name, number, members, options)?;
+            subjects.push(Subject { level, options, server });
+        }
+    }
+    Ok(subjects)
 }
 
 /// Measures; gives the rows.
 pub(super) fn measure(root: &Path, full: bool) -> Result<Vec<Value>, Failure> {
     let effort = if full { FULL } else { SHORT };
     let stand = Stand::new(root)?;
-    let mut levels = Vec::new();
-    for (name, level, members) in LEVELS {
-        let usual = stand.parapet(level, members, true)?;
-        let unmarked =
-            if level == "0" { None } else { Some(stand.parapet(level, members, false)?) };
-        levels.push(Level { name, usual, unmarked });
-    }
-    let mut rows = vec![idle_memory(&levels)?];
-    let nbdkit = stand.nbdkit()?;
+    let subjects = subjects(&stand)?;
+    let mut rows = vec![idle_memory(&subjects)?];
+    let nbdkit = stand.nbdkit("nbdkit")?;
     let qemu = stand.qemu_nbd()?;
-    let parapets = levels.iter().flat_map(|level| [Some(&level.usual), level.unmarked.as_ref()]);
-    for server in parapets.flatten().chain([&nbdkit, &qemu]) {
+    for server in subjects.iter().map(|subject| &subject.server).chain([&nbdkit, &qemu]) {
         fio::fill(server)?;
     }
     for trial in &TRIALS {
-        rows.extend(side_by_side(trial, &effort, &levels, &nbdkit, &qemu)?);
+        rows.extend(side_by_side(trial, &effort, &subjects, &nbdkit, &qemu)?);
     }
-    rows.push(memory_after(&levels, &nbdkit)?);
+    for subject in subjects.iter().filter(|subject| subject.is_default()) {
+        rows.extend(first_pass(&stand, &effort, subject, &nbdkit)?);
+    }
+    rows.push(memory_after(&subjects, &nbdkit)?);
     Ok(rows.into_iter().map(Row::finish).collect())
 }
 
+/// The server of the defaults of the last level.
+fn last_default(subjects: &[Subject]) -> &Server {
+    let last = subjects.iter().rfind(|subject| subject.is_default());
+    &last.expect("LEVELS is not empty").server
+}
+
 /// What the server of RAID 6 holds after all of that, in MiB.
-fn memory_after(levels: &[Level], nbdkit: &Server) -> Result<Row, Failure> {
-    let last = levels.last().expect("LEVELS is not empty");
+fn memory_after(subjects: &[Subject], nbdkit: &Server) -> Result<Row, Failure> {
     let mut row = Row::less_is_better("memory of the same server after the loads", Unit::Mebibytes);
-    row.ours(last.usual.resident_mebibytes()?);
+    row.ours(last_default(subjects).resident_mebibytes()?);
     row.peer("nbdkit", nbdkit.resident_mebibytes()?);
     Ok(row)
 }
 
 /// What a server of an idle array takes, in MiB; it should be under 50.
-fn idle_memory(levels: &[Level]) -> Result<Row, Failure> {
-    let last = levels.last().expect("LEVELS is not empty");
+fn idle_memory(subjects: &[Subject]) -> Result<Row, Failure> {
     let mut row = Row::less_is_better("memory of an idle server, RAID 6 4+2", Unit::Mebibytes);
-    row.ours(last.usual.resident_mebibytes()?);
+    row.ours(last_default(subjects).resident_mebibytes()?);
     row.peer("limit", 50.0);
     row.target(Some(1.0));
     Ok(row)
+}
+
+/// The first pass of sequential writes over a new array, on members that `create` has made and on
+/// sparse files, beside such a pass over the same array whose members were written before. What a
+/// sparse file costs nbdkit stands beside it.
+fn first_pass(
+    stand: &Stand,
+    effort: &Effort,
+    subject: &Subject,
+    nbdkit: &Server,
+) -> Result<[Row; 2], Failure> {
+    let (level, number, members) = LEVELS[subject.level];
+    let row = |what: &str| {
+        let name = format!("{level}, first pass, {what}, sequential write 1024 KiB, depth 8");
+        let mut row = Row::more_is_better(&name, Unit::Megabytes);
+        row.target(Some(WANTED_FIRST));
+        row
+    };
+    let mut rows = [row("members made by create"), row("sparse files")];
+    for round in 0..effort.rounds {
+        let before = [fio::fill(&subject.server)?, fio::fill(nbdkit)?];
+        for (sparse, row) in rows.iter_mut().enumerate() {
+            let name = format!("first{number}-{round}-{sparse}");
+            let fresh = match sparse {
+                0 => stand.parapet(&name, number, members, Options::NONE)?,
+                _ => stand.sparse(&name, number, members)?,
+            };
+            row.ours(fio::fill(&fresh)?);
+            row.peer("second pass", before[0]);
+            row.peer("nbdkit second pass", before[1]);
+            drop(fresh);
+            stand.remove(&name, members);
+        }
+        let name = format!("nbdkit{number}-{round}");
+        let fresh = stand.nbdkit(&name)?;
+        rows[1].peer("nbdkit on a sparse file", fio::fill(&fresh)?);
+        drop(fresh);
+        stand.remove(&name, 0);
+    }
+    Ok(rows)
 }
 
 /// One load on all servers in turn, round by round.
 fn side_by_side(
     trial: &Trial,
     effort: &Effort,
-    levels: &[Level],
+    subjects: &[Subject],
     nbdkit: &Server,
     qemu: &Server,
 ) -> Result<Vec<Row>, Failure> {
     let load = &trial.load;
     let wanted = [trial.raid0, trial.raid5, trial.raid6];
-    let mut boards: Vec<Board> = levels
-        .iter()
-        .zip(wanted)
-        .map(|(level, wanted)| Board::new(level.name, load, wanted))
+    let measured = subjects.iter().filter(|subject| subject.is_default() || load.writes());
+    let mut boards: Vec<(&Subject, Board)> = measured
+        .map(|subject| {
+            let wanted = wanted[subject.level].filter(|_| subject.is_default());
+            (subject, Board::new(&subject.name(), load, wanted, subject.is_default()))
+        })
         .collect();
     for _ in 0..effort.rounds {
         let peers = [fio::run(load, effort.millis, nbdkit)?, fio::run(load, effort.millis, qemu)?];
-        for (level, board) in levels.iter().zip(&mut boards) {
-            let ours = fio::run(load, effort.millis, &level.usual)?;
-            let unmarked = match &level.unmarked {
-                Some(server) if load.writes() => Some(fio::run(load, effort.millis, server)?),
-                _ => None,
-            };
-            board.note(&ours, &peers, unmarked.as_ref());
-            eprintln!("{}, {}: {}", level.name, load.name(), ours.told(load));
+        for (subject, board) in &mut boards {
+            let ours = fio::run(load, effort.millis, &subject.server)?;
+            board.note(&ours, &peers);
+            eprintln!("{}, {}: {}", subject.name(), load.name(), ours.told(load));
         }
     }
-    Ok(boards.into_iter().flat_map(|board| board.rows).collect())
+    Ok(boards.into_iter().flat_map(|(_, board)| board.rows).collect())
 }
 
-/// The rows of one level under one load.
+/// The rows of one array under one load.
 struct Board {
     rows: Vec<Row>,
     load: Load,
@@ -141,13 +221,15 @@ struct Board {
 
 impl Board {
     /// The rows come in the order in which [`Board::note`] fills them.
-    fn new(level: &str, load: &Load, wanted: Option<f64>) -> Board {
-        let name = format!("{level}, {}", load.name());
+    fn new(array: &str, load: &Load, wanted: Option<f64>, judged: bool) -> Board {
+        let name = format!("{array}, {}", load.name());
         let unit = if load.is_large() { Unit::Megabytes } else { Unit::Thousands };
         let mut rate = Row::more_is_better(&name, unit);
         rate.target(wanted);
         let time = |what: &str| Row::less_is_better(&format!("{name}: {what}"), Unit::Micros);
-        let mut rows = vec![rate, time("p99")];
+        let mut p99 = time("p99");
+        p99.target((judged && load.is("randwrite", 1)).then_some(WANTED_P99));
+        let mut rows = vec![rate, p99];
         if !load.is_large() {
             let mut p50 = time("p50");
             let mut spread = time("p99 beside its own p50");
@@ -172,14 +254,11 @@ impl Board {
         Board { rows, load: load.clone() }
     }
 
-    fn note(&mut self, ours: &Seen, [nbdkit, qemu]: &[Seen; 2], unmarked: Option<&Seen>) {
+    fn note(&mut self, ours: &Seen, [nbdkit, qemu]: &[Seen; 2]) {
         let all = |row: &mut Row, pick: &dyn Fn(&Seen) -> f64| {
             row.ours(pick(ours));
             row.peer("nbdkit", pick(nbdkit));
             row.peer("qemu-nbd", pick(qemu));
-            if let Some(unmarked) = unmarked {
-                row.peer("without bitmap", pick(unmarked));
-            }
         };
         let load = self.load.clone();
         let mut rows = self.rows.iter_mut();

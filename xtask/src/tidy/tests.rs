@@ -214,3 +214,17 @@ fn the_checkout_is_seen_whole() {
     assert!(this.reached && this.all_test());
     assert!(tree.files.iter().all(|file| !file.path.starts_with("target/")));
 }
+
+#[test]
+fn rooms_name_those_below_them_and_mail_only_above() {
+    let files = [
+        (ROOT, "mod rows; mod shard;"),
+        ("crates/array/src/rows.rs", "use crate::shard::mail::Post;\nuse crate::shard::Shard;"),
+        ("crates/array/src/rows/read.rs", "impl Shard {\n}\nuse crate::member::Member;"),
+        ("crates/array/src/shard.rs", "use crate::rows::op;\nimpl Shard {}"),
+        ("crates/array/src/member.rs", "use crate::rows::op::RowOp;"),
+    ];
+    let found = places("rooms", &files);
+    let wrong = ["array/src/member.rs:1", "array/src/rows.rs:2", "array/src/rows/read.rs:1"];
+    assert_eq!(found, wrong.map(|place| format!("crates/{place}")));
+}

@@ -41,13 +41,13 @@ impl Keeper {
                 Some(Asked::Mark { shard, ticket, regions }) => {
                     let granted = self.mark(shard, regions).await;
                     let ticket = Ticket::from_bits(ticket).to_bits();
-                    self.home.post.to_shard(shard, ToShard::Marked { ticket, granted });
+                    self.home.engine.post.to_shard(shard, ToShard::Marked { ticket, granted });
                 }
                 Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
                 Some(Asked::Record { shard, ticket }) => {
                     // Where it fails the array takes no writes any more, and says so.
                     let _ = self.record().await;
-                    self.home.post.to_shard(shard, ToShard::Recorded { ticket });
+                    self.home.engine.post.to_shard(shard, ToShard::Recorded { ticket });
                 }
                 Some(Asked::Quiet { shard }) => self.quiet(shard).await,
                 None => self.stirred.wait().await,

@@ -102,7 +102,7 @@ impl Keeper {
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
         self.still.borrow_mut().clear();
-        self.home.post.to_all(|| ToShard::Close);
+        self.home.engine.post.to_all(|| ToShard::Close);
         while self.still.borrow().len() < self.shards() {
             self.stirred.wait().await;
         }
@@ -278,7 +278,7 @@ impl Keeper {
     /// longer.
     fn forget(&self, id: MemberId) {
         if let Some(known) = self.known(id) {
-            self.home.post.to_all(|| ToShard::Forget(known.clone()));
+            self.home.engine.post.to_all(|| ToShard::Forget(known.clone()));
         }
     }
 

@@ -54,7 +54,7 @@ impl Keeper {
             let result = self.flush(slots, &mut desk).await;
             for Asked { shard, ticket, .. } in asked.drain(..) {
                 let result = result.clone();
-                self.home.post.to_shard(shard, ToShard::Flushed { ticket, result });
+                self.home.engine.post.to_shard(shard, ToShard::Flushed { ticket, result });
             }
         }
     }
@@ -105,6 +105,7 @@ impl Keeper {
         };
         let (class, deadline) = (Class::Foreground, self.bounds.deadline);
         self.home
+            .engine
             .run(&mut desk.batch, IoOptions { fua: false, class, op_bytes: 0, deadline })
             .await;
         let known = desk.failures.len();

@@ -268,7 +268,7 @@ impl Keeper {
 
     /// Walks over `ranges` in units, a few at a time.
     async fn walk(&self, task: Task, ranges: &RangeSet, seating: u64) -> Walk {
-        let step = self.home.upkeep_border();
+        let step = self.home.engine.upkeep_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let region = if broken(Broken::JobsCrossRegions) { u64::MAX / 2 } else { region };
         let end = self.geometry.capacity();
@@ -399,7 +399,7 @@ impl Keeper {
                 self.unsummed.borrow_mut().remove(start..end);
             }
             for (slot, replacement) in tell {
-                self.home.post.to_all(|| ToShard::Recovered { slot, replacement, below });
+                self.home.engine.post.to_all(|| ToShard::Recovered { slot, replacement, below });
             }
         }
         let now = self.clock.now();

@@ -120,7 +120,7 @@ impl Keeper {
             let (whole, lost): (Vec<_>, _) =
                 solved.partition(|row: &Mending| row.lost.is_empty() || early);
             self.mend(configuration, &whole).await;
-            if self.home.sums.is_some() {
+            if self.home.engine.sums.is_some() {
                 mended.extend(whole);
             }
             later.extend(lost);
@@ -175,7 +175,7 @@ impl Keeper {
     fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.ledger.set_bad(range.clone(), true) {
-            return self.home.post.to_all(|| ToShard::Bad { offset, len });
+            return self.home.engine.post.to_all(|| ToShard::Bad { offset, len });
         }
         let (stripe, index, within) = self.geometry.stripe_of(offset);
         let map = self.geometry.stripe(stripe);
@@ -187,7 +187,7 @@ impl Keeper {
             let seat = &configuration.seats[slot.index()];
             for member in seat.member.into_iter().chain(seat.replacement.map(|(id, _)| id)) {
                 self.record_bad(member, (start, len), false);
-                self.home.post.to_all(|| ToShard::Distrust { member, start, len });
+                self.home.engine.post.to_all(|| ToShard::Distrust { member, start, len });
             }
         }
     }
@@ -196,7 +196,7 @@ impl Keeper {
     pub(super) fn give_up_rest(&self, range: Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.ledger.set_bad(range, true) {
-            self.home.post.to_all(|| ToShard::Bad { offset, len });
+            self.home.engine.post.to_all(|| ToShard::Bad { offset, len });
         }
         let text = format!(
             "{len} bytes at array offset {offset} are unrecoverable beside a write to a part of \
@@ -263,7 +263,7 @@ impl Keeper {
         let Answers { mut held, unread, beside } =
             self.read_row(configuration, &map, cut, at).await;
         let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
-        let kernel = self.home.setup.kernel;
+        let kernel = self.home.engine.setup.kernel;
         let solved = self.solve_without(&map, cut, &held, &wrong);
         let left = solved.is_none() && !wrong.is_empty();
         let unsolved = match solved {
@@ -314,7 +314,8 @@ impl Keeper {
             (self.geometry.stripe(Stripe(cut.stripe)), self.geometry.stripe_bytes());
         let start = cut.stripe * stripe_bytes;
         let mut wrong = Vec::new();
-        if self.home.sums.is_none() || self.unsummed.borrow().overlaps(start..start + stripe_bytes)
+        if self.home.engine.sums.is_none()
+            || self.unsummed.borrow().overlaps(start..start + stripe_bytes)
         {
             return wrong;
         }
@@ -344,7 +345,8 @@ impl Keeper {
         wrong.iter().for_each(|&index| held.data[index] = None);
         let lost = held.data.iter().filter(|data| data.is_none()).count();
         let bearable = lost <= self.geometry.redundancy();
-        (bearable && solve(self.home.setup.kernel, map, cut, &mut held).is_empty()).then_some(held)
+        (bearable && solve(self.home.engine.setup.kernel, map, cut, &mut held).is_empty())
+            .then_some(held)
     }
 
     /// What the members hold of a row. What cannot be read is lost.
@@ -412,7 +414,7 @@ impl Keeper {
             &bytes[at..]
         };
         let with_q = map.q().is_some().then_some(&mut q[..]);
-        compute::encode(self.home.setup.kernel, map, len, source, Some(&mut p), with_q);
+        compute::encode(self.home.engine.setup.kernel, map, len, source, Some(&mut p), with_q);
         (p, q)
     }
 

@@ -22,9 +22,9 @@ use layout::{Configuration, MemberId, RangeSet, Slot};
 use log::told::{Claim, Told};
 use metadata::commit::Failures;
 
-use crate::checksum::{BLOCK, Sums};
 use crate::keeper::Keeper;
 use crate::keeper::replay::Mending;
+use crate::rows::checksum::{BLOCK, Sums};
 
 /// Pages of the members' tables, as they were found.
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Keeper {
         at: u64,
         bytes: &[u8],
     ) -> bool {
-        let Some(sums) = &self.home.sums else { return false };
+        let Some(sums) = &self.home.engine.sums else { return false };
         let Some(id) = configuration.seats[slot.index()].member else { return false };
         self.read_tables(tables, id, at..at + bytes.len() as u64).await;
         // It is lost for that: nothing may be made of what it holds, and not be known to be right.
@@ -108,7 +108,7 @@ impl Keeper {
         (tables, told): (&Tables, &Told),
         mended: &[Mending],
     ) -> Failures {
-        let Some(sums) = &self.home.sums else { return Failures::new() };
+        let Some(sums) = &self.home.engine.sums else { return Failures::new() };
         let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
         for row in mended {
             for (slot, bytes) in row.known() {
@@ -184,7 +184,7 @@ impl Keeper {
         for id in all.filter_map(seat).filter(|_| len > 0) {
             self.read_tables(tables, id, range.clone()).await;
         }
-        let Some(sums) = self.home.sums.as_ref().filter(|_| len > 0) else { return };
+        let Some(sums) = self.home.engine.sums.as_ref().filter(|_| len > 0) else { return };
         let parity = || std::iter::once(row.map.p()).chain(row.map.q());
         for (block, _) in blocks(range) {
             let generation = |index: usize| {

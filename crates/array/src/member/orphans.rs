@@ -12,18 +12,12 @@
 //! `member/batch.rs` and `rows/hedge.rs` decide which operations to abandon.
 
 use std::cell::RefCell;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::Waker;
 
-use io::{Completion, Done, ErrorKind, Time};
+use io::{Completion, Done, Time};
 
 use crate::member::Member;
-use crate::member::latency::Kind;
-use crate::shard::Shard;
-use crate::shard::message::ToKeeper;
 
 /// An operation whose answer nobody waits for.
 pub(crate) struct Orphan {
@@ -42,8 +36,8 @@ pub(crate) struct Orphan {
 /// The orphans of a shard.
 #[derive(Default)]
 pub(crate) struct Late {
-    orphans: RefCell<Vec<Orphan>>,
-    waker: RefCell<Option<Waker>>,
+    pub(crate) orphans: RefCell<Vec<Orphan>>,
+    pub(crate) waker: RefCell<Option<Waker>>,
 }
 
 impl Late {
@@ -78,84 +72,9 @@ impl Late {
 
 impl Orphan {
     /// One operation less is under way, as far as its member's load goes.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         if !self.missed {
             self.member.busy.set(self.member.busy.get() - 1);
-        }
-    }
-}
-
-impl Shard {
-    /// Looks after orphans until the shard stops.
-    pub(crate) async fn mind_late(self: Rc<Self>) {
-        std::future::poll_fn(|cx| {
-            if self.is_stopping() {
-                return Poll::Ready(());
-            }
-            let late = &self.late;
-            if late.waker.borrow().as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-                *late.waker.borrow_mut() = Some(cx.waker().clone());
-            }
-            let mut orphans = late.orphans.take();
-            orphans.retain_mut(|orphan| !self.has_ended(orphan, cx));
-            let mut kept = late.orphans.borrow_mut();
-            orphans.append(&mut kept);
-            *kept = orphans;
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Takes the answer, if it is there.
-    fn has_ended(&self, orphan: &mut Orphan, cx: &mut Context<'_>) -> bool {
-        let Poll::Ready(done) = Pin::new(&mut orphan.answer).poll(cx) else { return false };
-        let member = &orphan.member;
-        orphan.settle();
-        if orphan.writes {
-            member.counters().late_writes.sub(1);
-        }
-        if orphan.probe {
-            member.latency_stats.probing.set(false);
-        }
-        match done.result {
-            Ok(()) if !orphan.writes && orphan.bytes > 0 => {
-                let now = self.setup.clock.now();
-                if member.latency_stats.add(Kind::Read, orphan.bytes, orphan.since, now) {
-                    self.judge_pace();
-                }
-            }
-            // Who reads there next repairs it.
-            Err(error) if matches!(error.kind(), ErrorKind::Medium { .. }) => {}
-            Err(error) if !orphan.missed => self.lose_late(member, error),
-            _ => {}
-        }
-        true
-    }
-
-    /// Loses the members of those that have waited for longer than the deadline, apart from the
-    /// time for which this sweep, which was to come at `due`, is late.
-    pub(crate) fn sweep_late(&self, due: Time, now: Time, deadline: Duration) {
-        let mut overdue = Vec::new();
-        for orphan in self.late.orphans.borrow_mut().iter_mut().filter(|l| !l.missed) {
-            let lost = now - orphan.since.max(due);
-            orphan.since = orphan.since + lost;
-            if now - orphan.since >= deadline {
-                orphan.settle();
-                orphan.missed = true;
-                overdue.push(Rc::clone(&orphan.member));
-            }
-        }
-        for member in overdue {
-            member.counters().timeouts.add(1);
-            let what = format!("{}: no answer within {} s", member.name, deadline.as_secs_f32());
-            self.lose_late(&member, io::Error::new(ErrorKind::Timeout, what));
-        }
-    }
-
-    /// Reports a loss that nobody waits for.
-    pub(crate) fn lose_late(&self, member: &Rc<Member>, why: io::Error) {
-        if self.view().members().any(|(_, seated)| Rc::ptr_eq(seated, member)) {
-            self.post.to_keeper(ToKeeper::Lost { member: member.id, why });
         }
     }
 }

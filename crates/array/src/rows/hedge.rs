@@ -44,9 +44,11 @@ use crate::member::orphans::Orphan;
 use crate::member::view::View;
 use crate::member::{Member, latency};
 use crate::rows::RowWork;
+use crate::rows::Scratch;
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::shard::message::ToKeeper;
-use crate::shard::{Scratch, Shard};
 
 /// Members are compared with each other so often, while anybody waits for them.
 const ASSESSMENT: Duration = Duration::from_millis(20);
@@ -101,126 +103,236 @@ impl Hedges {
     }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Reads what can be read as it is, past members that are slow or late. True if that is all of
     /// the range. Members that failed are reported, and the membership has changed since; blocks
     /// that cannot be read are not mentioned.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
+    /// As [`RowOp::lose`].
     pub(crate) async fn read_promptly(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<bool> {
-        let inside = self.gate.enter().await;
-        let view = self.view();
-        let inside = match self.attempt(work, opts, &view, range, bufs).await {
+        let inside = self.engine.gate.enter().await;
+
+        let view = self.engine.view();
+        let inside = match self.inside(&inside).attempt(&view, range, bufs).await {
             Attempt::Whole => return Ok(true),
             Attempt::Failed => inside,
             Attempt::Shunned => {
                 drop(inside);
-                let slow = self.slow_slots(&view);
-                return Ok(self.read_without(work, opts, range, bufs, slow).await);
+                let slow = self.engine.slow_slots(&view);
+                return Ok(self.read_without(range, bufs, slow).await);
             }
             Attempt::Late => {
                 drop(inside);
-                if self.read_again(work, opts, &view, range, bufs).await {
+                if self.read_again(&view, range, bufs).await {
                     return Ok(true);
                 }
-                self.gate.enter().await
+                self.engine.gate.enter().await
             }
         };
-        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-        if self.view().epoch > view.epoch {
+        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        if self.engine.view().epoch > view.epoch {
             // Somebody else was faster.
-            work.failures.clear();
+            self.work.failures.clear();
         }
-        if !work.failures.is_empty() {
-            self.lose(&inside, &view, &mut work.failures).await?;
+        if !self.work.failures.is_empty() {
+            self.inside(&inside).lose(&view).await?;
         }
         Ok(false)
     }
 
     /// Reads what can be read as it is, past members that are slow or late, without repair and
     /// without a word about what fails. False if that is not all of the range.
-    pub(crate) async fn read_as_it_is(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> bool {
+    pub(crate) async fn read_as_it_is(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
         // What is read ahead begins and ends with a block, but for the end of the array.
-        if self.must_settle_copies(range) || self.widened(range) != range {
+        if self.engine.must_settle_copies(range) || self.engine.widened(range) != range {
             return false;
         }
-        let inside = self.gate.enter().await;
-        let view = self.view();
-        let whole = match self.attempt(work, opts, &view, range, bufs).await {
+        let inside = self.engine.gate.enter().await;
+        let view = self.engine.view();
+        let whole = match self.inside(&inside).attempt(&view, range, bufs).await {
             Attempt::Whole => true,
             Attempt::Failed => false,
             Attempt::Shunned => {
                 drop(inside);
-                let slow = self.slow_slots(&view);
-                self.read_without(work, opts, range, bufs, slow).await
+                let slow = self.engine.slow_slots(&view);
+                self.read_without(range, bufs, slow).await
             }
             Attempt::Late => {
                 drop(inside);
-                self.read_again(work, opts, &view, range, bufs).await
+                self.read_again(&view, range, bufs).await
             }
         };
-        work.failures.clear();
+        self.work.failures.clear();
         whole
     }
 
-    async fn attempt(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        view: &View,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Attempt {
-        self.hedges.earn(self.setup.bounds.hedge_percent);
-        if self.setup.geometry.family() != Family::Parity {
-            return self.read_chosen(work, opts, view, (range, None), bufs).await;
+    async fn attempt(&mut self, view: &View, range: (u64, u64), bufs: &mut Vec<Buf>) -> Attempt {
+        self.engine.hedges.earn(self.engine.setup.bounds.hedge_percent);
+        if self.engine.setup.geometry.family() != Family::Parity {
+            return self.read_chosen(view, (range, None), bufs).await;
         }
-        if self.can_read_directly(view, range) {
-            if self.hedges.slow.get() && self.shuns(view, range) {
+        if self.engine.can_read_directly(view, range) {
+            if self.engine.hedges.slow.get() && self.engine.shuns(view, range) {
                 return Attempt::Shunned;
             }
-            return self.read_directly(work, opts, view, range, bufs).await;
+            return self.read_directly(view, range, bufs).await;
         }
         // What is missing is computed from the others: from the quick ones, if they are enough.
-        let slow = self.hedges.slow.get() && !self.slow_slots(view).is_empty();
+        let slow = self.engine.hedges.slow.get() && !self.engine.slow_slots(view).is_empty();
         if slow { Attempt::Shunned } else { Attempt::Failed }
     }
 
     /// Sends reads and waits for them; false if some are late and it is worth doing all of it
     /// again.
-    pub(crate) async fn run_until_late(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        opts: IoOptions,
-    ) -> bool {
-        let (clock, watch) = (&*self.setup.clock, &self.watch);
-        let ended = work.batch.run_until_late(clock, watch, opts).await;
-        self.take_stock(&mut work.batch);
+    pub(crate) async fn run_until_late(&mut self, view: &View) -> bool {
+        let (clock, watch) = (&*self.engine.setup.clock, &self.engine.watch);
+        let ended = self.work.batch.run_until_late(clock, watch, self.opts).await;
+        self.engine.take_stock(&mut self.work.batch);
         if ended {
             return true;
         }
-        if self.may_hedge(view, work.batch.pending(), opts) {
+        if self.engine.may_hedge(view, self.work.batch.pending(), self.opts) {
             return false;
         }
-        work.batch.go_on(clock, watch, opts).await;
-        self.leave_behind(&mut work.batch);
+        self.work.batch.go_on(clock, watch, self.opts).await;
+        self.engine.leave_behind(&mut self.work.batch);
         true
     }
 
+    /// Does a read again without the members that are late, and waits for them all the same: true
+    /// once either has the bytes, false if neither has. Outside the gate.
+    async fn read_again(&mut self, view: &View, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
+        let late = self.work.batch.pending();
+        let mut second = self.engine.hedges.spare.borrow_mut().pop().unwrap_or_default();
+        let mut fresh = vec![self.engine.pool.take(range.1 as usize)];
+        let first_wins = {
+            let mut beside = self.beside(&mut second);
+            let again = beside.read_without(range, &mut fresh, late);
+            let mut again = Box::pin(again);
+            let (clock, watch) = (&*self.engine.setup.clock, &self.engine.watch);
+            let mut rest = pin!(self.work.batch.go_on(clock, watch, self.opts));
+            let (mut rest_failed, mut again_failed) = (false, false);
+            std::future::poll_fn(|cx| {
+                if !rest_failed && let Poll::Ready(ok) = rest.as_mut().poll(cx) {
+                    if ok && self.engine.view().epoch == view.epoch {
+                        return Poll::Ready(Some(true));
+                    }
+                    rest_failed = true;
+                }
+                if !again_failed && let Poll::Ready(ok) = again.as_mut().poll(cx) {
+                    if ok {
+                        return Poll::Ready(Some(false));
+                    }
+                    again_failed = true;
+                }
+                if rest_failed && again_failed { Poll::Ready(None) } else { Poll::Pending }
+            })
+            .await
+        };
+        // Whoever has lost the race may have operations under way.
+        second.batch.forsake();
+        self.engine.leave_behind(&mut second.batch);
+        second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
+        second.parts.clear();
+        second.pieces.clear();
+        second.let_go();
+        self.engine.hedges.spare.borrow_mut().push(second);
+        self.work.batch.forsake();
+        self.engine.leave_behind(&mut self.work.batch);
+        if first_wins != Some(false) {
+            let whole = self.gathered(view, range, bufs) == Attempt::Whole;
+            return whole && first_wins.is_some();
+        }
+        self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
+        self.work.parts.clear();
+        for failure in self.work.failures.drain(..) {
+            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
+                self.engine.lose_late(&failure.member, failure.error);
+            }
+        }
+        bufs.clear();
+        bufs.append(&mut fresh);
+        true
+    }
+
+    /// Reads without these slots, from redundancy that agrees with the data, and changes nothing:
+    /// may be dropped wherever it stands. False if that cannot be done.
+    async fn read_without(
+        &mut self,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+        shunned: SlotSet,
+    ) -> bool {
+        if self.engine.setup.geometry.family() == Family::Parity {
+            return self.read_rows_without(range, bufs, shunned).await;
+        }
+        let _inside = self.engine.gate.enter().await;
+        let view = self.engine.view();
+        let what = (range, Some(shunned));
+        let attempt = self.read_chosen(&view, what, bufs).await;
+        self.work.failures.clear();
+        attempt == Attempt::Whole
+    }
+
+    async fn read_rows_without(
+        &mut self,
+        (offset, len): (u64, u64),
+        bufs: &mut [Buf],
+        shunned: SlotSet,
+    ) -> bool {
+        let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
+        (&claim).await;
+        self.engine.cut_rows(offset, len, &mut self.work.rows);
+        let slots = self.engine.setup.geometry.slots() as u64;
+        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
+        let _memory = self.engine.scratch.take(need).await;
+        let _inside = self.engine.gate.enter().await;
+        let view = self.engine.view();
+        if self.engine.check_bad((offset, len)).is_err() {
+            return false;
+        }
+        if view.mode == Mode::Broken || !self.plan_without(&view, shunned) {
+            return false;
+        }
+        if !self.read_for_rows(&view).await {
+            // Who reads as usual meets it again, and sees to it.
+            self.work.failures.clear();
+            return false;
+        }
+        let fits = |row: &RowWork| self.engine.fits_entries(&view, row, &self.work.pieces, shunned);
+        if !self.work.rows.iter().all(fits) {
+            return false;
+        }
+        let mut target = Target { offset, bufs };
+        self.work
+            .rows
+            .iter()
+            .all(|row| self.engine.deliver(row, &self.work.pieces, &mut target).is_ok())
+    }
+
+    /// Plans the reading of every row without these slots; false if that cannot be done, or where
+    /// parity may disagree with the data.
+    fn plan_without(&mut self, view: &View, shunned: SlotSet) -> bool {
+        self.work.rows.iter_mut().all(|row| {
+            let state = self.engine.state_of(view, row);
+            let unsafely = broken(Broken::HedgeReadsUnrebuilt);
+            let readable = if unsafely { view.present } else { state.readable };
+            let readable = readable.difference(shunned);
+            let state = RowState { readable, ..state };
+            let Ok(plan) = plan_read(&row.roles, &state, row.touched()) else { return false };
+            let method = plan.recover.map_or(Method::DataOnly, Method::Recover);
+            row.plan = Some(WritePlan { method, read: plan.read, write: SlotSet::EMPTY });
+            plan.recover.is_none() || state.synced
+        })
+    }
+}
+
+impl Engine {
     /// True if a read may be done again without these slots.
     fn may_hedge(&self, view: &View, late: SlotSet, opts: IoOptions) -> bool {
         let (geometry, bounds) = (&self.setup.geometry, &self.setup.bounds);
@@ -248,140 +360,6 @@ impl Shard {
         self.late.take(batch.orphans().drain(..));
         // Their deadlines are watched.
         self.watch.begun.raise();
-    }
-
-    /// Does a read again without the members that are late, and waits for them all the same: true
-    /// once either has the bytes, false if neither has. Outside the gate.
-    async fn read_again(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        view: &View,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> bool {
-        let late = work.batch.pending();
-        let mut second = self.hedges.spare.borrow_mut().pop().unwrap_or_default();
-        let mut fresh = vec![self.pool.take(range.1 as usize)];
-        let first_wins = {
-            let again = self.read_without(&mut second, opts, range, &mut fresh, late);
-            let mut again = Box::pin(again);
-            let (clock, watch) = (&*self.setup.clock, &self.watch);
-            let mut rest = pin!(work.batch.go_on(clock, watch, opts));
-            let (mut rest_failed, mut again_failed) = (false, false);
-            std::future::poll_fn(|cx| {
-                if !rest_failed && let Poll::Ready(ok) = rest.as_mut().poll(cx) {
-                    if ok && self.view().epoch == view.epoch {
-                        return Poll::Ready(Some(true));
-                    }
-                    rest_failed = true;
-                }
-                if !again_failed && let Poll::Ready(ok) = again.as_mut().poll(cx) {
-                    if ok {
-                        return Poll::Ready(Some(false));
-                    }
-                    again_failed = true;
-                }
-                if rest_failed && again_failed { Poll::Ready(None) } else { Poll::Pending }
-            })
-            .await
-        };
-        // Whoever has lost the race may have operations under way.
-        second.batch.forsake();
-        self.leave_behind(&mut second.batch);
-        second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
-        second.parts.clear();
-        second.pieces.clear();
-        second.let_go();
-        self.hedges.spare.borrow_mut().push(second);
-        work.batch.forsake();
-        self.leave_behind(&mut work.batch);
-        if first_wins != Some(false) {
-            let whole = self.gathered(work, view, range, bufs) == Attempt::Whole;
-            return whole && first_wins.is_some();
-        }
-        work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-        work.parts.clear();
-        for failure in work.failures.drain(..) {
-            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
-                self.lose_late(&failure.member, failure.error);
-            }
-        }
-        bufs.clear();
-        bufs.append(&mut fresh);
-        true
-    }
-
-    /// Reads without these slots, from redundancy that agrees with the data, and changes nothing:
-    /// may be dropped wherever it stands. False if that cannot be done.
-    async fn read_without(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-        shunned: SlotSet,
-    ) -> bool {
-        if self.setup.geometry.family() == Family::Parity {
-            return self.read_rows_without(work, opts, range, bufs, shunned).await;
-        }
-        let _inside = self.gate.enter().await;
-        let view = self.view();
-        let what = (range, Some(shunned));
-        let attempt = self.read_chosen(work, opts, &view, what, bufs).await;
-        work.failures.clear();
-        attempt == Attempt::Whole
-    }
-
-    async fn read_rows_without(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        bufs: &mut [Buf],
-        shunned: SlotSet,
-    ) -> bool {
-        let claim = self.locks.claim(self.rows_of(offset, len));
-        (&claim).await;
-        self.cut_rows(offset, len, &mut work.rows);
-        let slots = self.setup.geometry.slots() as u64;
-        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
-        let _memory = self.scratch.take(need).await;
-        let _inside = self.gate.enter().await;
-        let view = self.view();
-        if self.check_bad((offset, len)).is_err() {
-            return false;
-        }
-        if view.mode == Mode::Broken || !self.plan_without(&view, work, shunned) {
-            return false;
-        }
-        if !self.read_for_rows(work, opts, &view).await {
-            // Who reads as usual meets it again, and sees to it.
-            work.failures.clear();
-            return false;
-        }
-        let fits = |row: &RowWork| self.fits_entries(&view, row, &work.pieces, shunned);
-        if !work.rows.iter().all(fits) {
-            return false;
-        }
-        let mut target = Target { offset, bufs };
-        work.rows.iter().all(|row| self.deliver(row, &work.pieces, &mut target).is_ok())
-    }
-
-    /// Plans the reading of every row without these slots; false if that cannot be done, or where
-    /// parity may disagree with the data.
-    fn plan_without(&self, view: &View, work: &mut Scratch, shunned: SlotSet) -> bool {
-        work.rows.iter_mut().all(|row| {
-            let state = self.state_of(view, row);
-            let unsafely = broken(Broken::HedgeReadsUnrebuilt);
-            let readable = if unsafely { view.present } else { state.readable };
-            let readable = readable.difference(shunned);
-            let state = RowState { readable, ..state };
-            let Ok(plan) = plan_read(&row.roles, &state, row.touched()) else { return false };
-            let method = plan.recover.map_or(Method::DataOnly, Method::Recover);
-            row.plan = Some(WritePlan { method, read: plan.read, write: SlotSet::EMPTY });
-            plan.recover.is_none() || state.synced
-        })
     }
 
     // ---- slow members --------------------------------------------------------------------------

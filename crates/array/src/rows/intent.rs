@@ -40,7 +40,9 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::rows::RowWork;
-use crate::shard::{Scratch, Shard};
+use crate::rows::Scratch;
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 
 mod ppl;
 mod record;
@@ -250,7 +252,7 @@ impl Log {
     }
 }
 
-impl Shard {
+impl Engine {
     /// Completes when these rows may be logged, with these slots `present`: there is room, and what
     /// lives beside them in the rows is durable. To be called outside the gate, under the rows'
     /// lock. `None` without a log.
@@ -312,8 +314,8 @@ impl Shard {
         self.log.as_ref().is_none_or(fits)
     }
 
-    /// As [`Shard::admit`], for whole stripes, `first..first + count`: no more than
-    /// [`Shard::stripes_to_log`].
+    /// As [`Engine::admit`], for whole stripes, `first..first + count`: no more than
+    /// [`Engine::stripes_to_log`].
     pub(crate) async fn admit_stripes(
         &self,
         (first, count): (u64, u64),
@@ -354,7 +356,7 @@ impl Shard {
                 break reserved;
             }
             if conflict && !std::mem::replace(&mut waited, true) {
-                let conflicts = &self.requests.load().log_conflicts;
+                let conflicts = &self.load().log_conflicts;
                 conflicts.set(conflicts.get() + 1);
             }
             self.check_writable(&self.view())?;
@@ -390,7 +392,11 @@ impl Shard {
                 (room, waited || (room && space.has_landed()))
             };
             if due {
-                let summed = !room || self.write_sums(&mut scratch).await.is_ok();
+                let summed = !room
+                    || RowOp::new(&self, &mut scratch, self.background())
+                        .write_sums()
+                        .await
+                        .is_ok();
                 if self.make_durable().await.is_ok() && summed {
                     log.freed.raise();
                     log.stirred.raise();

@@ -4,14 +4,12 @@
 //! here is what a range asks for and what it reports.
 
 use io::broken::{Broken, broken};
-use io::{Class, Completion};
 use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::batch::IoOptions;
 use crate::member::view::View;
-use crate::shard::queue::{Action, Origin, Unit};
-use crate::shard::{Scratch, Shard};
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 
 pub(crate) mod mirror;
 pub(crate) mod rebuild;
@@ -48,65 +46,40 @@ pub(crate) enum Task {
     Sum,
 }
 
-impl Shard {
-    /// Sends one range of background work to the shard that owns it.
-    pub(crate) fn upkeep_range(
-        &self,
-        task: Task,
-        offset: u64,
-        len: u64,
-    ) -> Completion<(Result<()>, Report)> {
-        let (ticket, completion) = self.upkeeps.start();
-        let bits = ticket.to_bits();
-        let from = Origin { shard: self.index, request: bits as u32, part: (bits >> 32) as u32 };
-        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
-        let (class, merged) = (Class::Background, Vec::new());
-        self.dispatch(
-            self.owner(offset),
-            Unit { offset, len, action, fua: false, class, from, merged },
-        );
-        completion
-    }
-
+impl Engine {
     /// The smallest block that every member can write: what is judged as one when members
     /// contradict each other.
     fn block_bytes(&self, view: &View) -> u64 {
         let blocks = view.members().map(|(_, member)| u64::from(member.limits.logical_block));
         blocks.max().unwrap_or(SECTOR).max(SECTOR)
     }
+}
 
+impl RowOp<'_> {
     /// Does one range of background work.
-    pub(crate) async fn upkeep(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        upkeep: &mut Upkeep,
-    ) -> Result<()> {
+    pub(crate) async fn upkeep(&mut self, range: (u64, u64), upkeep: &mut Upkeep) -> Result<()> {
         let (task, report) = (upkeep.task, &mut upkeep.report);
-        match self.setup.geometry.family() {
+        match self.engine.setup.geometry.family() {
             Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
-            Family::Plain | Family::Mirror => {
-                self.upkeep_copies(work, opts, range, task, report).await
-            }
-            Family::Parity => self.upkeep_rows(work, opts, range, task, report).await,
+            Family::Plain | Family::Mirror => self.upkeep_copies(range, task, report).await,
+            Family::Parity => self.upkeep_rows(range, task, report).await,
         }?;
         // A repair of a degraded array compares nothing; a resync makes the copies alike that are
         // there.
-        let whole = self.view().in_sync == self.setup.geometry.all_slots();
-        let alike = task == Task::Resync && self.setup.geometry.family() == Family::Mirror;
+        let whole = self.engine.view().in_sync == self.engine.setup.geometry.all_slots();
+        let alike = task == Task::Resync && self.engine.setup.geometry.family() == Family::Mirror;
         if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
-            self.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
+            self.engine.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
         }
-        if let Some(sums) = &self.sums {
+        if let Some(sums) = &self.engine.sums {
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
             // With the members before any checkpoint says so.
             if compares || !broken(Broken::RebuiltUnsummed) {
-                self.write_sums(work).await?;
+                self.write_sums().await?;
             }
             if sums.mended.take() {
                 // No bit tells of a repair: nobody would look for one that was lost.
-                self.make_durable().await?;
+                self.engine.make_durable().await?;
             }
             if compares && (alike || whole) {
                 sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);

@@ -10,17 +10,18 @@ use io::{Buf, SharedBuf};
 use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
-use crate::checksum::BLOCK;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
+use crate::rows::checksum::BLOCK;
+use crate::rows::engine::Engine;
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task, Upkeep};
-use crate::rows::read::Target;
+use crate::rows::op::RowOp;
+use crate::rows::read::{Target, cut_parts};
 use crate::rows::write::Fresh;
-use crate::shard::{Scratch, Shard};
 
-impl Shard {
+impl Engine {
     /// The stretches of an array range with the same places: array offset, bytes, places.
     pub(crate) fn stretches(
         &self,
@@ -37,41 +38,6 @@ impl Shard {
             at += part;
             Some((at - part, part, places))
         })
-    }
-
-    /// Writes every copy of the range.
-    pub(crate) async fn write_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        fresh: Fresh<'_>,
-    ) -> Result<()> {
-        let inside = self.gate.enter().await;
-        let view = self.view();
-        if self.setup.geometry.family() == Family::Mirror || view.mode == Mode::ReadOnly {
-            self.check_writable(&view)?;
-        }
-        work.outgoing.clear();
-        for (at, part, places) in self.stretches(offset, len) {
-            if !places.copies().any(|place| view.member(place.slot).is_some()) {
-                return Err(self.copies_lost(at, &places));
-            }
-            let misses = |place: &Place| {
-                broken(Broken::RebuildMissesWrites) && !view.in_sync.contains(place.slot)
-            };
-            for place in places.copies().filter(|place| !misses(place)) {
-                for (begin, bytes) in fresh.share(at, part) {
-                    let at = place.member_offset + begin;
-                    work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
-                }
-            }
-        }
-        self.sum_outgoing(work);
-        let result = self.send(work, opts, &inside, view).await;
-        work.outgoing.clear();
-        result?;
-        self.renew_sums(work, &inside).await
     }
 
     fn copies_lost(&self, at: u64, places: &Places) -> Error {
@@ -124,42 +90,71 @@ impl Shard {
             && self.view().mode == Mode::ReadWrite
             && !broken(Broken::CopiesUnsettled)
     }
+}
+
+impl RowOp<'_> {
+    /// Writes every copy of the range.
+    pub(crate) async fn write_copies(
+        &mut self,
+        (offset, len): (u64, u64),
+        fresh: Fresh<'_>,
+    ) -> Result<()> {
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
+        let view = op.engine.view();
+        if op.engine.setup.geometry.family() == Family::Mirror || view.mode == Mode::ReadOnly {
+            op.engine.check_writable(&view)?;
+        }
+        op.work.outgoing.clear();
+        for (at, part, places) in op.engine.stretches(offset, len) {
+            if !places.copies().any(|place| view.member(place.slot).is_some()) {
+                return Err(op.engine.copies_lost(at, &places));
+            }
+            let misses = |place: &Place| {
+                broken(Broken::RebuildMissesWrites) && !view.in_sync.contains(place.slot)
+            };
+            for place in places.copies().filter(|place| !misses(place)) {
+                for (begin, bytes) in fresh.share(at, part) {
+                    let at = place.member_offset + begin;
+                    op.work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
+                }
+            }
+        }
+        op.sum_outgoing();
+        let result = op.send(view).await;
+        op.work.outgoing.clear();
+        result?;
+        op.renew_sums().await
+    }
 
     /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is
     /// lost next, it is read the same.
-    pub(crate) async fn settle_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-    ) {
-        let (offset, len) = self.widened(range);
-        let claim = self.locks.claim(self.rows_of(offset, len));
+    pub(crate) async fn settle_copies(&mut self, range: (u64, u64)) {
+        let (offset, len) = self.engine.widened(range);
+        let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
-        let opts = IoOptions { fua: true, ..opts };
+        let opts = IoOptions { fua: true, ..self.opts };
         let mut resync = Upkeep { task: Task::Resync, report: Report::default() };
         // What cannot be read, or not be made alike, is found out by the read that follows.
-        let _ = self.upkeep(work, opts, (offset, len), &mut resync).await;
+        let _ = self.with(opts).upkeep((offset, len), &mut resync).await;
     }
 
     /// Reads one copy of each stretch; where that fails, any other.
     pub(crate) async fn read_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        let writable = self.view().mode == Mode::ReadWrite;
-        if self.setup.check_reads && writable && !self.is_unsynced(offset, len) {
-            return self.read_compared(work, opts, (offset, len), bufs).await;
+        let writable = self.engine.view().mode == Mode::ReadWrite;
+        if self.engine.setup.check_reads && writable && !self.engine.is_unsynced(offset, len) {
+            return self.read_compared((offset, len), bufs).await;
         }
         // Copies that differ may all fit their entries: which one counts takes a look at all.
-        let differ = self.is_torn(offset, len) && self.is_unsynced(offset, len);
-        if !differ && self.read_promptly(work, opts, (offset, len), bufs).await? {
+        let differ = self.engine.is_torn(offset, len) && self.engine.is_unsynced(offset, len);
+        if !differ && self.read_promptly((offset, len), bufs).await? {
             return Ok(());
         }
-        self.read_any_copy(work, opts, (offset, len), bufs).await
+        self.read_any_copy((offset, len), bufs).await
     }
 
     /// Compares all copies before one of them is read. Copies that are wrong are made right,
@@ -167,27 +162,21 @@ impl Shard {
     ///
     /// # Errors
     /// [`ErrorKind::DataLost`] where copies contradict each other and none can be named.
-    async fn read_compared(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        bufs: &mut [Buf],
-    ) -> Result<()> {
-        let claim = self.locks.claim(self.rows_of(offset, len));
+    async fn read_compared(&mut self, (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
+        let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
-        let needs =
-            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
-        let memory = self.scratch.take(needs.max().unwrap_or(0)).await;
-        let inside = self.gate.enter().await;
-        for (at, part, places) in self.stretches(offset, len) {
+        let needs = self
+            .engine
+            .stretches(offset, len)
+            .map(|(_, part, places)| part * places.count() as u64);
+        let memory = self.engine.scratch.take(needs.max().unwrap_or(0)).await;
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
+        for (at, part, places) in op.engine.stretches(offset, len) {
             for task in [Task::Check, Task::Repair] {
                 let mut found = Report::default();
                 let report = &mut found;
-                while !self
-                    .compare_copies(work, opts, &inside, (at, part), &places, task, report)
-                    .await?
-                {}
+                while !op.compare_copies((at, part), &places, task, report).await? {}
                 if found.mismatches == 0 || broken(Broken::CopiesUncompared) {
                     break;
                 }
@@ -199,78 +188,73 @@ impl Shard {
             }
         }
         drop((inside, memory));
-        self.read_any_copy_held(work, opts, (offset, len), bufs).await
+        self.read_any_copy_held((offset, len), bufs).await
     }
 
     /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than
     /// these, however long that takes.
     pub(crate) async fn read_chosen(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         view: &View,
         ((offset, len), shunned): ((u64, u64), Option<SlotSet>),
         bufs: &mut Vec<Buf>,
     ) -> Attempt {
-        work.chosen.clear();
-        for (at, part, places) in self.stretches(offset, len) {
-            let place =
-                self.choose_copy(view, (at, part), &places, shunned.unwrap_or(SlotSet::EMPTY));
-            work.chosen.extend(place);
+        self.work.chosen.clear();
+        for (at, part, places) in self.engine.stretches(offset, len) {
+            let place = self.engine.choose_copy(
+                view,
+                (at, part),
+                &places,
+                shunned.unwrap_or(SlotSet::EMPTY),
+            );
+            self.work.chosen.extend(place);
         }
-        if work.chosen.len() < self.stretches(offset, len).count() {
+        if self.work.chosen.len() < self.engine.stretches(offset, len).count() {
             return Attempt::Failed;
         }
-        if !self.want_read(work, view, (offset, len)).await {
+        if !self.want_read(view, (offset, len)).await {
             return Attempt::Failed;
         }
-        let (batch, chosen) = (&mut work.batch, &work.chosen);
-        let lens = self.stretches(offset, len).map(|(_, part, _)| part);
-        Shard::cut_parts(&mut work.parts, bufs, lens, |tag, number, begin, buf| {
+        let (batch, chosen) = (&mut self.work.batch, &self.work.chosen);
+        let lens = self.engine.stretches(offset, len).map(|(_, part, _)| part);
+        cut_parts(&mut self.work.parts, bufs, lens, |tag, number, begin, buf| {
             let place = chosen[number];
             let member = view.member(place.slot).expect("what is chosen has a member");
             let at = place.member_offset + begin;
-            batch.read(member, place.slot, at, buf, tag, opts.op_bytes);
+            batch.read(member, place.slot, at, buf, tag, self.opts.op_bytes);
         });
         if shunned.is_some() {
-            self.run(&mut work.batch, opts).await;
-        } else if !self.run_until_late(work, view, opts).await {
+            self.engine.run(&mut self.work.batch, self.opts).await;
+        } else if !self.run_until_late(view).await {
             return Attempt::Late;
         }
-        self.gathered(work, view, (offset, len), bufs)
+        self.gathered(view, (offset, len), bufs)
     }
 
     /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites
     /// the copies that could not.
-    async fn read_any_copy(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        bufs: &mut [Buf],
-    ) -> Result<()> {
-        let claim = self.locks.claim(self.rows_of(offset, len));
+    async fn read_any_copy(&mut self, (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
+        let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
-        self.read_any_copy_held(work, opts, (offset, len), bufs).await
+        self.read_any_copy_held((offset, len), bufs).await
     }
 
-    /// As [`Shard::read_any_copy`], by one who holds the lock.
+    /// As [`RowOp::read_any_copy`], by one who holds the lock.
     pub(crate) async fn read_any_copy_held(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (offset, len): (u64, u64),
         bufs: &mut [Buf],
     ) -> Result<()> {
-        let inside = self.gate.enter().await;
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
         let mut target = Target { offset, bufs };
-        for (at, part, places) in self.stretches(offset, len) {
+        for (at, part, places) in op.engine.stretches(offset, len) {
             // Where copies may disagree a bad block of one must not change who is read beside it.
-            let whole = !self.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
-            let torn = self.is_torn(at, part);
+            let whole = !op.engine.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
+            let torn = op.engine.is_torn(at, part);
             if (whole || part <= BLOCK) && !torn {
                 let stretch = (at, part);
-                match self.restore_stretch(work, opts, stretch, &places, None, &inside).await {
+                match op.restore_stretch(stretch, &places, None).await {
                     Ok(bytes) => {
                         target.put(at, &bytes);
                         continue;
@@ -283,13 +267,13 @@ impl Shard {
             let mut begin = at;
             while begin < at + part {
                 let end = ((begin / BLOCK + 1) * BLOCK).min(at + part);
-                let (places, block) = (self.setup.geometry.places(begin), (begin, end - begin));
+                let (places, block) =
+                    (op.engine.setup.geometry.places(begin), (begin, end - begin));
                 let first = match torn {
-                    true => self.fitting_copy(work, opts, &inside, begin / BLOCK * BLOCK).await?,
+                    true => op.fitting_copy(begin / BLOCK * BLOCK).await?,
                     false => None,
                 };
-                let bytes =
-                    self.restore_stretch(work, opts, block, &places, first, &inside).await?;
+                let bytes = op.restore_stretch(block, &places, first).await?;
                 target.put(begin, &bytes);
                 begin = end;
             }
@@ -300,35 +284,32 @@ impl Shard {
     /// The bytes of a stretch from any copy, if it can be from that in slot `first`; those copies
     /// that could not be read, or do not fit their sums, are made like it.
     async fn restore_stretch(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         stretch: (u64, u64),
         places: &Places,
         first: Option<Slot>,
-        inside: &crate::shard::barrier::Inside<'_>,
     ) -> Result<SharedBuf> {
-        let (bytes, healed) = self.read_stretch(work, opts, stretch, places, first, inside).await?;
+        let (bytes, healed) = self.read_stretch(stretch, places, first).await?;
         let bytes = bytes.freeze();
-        work.outgoing.clear();
+        self.work.outgoing.clear();
         for place in &healed {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
-            work.outgoing.push(Outgoing { slot, at, bytes });
+            self.work.outgoing.push(Outgoing { slot, at, bytes });
         }
-        let view = self.view();
+        let view = self.engine.view();
         if view.mode == Mode::ReadWrite {
             // It may have been the entry that was wrong, and not the block.
-            self.sum_outgoing(work);
-            if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+            self.sum_outgoing();
+            if let Some(sums) = self.engine.sums.as_ref().filter(|_| !self.work.news.is_empty()) {
                 sums.mended.set(true);
                 sums.crowded.raise();
             }
-            self.renew_sums(work, inside).await?;
+            self.renew_sums().await?;
         }
-        self.rewrite(work, opts, inside, view).await?;
+        self.rewrite(view).await?;
         if !healed.is_empty() {
             let none = RangeSet::default();
-            self.align_copies(work, &self.view(), places, stretch.1, &none).await;
+            self.align_copies(&self.engine.view(), places, stretch.1, &none).await;
         }
         Ok(bytes)
     }
@@ -336,17 +317,14 @@ impl Shard {
     /// The bytes of a stretch from any copy, if it can be from that in slot `first`, and the copies
     /// that gave a medium error.
     pub(crate) async fn read_stretch(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (at, part): (u64, u64),
         places: &Places,
         first: Option<Slot>,
-        inside: &crate::shard::barrier::Inside<'_>,
     ) -> Result<(Buf, Vec<Place>)> {
         let mut bad = Vec::new();
         loop {
-            let view = self.view();
+            let view = self.engine.view();
             let usable = |place: &Place| {
                 let at_end = at + part;
                 !bad.contains(place)
@@ -355,33 +333,33 @@ impl Shard {
             let preferred = |place: &Place| usable(place) && first == Some(place.slot);
             let place = places.copies().find(preferred).or_else(|| places.copies().find(usable));
             let Some(place) = place else {
-                return Err(self.copies_lost(at, places));
+                return Err(self.engine.copies_lost(at, places));
             };
             let member = view.member(place.slot).expect("what is readable has a member");
-            if !self.want_place(work, member, &place, part).await {
-                self.lose(inside, &view, &mut work.failures).await?;
+            if !self.want_place(member, &place, part).await {
+                self.lose(&view).await?;
                 continue;
             }
-            let buf = self.pool.take(part as usize);
-            work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
-            self.run(&mut work.batch, opts).await;
+            let buf = self.engine.pool.take(part as usize);
+            self.work.batch.read(member, place.slot, place.member_offset, buf, 0, u64::MAX);
+            self.engine.run(&mut self.work.batch, self.opts).await;
             let mut got = None;
             let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
-            work.batch.drain(take, |_, _, _| {}, &mut work.failures);
+            self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
             let fits = |buf: &Buf| {
-                let Some(sums) = self.sums_of(at, part) else { return true };
+                let Some(sums) = self.engine.sums_of(at, part) else { return true };
                 let wrong = sums.count_wrong(member, place.slot, place.member_offset, buf);
                 member.counters().checksum_errors.add(wrong);
                 wrong == 0
             };
             if let Some(buf) = got.filter(fits) {
-                work.failures.clear();
+                self.work.failures.clear();
                 return Ok((buf, bad));
             }
             bad.push(place);
-            work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
+            self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            if !self.work.failures.is_empty() {
+                self.lose(&view).await?;
             }
         }
     }

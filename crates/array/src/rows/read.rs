@@ -18,11 +18,11 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::engine::Engine;
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task};
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
 
 /// The client's buffers of a read, cut into parts as the members are asked for them. In array
 /// order; a part is out while a member fills it.
@@ -41,85 +41,316 @@ fn cut(parts: &mut Parts, from: &mut Drain<'_, Buf>, rest: &mut Option<Buf>, len
     }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Fills `bufs`, which cover `range` of the array.
-    pub(crate) async fn read(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Result<()> {
-        self.read_widened(work, opts, range, bufs).await?;
+    pub(crate) async fn read(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
+        self.read_widened(range, bufs).await?;
         // Some of it may have been given up meanwhile: zeros have taken its place.
-        self.check_bad(range)
+        self.engine.check_bad(range)
     }
 
-    async fn read_widened(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Result<()> {
-        let wide = self.widened(range);
-        let torn = self.is_torn(wide.0, wide.1);
-        if wide != range && (torn || self.sums_of(range.0, range.1).is_some()) {
+    async fn read_widened(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
+        let wide = self.engine.widened(range);
+        let torn = self.engine.is_torn(wide.0, wide.1);
+        if wide != range && (torn || self.engine.sums_of(range.0, range.1).is_some()) {
             // What is listed as lost beside it is an error only for a client that asks for it.
-            self.check_bad(range)?;
-            let mut whole = vec![self.pool.take(wide.1 as usize)];
-            match self.read_beside_lost(work, opts, wide, &mut whole).await {
+            self.engine.check_bad(range)?;
+            let mut whole = vec![self.engine.pool.take(wide.1 as usize)];
+            match self.read_beside_lost(wide, &mut whole).await {
                 Ok(()) => {
-                    self.cut_out((wide.0, &whole), range, bufs);
+                    self.engine.cut_out((wide.0, &whole), range, bufs);
                     return Ok(());
                 }
                 // The rest of a block may be lost where a part of it was written since.
                 Err(error)
                     if error.kind() == ErrorKind::DataLost
-                        && (torn || self.may_read_parts(range, wide)) => {}
+                        && (torn || self.engine.may_read_parts(range, wide)) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.read_blocks(work, opts, range, bufs).await
+        self.read_blocks(range, bufs).await
     }
 
-    /// As [`Shard::read_blocks`], also what is listed as lost.
-    async fn read_beside_lost(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Result<()> {
-        let parity = self.setup.geometry.family() == Family::Parity;
-        if !parity || !self.bad.borrow().overlaps(range.0..range.0 + range.1) {
-            return self.read_blocks(work, opts, range, bufs).await;
+    /// As [`RowOp::read_blocks`], also what is listed as lost.
+    async fn read_beside_lost(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
+        let parity = self.engine.setup.geometry.family() == Family::Parity;
+        if !parity || !self.engine.bad.borrow().overlaps(range.0..range.0 + range.1) {
+            return self.read_blocks(range, bufs).await;
         }
-        let claim = self.locks.claim(self.rows_of(range.0, range.1));
+        let claim = self.engine.locks.claim(self.engine.rows_of(range.0, range.1));
         (&claim).await;
-        self.read_rows_held(work, opts, range, (bufs, true)).await
+        self.read_rows_held(range, (bufs, true)).await
     }
 
-    /// As [`Shard::read`]: whole blocks where sums are kept.
-    async fn read_blocks(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Result<()> {
-        if self.setup.geometry.family() != Family::Parity {
-            if self.must_settle_copies(range) {
-                self.settle_copies(work, opts, range).await;
+    /// As [`RowOp::read`]: whole blocks where sums are kept.
+    async fn read_blocks(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
+        if self.engine.setup.geometry.family() != Family::Parity {
+            if self.engine.must_settle_copies(range) {
+                self.settle_copies(range).await;
             }
-            return self.read_copies(work, opts, range, bufs).await;
+            return self.read_copies(range, bufs).await;
         }
-        if !self.setup.check_reads && self.read_promptly(work, opts, range, bufs).await? {
+        if !self.engine.setup.check_reads && self.read_promptly(range, bufs).await? {
             return Ok(());
         }
-        self.read_rows(work, opts, range, bufs).await
+        self.read_rows(range, bufs).await
     }
 
+    /// Reads each chunk from its slot into the client's buffers.
+    pub(crate) async fn read_directly(
+        &mut self,
+        view: &View,
+        (offset, len): (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        if !self.want_read(view, (offset, len)).await {
+            return Attempt::Failed;
+        }
+        self.work.parts.clear();
+        let (mut from, mut rest) = (bufs.drain(..), None);
+        for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
+            let first = self.work.parts.len();
+            cut(&mut self.work.parts, &mut from, &mut rest, part);
+            let member = view.member(slot).expect("what is readable has a member");
+            let mut at = at;
+            for tag in first..self.work.parts.len() {
+                let buf = self.work.parts[tag].take().expect("cut just now");
+                let len = buf.len() as u64;
+                self.work.batch.read(member, slot, at, buf, tag as u32, self.opts.op_bytes);
+                at += len;
+            }
+        }
+        drop(from);
+        if !self.run_until_late(view).await {
+            return Attempt::Late;
+        }
+        self.gathered(view, (offset, len), bufs)
+    }
+
+    /// Takes what was read for clients back from the batch, and compares it with its sums.
+    pub(crate) fn gathered(
+        &mut self,
+        view: &View,
+        range: (u64, u64),
+        bufs: &mut Vec<Buf>,
+    ) -> Attempt {
+        let whole = self.gather(bufs, range.1) && self.check_read(view, range, bufs);
+        if whole { Attempt::Whole } else { Attempt::Failed }
+    }
+
+    /// Takes the parts of a read back from the batch. False if a read failed.
+    pub(crate) fn gather(&mut self, bufs: &mut Vec<Buf>, len: u64) -> bool {
+        let (mut whole, parts) = (true, &mut self.work.parts);
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            whole &= (ok || broken(Broken::ReadErrorIgnored)) && buf.is_some();
+            parts[tag as usize] = buf;
+        };
+        self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
+        for part in self.work.parts.drain(..).flatten() {
+            // Parts of one buffer become one again.
+            match bufs.pop() {
+                None => bufs.push(part),
+                Some(last) => match last.join(part) {
+                    Ok(joined) => bufs.push(joined),
+                    Err((last, part)) => bufs.extend([last, part]),
+                },
+            }
+        }
+        let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if have < len {
+            // Some buffers stayed with a member that does not answer: the client gets others.
+            bufs.clear();
+            bufs.push(self.engine.pool.take(len as usize));
+        }
+        whole
+    }
+
+    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave
+    /// errors.
+    async fn read_rows(&mut self, range: (u64, u64), bufs: &mut [Buf]) -> Result<()> {
+        let claim = self.engine.locks.claim(self.engine.rows_of(range.0, range.1));
+        (&claim).await;
+        self.read_rows_held(range, (bufs, false)).await
+    }
+
+    /// As [`RowOp::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
+    pub(crate) async fn read_rows_held(
+        &mut self,
+        (offset, len): (u64, u64),
+        (bufs, listed): (&mut [Buf], bool),
+    ) -> Result<()> {
+        self.engine.cut_rows(offset, len, &mut self.work.rows);
+        let slots = self.engine.setup.geometry.slots() as u64;
+        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
+        let _memory = self.engine.scratch.take(need).await;
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
+        if !listed {
+            op.engine.check_bad((offset, len))?;
+        }
+        let mut target = Target { offset, bufs };
+        let mut apart = Vec::new();
+        loop {
+            if !op.read_together(&mut target).await? {
+                // What is read together fails together.
+                apart.append(&mut op.work.rows);
+            }
+            let Some(row) = apart.pop() else { return Ok(()) };
+            op.work.rows.clear();
+            op.work.rows.push(row);
+        }
+    }
+
+    /// Reads the rows in `work`. False if they were taken apart, to be read one by one.
+    async fn read_together(&mut self, target: &mut Target<'_>) -> Result<bool> {
+        let mut corrected = false;
+        let view = loop {
+            let view = self.engine.view();
+            let planned = self.engine.plan_reads(&view, &mut self.work.rows);
+            if planned.is_err() && self.engine.read_apart(&view, &mut self.work.rows) {
+                return Ok(false);
+            }
+            planned?;
+            if !self.read_for_rows(&view).await {
+                let mut found = Report::default();
+                self.after_reading(&view, &mut found).await?;
+                continue;
+            }
+            if !corrected && self.correct_rows(&view).await? {
+                corrected = true;
+                continue;
+            }
+            let fits = |row: &RowWork| self.engine.recovered_fits(&view, row, &self.work.pieces);
+            let Some(misfit) = self.work.rows.iter().position(|row| !fits(row)) else { break view };
+            let row = self.work.rows[misfit];
+            // Block by block, what can be read is not recovered.
+            if self.engine.read_apart(&view, &mut self.work.rows) {
+                return Ok(false);
+            }
+            self.work.rows[misfit] = row;
+            if !self.engine.ask_q(&view, &mut self.work.rows[misfit]) {
+                return Err(self.engine.contradicted(&row));
+            }
+        };
+        for row in &self.work.rows {
+            self.engine.deliver(row, &self.work.pieces, target)?;
+        }
+        self.repair_rows(view).await?;
+        Ok(true)
+    }
+
+    /// Where reads are checked: makes rows right whose parity names the member that is wrong, in
+    /// every block that is. True if they are to be read once more.
+    async fn correct_rows(&mut self, view: &Rc<View>) -> Result<bool> {
+        if !self.engine.setup.check_reads || view.mode != layout::Mode::ReadWrite {
+            return Ok(false);
+        }
+        self.correct_named(view).await
+    }
+
+    /// Corrects the rows in `work` that were read whole and disagree, if redundancy or generations
+    /// name the wrong slot in every such block. True if rows were corrected.
+    pub(crate) async fn correct_named(&mut self, view: &Rc<View>) -> Result<bool> {
+        let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
+        let wrong = |row: &&RowWork| !self.engine.row_agrees(row, &self.work.pieces);
+        let wrong: Vec<RowWork> =
+            self.work.rows.iter().filter(checked).filter(wrong).copied().collect();
+        let mut found = Report::default();
+        self.work.outgoing.clear();
+        for row in &wrong {
+            self.settle_row(view, row, Task::Repair, &mut found);
+        }
+        let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
+        if named == 0 || named as u64 != found.mismatches {
+            // Nobody can be blamed: the reader is told.
+            self.work.outgoing.clear();
+            return Ok(false);
+        }
+        self.work.news.clear();
+        wrong.iter().for_each(|row| self.sum_pieces(view, row));
+        if let Some(sums) = &self.engine.sums {
+            sums.mended.set(true);
+            sums.crowded.raise();
+        }
+        // No bit tells of it.
+        let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..self.opts };
+        self.with(durably).send(Rc::clone(view)).await?;
+        self.work.outgoing.clear();
+        self.renew_sums().await?;
+        self.align_rows(view, &wrong).await;
+        for finding in &found.findings {
+            let culprit = finding.culprit.and_then(|slot| view.member(slot));
+            culprit
+                .inspect(|member| self.engine.repaired(member, finding.member_offset, finding.len));
+        }
+        Ok(true)
+    }
+
+    /// Rewrites the blocks that gave read errors with what was recovered, and reads them once more.
+    async fn repair_rows(&mut self, view: Rc<View>) -> Result<()> {
+        self.work.outgoing.clear();
+        for row in self.work.rows.iter().filter(|row| !row.bad.is_empty()) {
+            let plan = row.plan.expect("planned in read_rows");
+            let Method::Recover(erasure) = plan.method else { continue };
+            let (x, y) = self.engine.recover_row(row, erasure, &self.work.pieces);
+            for (slot, buf) in erasure.lost().iter().zip([x, y]) {
+                // What contradicts it is not made to agree with it.
+                if row.bad.difference(row.contradicted).contains(slot) {
+                    let (at, bytes) = (row.at(), buf.freeze());
+                    self.work.outgoing.push(Outgoing { slot, at, bytes });
+                }
+            }
+        }
+        self.rewrite(view).await
+    }
+
+    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
+    /// does not give back what was written is lost.
+    pub(crate) async fn rewrite(&mut self, view: Rc<View>) -> Result<()> {
+        if self.work.outgoing.is_empty() || view.mode != layout::Mode::ReadWrite {
+            self.work.outgoing.clear();
+            return Ok(());
+        }
+        self.with(IoOptions { fua: true, ..self.opts }).send(Rc::clone(&view)).await?;
+        let view = self.engine.view();
+        for (tag, out) in self.work.outgoing.iter().enumerate() {
+            let Some(member) = view.member(out.slot) else { continue };
+            let buf = self.engine.pool.take(out.bytes.len());
+            self.work.batch.read(member, out.slot, out.at, buf, tag as u32, self.opts.op_bytes);
+        }
+        self.engine.run(&mut self.work.batch, self.opts).await;
+        let (outgoing, mut wrong) = (&self.work.outgoing, Vec::new());
+        let check = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let out = &outgoing[tag as usize];
+            if !ok || buf.is_none_or(|buf| buf[..] != out.bytes[..]) {
+                wrong.push(out.slot);
+            }
+        };
+        self.work.batch.drain(check, |_, _, _| {}, &mut self.work.failures);
+        self.work.failures.clear();
+        for out in &self.work.outgoing {
+            let Some(member) = view.member(out.slot) else { continue };
+            if wrong.contains(&out.slot) {
+                let offset = member.data_offset + out.at;
+                let kind = io::ErrorKind::Medium { offset, len: out.bytes.len() as u64 };
+                let error = io::Error::new(kind, format!("{}: not repairable", member.name));
+                let (member, slot) = (Rc::clone(member), out.slot);
+                self.work.failures.push(crate::member::batch::Failure { member, slot, error });
+            } else {
+                let end = out.at + out.bytes.len() as u64;
+                member.bad.borrow_mut().remove(out.at..end);
+                self.engine.repaired(member, out.at, out.bytes.len() as u64);
+            }
+        }
+        self.work.outgoing.clear();
+        if !self.work.failures.is_empty() {
+            self.lose(&view).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
     /// True if everything in the range can be read as it is.
     pub(crate) fn can_read_directly(&self, view: &View, (offset, len): (u64, u64)) -> bool {
         if self.check_bad((offset, len)).is_err() {
@@ -160,165 +391,6 @@ impl Shard {
         })
     }
 
-    /// Reads each chunk from its slot into the client's buffers.
-    pub(crate) async fn read_directly(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        view: &View,
-        (offset, len): (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Attempt {
-        if !self.want_read(work, view, (offset, len)).await {
-            return Attempt::Failed;
-        }
-        work.parts.clear();
-        let (mut from, mut rest) = (bufs.drain(..), None);
-        for (slot, at, part, _) in self.each_chunk(offset, len) {
-            let first = work.parts.len();
-            cut(&mut work.parts, &mut from, &mut rest, part);
-            let member = view.member(slot).expect("what is readable has a member");
-            let mut at = at;
-            for tag in first..work.parts.len() {
-                let buf = work.parts[tag].take().expect("cut just now");
-                let len = buf.len() as u64;
-                work.batch.read(member, slot, at, buf, tag as u32, opts.op_bytes);
-                at += len;
-            }
-        }
-        drop(from);
-        if !self.run_until_late(work, view, opts).await {
-            return Attempt::Late;
-        }
-        self.gathered(work, view, (offset, len), bufs)
-    }
-
-    /// Takes what was read for clients back from the batch, and compares it with its sums.
-    pub(crate) fn gathered(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        range: (u64, u64),
-        bufs: &mut Vec<Buf>,
-    ) -> Attempt {
-        let whole = self.gather(work, bufs, range.1) && self.check_read(work, view, range, bufs);
-        if whole { Attempt::Whole } else { Attempt::Failed }
-    }
-
-    /// Takes the parts of a read back from the batch. False if a read failed.
-    pub(crate) fn gather(&self, work: &mut Scratch, bufs: &mut Vec<Buf>, len: u64) -> bool {
-        let (mut whole, parts) = (true, &mut work.parts);
-        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
-            whole &= (ok || broken(Broken::ReadErrorIgnored)) && buf.is_some();
-            parts[tag as usize] = buf;
-        };
-        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        for part in work.parts.drain(..).flatten() {
-            // Parts of one buffer become one again.
-            match bufs.pop() {
-                None => bufs.push(part),
-                Some(last) => match last.join(part) {
-                    Ok(joined) => bufs.push(joined),
-                    Err((last, part)) => bufs.extend([last, part]),
-                },
-            }
-        }
-        let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
-        if have < len {
-            // Some buffers stayed with a member that does not answer: the client gets others.
-            bufs.clear();
-            bufs.push(self.pool.take(len as usize));
-        }
-        whole
-    }
-
-    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave
-    /// errors.
-    async fn read_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bufs: &mut [Buf],
-    ) -> Result<()> {
-        let claim = self.locks.claim(self.rows_of(range.0, range.1));
-        (&claim).await;
-        self.read_rows_held(work, opts, range, (bufs, false)).await
-    }
-
-    /// As [`Shard::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
-    pub(crate) async fn read_rows_held(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        (bufs, listed): (&mut [Buf], bool),
-    ) -> Result<()> {
-        self.cut_rows(offset, len, &mut work.rows);
-        let slots = self.setup.geometry.slots() as u64;
-        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
-        let _memory = self.scratch.take(need).await;
-        let inside = self.gate.enter().await;
-        if !listed {
-            self.check_bad((offset, len))?;
-        }
-        let mut target = Target { offset, bufs };
-        let mut apart = Vec::new();
-        loop {
-            if !self.read_together(work, opts, &inside, &mut target).await? {
-                // What is read together fails together.
-                apart.append(&mut work.rows);
-            }
-            let Some(row) = apart.pop() else { return Ok(()) };
-            work.rows.clear();
-            work.rows.push(row);
-        }
-    }
-
-    /// Reads the rows in `work`. False if they were taken apart, to be read one by one.
-    async fn read_together(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        target: &mut Target<'_>,
-    ) -> Result<bool> {
-        let mut corrected = false;
-        let view = loop {
-            let view = self.view();
-            let planned = self.plan_reads(&view, &mut work.rows);
-            if planned.is_err() && self.read_apart(&view, &mut work.rows) {
-                return Ok(false);
-            }
-            planned?;
-            if !self.read_for_rows(work, opts, &view).await {
-                let mut found = Report::default();
-                self.after_reading(work, opts, inside, &view, &mut found).await?;
-                continue;
-            }
-            if !corrected && self.correct_rows(work, opts, inside, &view).await? {
-                corrected = true;
-                continue;
-            }
-            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
-            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
-            let row = work.rows[misfit];
-            // Block by block, what can be read is not recovered.
-            if self.read_apart(&view, &mut work.rows) {
-                return Ok(false);
-            }
-            work.rows[misfit] = row;
-            if !self.ask_q(&view, &mut work.rows[misfit]) {
-                return Err(self.contradicted(&row));
-            }
-        };
-        for row in &work.rows {
-            self.deliver(row, &work.pieces, target)?;
-        }
-        self.repair_rows(work, opts, inside, view).await?;
-        Ok(true)
-    }
-
     /// What was recovered from P contradicts what is known of it: it is P that is not believed, if
     /// there is another parity to ask. False if there is none.
     pub(crate) fn ask_q(&self, view: &View, row: &mut RowWork) -> bool {
@@ -333,7 +405,7 @@ impl Shard {
         asks
     }
 
-    /// As [`Shard::take_apart`], for rows that cannot be read as they are.
+    /// As [`Engine::take_apart`], for rows that cannot be read as they are.
     fn read_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
         rows.iter_mut().for_each(|row| row.plan = None);
         !broken(Broken::ReadTogether) && self.take_apart(view, rows)
@@ -394,63 +466,6 @@ impl Shard {
         Ok(())
     }
 
-    /// Where reads are checked: makes rows right whose parity names the member that is wrong, in
-    /// every block that is. True if they are to be read once more.
-    async fn correct_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        view: &Rc<View>,
-    ) -> Result<bool> {
-        if !self.setup.check_reads || view.mode != layout::Mode::ReadWrite {
-            return Ok(false);
-        }
-        self.correct_named(work, opts, inside, view).await
-    }
-
-    /// Corrects the rows in `work` that were read whole and disagree, if redundancy or generations
-    /// name the wrong slot in every such block. True if rows were corrected.
-    pub(crate) async fn correct_named(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        view: &Rc<View>,
-    ) -> Result<bool> {
-        let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
-        let wrong = |row: &&RowWork| !self.row_agrees(row, &work.pieces);
-        let wrong: Vec<RowWork> = work.rows.iter().filter(checked).filter(wrong).copied().collect();
-        let mut found = Report::default();
-        work.outgoing.clear();
-        for row in &wrong {
-            self.settle_row(view, row, work, Task::Repair, &mut found);
-        }
-        let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
-        if named == 0 || named as u64 != found.mismatches {
-            // Nobody can be blamed: the reader is told.
-            work.outgoing.clear();
-            return Ok(false);
-        }
-        work.news.clear();
-        wrong.iter().for_each(|row| self.sum_pieces(work, view, row));
-        if let Some(sums) = &self.sums {
-            sums.mended.set(true);
-            sums.crowded.raise();
-        }
-        // No bit tells of it.
-        let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..opts };
-        self.send(work, durably, inside, Rc::clone(view)).await?;
-        work.outgoing.clear();
-        self.renew_sums(work, inside).await?;
-        self.align_rows(work, view, &wrong).await;
-        for finding in &found.findings {
-            let culprit = finding.culprit.and_then(|slot| view.member(slot));
-            culprit.inspect(|member| self.repaired(member, finding.member_offset, finding.len));
-        }
-        Ok(true)
-    }
-
     /// Compares a row's parity with its data.
     fn check_row(&self, work: &RowWork, pieces: &[Piece]) -> Result<()> {
         if self.row_agrees(work, pieces) {
@@ -497,81 +512,6 @@ impl Shard {
         compute::recover(self.setup.kernel, &work.map, erasure, have, &mut x, &mut y);
         (x, y)
     }
-
-    /// Rewrites the blocks that gave read errors with what was recovered, and reads them once more.
-    async fn repair_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        view: Rc<View>,
-    ) -> Result<()> {
-        work.outgoing.clear();
-        for row in work.rows.iter().filter(|row| !row.bad.is_empty()) {
-            let plan = row.plan.expect("planned in read_rows");
-            let Method::Recover(erasure) = plan.method else { continue };
-            let (x, y) = self.recover_row(row, erasure, &work.pieces);
-            for (slot, buf) in erasure.lost().iter().zip([x, y]) {
-                // What contradicts it is not made to agree with it.
-                if row.bad.difference(row.contradicted).contains(slot) {
-                    let (at, bytes) = (row.at(), buf.freeze());
-                    work.outgoing.push(Outgoing { slot, at, bytes });
-                }
-            }
-        }
-        self.rewrite(work, opts, inside, view).await
-    }
-
-    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
-    /// does not give back what was written is lost.
-    pub(crate) async fn rewrite(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        view: Rc<View>,
-    ) -> Result<()> {
-        if work.outgoing.is_empty() || view.mode != layout::Mode::ReadWrite {
-            work.outgoing.clear();
-            return Ok(());
-        }
-        self.send(work, IoOptions { fua: true, ..opts }, inside, Rc::clone(&view)).await?;
-        let view = self.view();
-        for (tag, out) in work.outgoing.iter().enumerate() {
-            let Some(member) = view.member(out.slot) else { continue };
-            let buf = self.pool.take(out.bytes.len());
-            work.batch.read(member, out.slot, out.at, buf, tag as u32, opts.op_bytes);
-        }
-        self.run(&mut work.batch, opts).await;
-        let (outgoing, mut wrong) = (&work.outgoing, Vec::new());
-        let check = |tag: u32, buf: Option<Buf>, ok: bool| {
-            let out = &outgoing[tag as usize];
-            if !ok || buf.is_none_or(|buf| buf[..] != out.bytes[..]) {
-                wrong.push(out.slot);
-            }
-        };
-        work.batch.drain(check, |_, _, _| {}, &mut work.failures);
-        work.failures.clear();
-        for out in &work.outgoing {
-            let Some(member) = view.member(out.slot) else { continue };
-            if wrong.contains(&out.slot) {
-                let offset = member.data_offset + out.at;
-                let kind = io::ErrorKind::Medium { offset, len: out.bytes.len() as u64 };
-                let error = io::Error::new(kind, format!("{}: not repairable", member.name));
-                let (member, slot) = (Rc::clone(member), out.slot);
-                work.failures.push(crate::member::batch::Failure { member, slot, error });
-            } else {
-                let end = out.at + out.bytes.len() as u64;
-                member.bad.borrow_mut().remove(out.at..end);
-                self.repaired(member, out.at, out.bytes.len() as u64);
-            }
-        }
-        work.outgoing.clear();
-        if !work.failures.is_empty() {
-            self.lose(inside, &view, &mut work.failures).await?;
-        }
-        Ok(())
-    }
 }
 
 /// The client's buffers, to be filled at array offsets.
@@ -600,27 +540,25 @@ impl Target<'_> {
     }
 }
 
-impl Shard {
-    /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
-    /// `each` with its tag, the number of its range, and where in the range it begins.
-    pub(crate) fn cut_parts(
-        parts: &mut Parts,
-        bufs: &mut Vec<Buf>,
-        ranges: impl Iterator<Item = u64>,
-        mut each: impl FnMut(u32, usize, u64, Buf),
-    ) {
-        parts.clear();
-        let (mut from, mut rest) = (bufs.drain(..), None);
-        for (number, len) in ranges.enumerate() {
-            let first = parts.len();
-            cut(parts, &mut from, &mut rest, len);
-            let mut at = 0;
-            for (tag, part) in parts.iter_mut().enumerate().skip(first) {
-                let buf = part.take().expect("cut just now");
-                let len = buf.len() as u64;
-                each(tag as u32, number, at, buf);
-                at += len;
-            }
+/// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
+/// `each` with its tag, the number of its range, and where in the range it begins.
+pub(crate) fn cut_parts(
+    parts: &mut Parts,
+    bufs: &mut Vec<Buf>,
+    ranges: impl Iterator<Item = u64>,
+    mut each: impl FnMut(u32, usize, u64, Buf),
+) {
+    parts.clear();
+    let (mut from, mut rest) = (bufs.drain(..), None);
+    for (number, len) in ranges.enumerate() {
+        let first = parts.len();
+        cut(parts, &mut from, &mut rest, len);
+        let mut at = 0;
+        for (tag, part) in parts.iter_mut().enumerate().skip(first) {
+            let buf = part.take().expect("cut just now");
+            let len = buf.len() as u64;
+            each(tag as u32, number, at, buf);
+            at += len;
         }
     }
 }

@@ -28,10 +28,11 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::engine::Engine;
 use crate::rows::job::Report;
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]
@@ -104,69 +105,57 @@ enum Gone {
     Believed,
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Writes `bytes`, which cover `range` of the array.
-    pub(crate) async fn write(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        bytes: &mut [SharedBuf],
-    ) -> Result<()> {
+    pub(crate) async fn write(&mut self, range: (u64, u64), bytes: &mut [SharedBuf]) -> Result<()> {
         for buf in bytes.iter_mut() {
             if !buf.is_stable() && !broken(Broken::UnstableBuffer) {
-                *buf = buf.clone().stable(&self.pool);
+                *buf = buf.clone().stable(&self.engine.pool);
             }
         }
-        let wide = self.widened(range);
+        let wide = self.engine.widened(range);
         let whole = match wide == range {
             true => None,
             false => {
-                Box::pin(self.correct_edges(work, opts, range, wide)).await?;
+                Box::pin(self.correct_edges(range, wide)).await?;
                 // Without the rest of it the block has no sum.
-                self.fill_edges(work, opts, range, bytes).await?
+                self.fill_edges(range, bytes).await?
             }
         };
         let (at, bytes) = match &whole {
             Some(whole) => (wide, &whole[..]),
             None => (range, &*bytes),
         };
-        work.healed = false;
-        self.write_blocks(work, opts, at, Fresh::new(at.0, bytes)).await?;
-        self.mend_bad(work, range).await;
+        self.work.healed = false;
+        self.write_blocks(at, Fresh::new(at.0, bytes)).await?;
+        self.mend_bad(range).await;
         Ok(())
     }
 
-    /// As [`Shard::write`]: whole blocks where sums are kept.
-    async fn write_blocks(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        range: (u64, u64),
-        fresh: Fresh<'_>,
-    ) -> Result<()> {
-        if self.setup.geometry.family() != Family::Parity {
-            return self.write_copies(work, opts, range, fresh).await;
+    /// As [`RowOp::write`]: whole blocks where sums are kept.
+    async fn write_blocks(&mut self, range: (u64, u64), fresh: Fresh<'_>) -> Result<()> {
+        if self.engine.setup.geometry.family() != Family::Parity {
+            return self.write_copies(range, fresh).await;
         }
-        self.cut_rows(range.0, range.1, &mut work.rows);
-        let mut todo = self.parts_to_log(&work.rows).unwrap_or_default();
+        self.engine.cut_rows(range.0, range.1, &mut self.work.rows);
+        let mut todo = self.engine.parts_to_log(&self.work.rows).unwrap_or_default();
         loop {
             if let Some(part) = todo.pop() {
-                work.rows = part;
+                self.work.rows = part;
             }
-            match self.write_rows(work, opts, fresh).await? {
+            match self.write_rows(fresh).await? {
                 Gone::Out => {}
                 // A member was lost since they were divided: its part is to be logged too.
                 Gone::TooLong => {
-                    let rows = std::mem::take(&mut work.rows);
-                    todo.extend(self.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
+                    let rows = std::mem::take(&mut self.work.rows);
+                    todo.extend(self.engine.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
                 }
                 Gone::Believed => {
-                    self.disbelieve_parity(&mut work.rows).await;
-                    todo.push(std::mem::take(&mut work.rows));
+                    self.engine.disbelieve_parity(&mut self.work.rows).await;
+                    todo.push(std::mem::take(&mut self.work.rows));
                 }
                 // What is read together fails together.
-                Gone::Apart => todo.extend(work.rows.drain(..).map(|row| vec![row])),
+                Gone::Apart => todo.extend(self.work.rows.drain(..).map(|row| vec![row])),
             }
             if todo.is_empty() {
                 break;
@@ -176,23 +165,19 @@ impl Shard {
     }
 
     /// Writes the rows in `work.rows`, or does nothing yet.
-    async fn write_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        fresh: Fresh<'_>,
-    ) -> Result<Gone> {
-        let slots = self.setup.geometry.slots() as u64;
-        let need = work.rows.iter().map(|work| work.row.len() * slots).sum();
-        let _memory = self.scratch.take(need).await;
+    async fn write_rows(&mut self, fresh: Fresh<'_>) -> Result<Gone> {
+        let slots = self.engine.setup.geometry.slots() as u64;
+        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
+        let _memory = self.engine.scratch.take(need).await;
         let (inside, view, entry) = loop {
-            let present = self.view().present;
-            if !self.fits_log(&work.rows, present) {
+            let present = self.engine.view().present;
+            if !self.engine.fits_log(&self.work.rows, present) {
                 return Ok(Gone::TooLong);
             }
-            let entry = self.admit(&work.rows, present).await?;
-            let inside = self.gate.enter().await;
-            let view = match self.prepare(work, opts, &inside).await? {
+            let entry = self.engine.admit(&self.work.rows, present).await?;
+            let inside = self.engine.gate.enter().await;
+            let mut op = self.inside(&inside);
+            let view = match op.prepare().await? {
                 Ok(view) => view,
                 Err(not_yet) => return Ok(not_yet),
             };
@@ -200,43 +185,197 @@ impl Shard {
                 // What is to be logged depends on who is there.
                 continue;
             }
-            work.outgoing.clear();
-            for row in &work.rows {
-                self.compute_row(row, fresh, &mut work.pieces, &mut work.outgoing);
+            op.work.outgoing.clear();
+            for row in &op.work.rows {
+                op.engine.compute_row(row, fresh, &mut op.work.pieces, &mut op.work.outgoing);
             }
-            work.pieces.clear();
-            self.sum_rows(work, fresh);
+            op.work.pieces.clear();
+            op.sum_rows(fresh);
             match &entry {
                 Some(entry)
-                    if !broken(Broken::LogAfterData)
-                        && !self.log_rows(work, entry, fresh, &view).await =>
+                    if !broken(Broken::LogAfterData) && !op.log_rows(entry, fresh, &view).await =>
                 {
-                    if !work.failures.is_empty() {
-                        self.lose(&inside, &view, &mut work.failures).await?;
+                    if !op.work.failures.is_empty() {
+                        op.lose(&view).await?;
                     }
                 }
                 _ => break (inside, view, entry),
             }
         };
+        let mut op = self.inside(&inside);
         entry.as_ref().inspect(|entry| entry.begins());
-        let result = self.send(work, opts, &inside, std::rc::Rc::clone(&view)).await;
+        let result = op.send(std::rc::Rc::clone(&view)).await;
         if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
-            && !self.log_rows(work, entry, fresh, &view).await
+            && !op.log_rows(entry, fresh, &view).await
         {
-            self.lose(&inside, &view, &mut work.failures).await?;
+            op.lose(&view).await?;
         }
-        work.outgoing.clear();
+        op.work.outgoing.clear();
         let result = match result {
-            Ok(()) => self.renew_sums(work, &inside).await,
+            Ok(()) => op.renew_sums().await,
             failure => failure,
         };
         if result.is_ok() {
-            self.settle_rows(&work.rows);
-            entry.inspect(|entry| entry.whole(self.is_volatile()));
+            op.engine.settle_rows(&op.work.rows);
+            entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
         }
         result.map(|()| Gone::Out)
     }
 
+    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
+    /// must happen first.
+    async fn prepare(&mut self) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
+        let mut corrected = false;
+        loop {
+            let view = self.engine.view();
+            self.engine.check_writable(&view)?;
+            let planned = match self.engine.setup.parity {
+                true => self.engine.plan_rows(&view, &mut self.work.rows),
+                false => self.engine.plan_without_parity(&view, &mut self.work.rows),
+            };
+            if self.engine.take_apart(&view, &mut self.work.rows) {
+                return Ok(Err(Gone::Apart));
+            }
+            if self.engine.setup.parity
+                && self.work.rows.iter().any(|row| self.engine.is_believed(&view, row))
+            {
+                return Ok(Err(Gone::Believed));
+            }
+            planned?;
+            if self.read_for_rows(&view).await {
+                if !std::mem::replace(&mut corrected, true) && self.uses_behind(&view) {
+                    let (mut other, rows) = (Scratch::default(), &self.work.rows);
+                    if Box::pin(self.beside(&mut other).correct_behind(rows, &view)).await? {
+                        continue;
+                    }
+                }
+                let mut asked = false;
+                for row in &mut self.work.rows {
+                    asked |= !self.engine.recovered_fits(&view, row, &self.work.pieces)
+                        && self.engine.ask_q(&view, row);
+                }
+                if asked {
+                    continue;
+                }
+                return Ok(Ok(view));
+            }
+            self.after_reading(&view, &mut Report::default()).await?;
+        }
+    }
+
+    /// Reads what the rows' plans ask for. False if something could not be read: members to be
+    /// given up are in `failures`, blocks that are bad are noted in their rows.
+    pub(crate) async fn read_for_rows(&mut self, view: &View) -> bool {
+        self.work.pieces.clear();
+        if self.engine.sums.is_some() {
+            self.want_rows(view);
+            if !self.load_sums().await {
+                return false;
+            }
+        }
+        for row in &mut self.work.rows {
+            row.first = self.work.pieces.len();
+            let plan = row.plan.expect("rows are planned before they are read");
+            for slot in plan.read.iter() {
+                let buf = self.engine.pool.take(row.row.len() as usize);
+                let member = view.member(slot).expect("what is readable has a member");
+                let tag = self.work.pieces.len() as u32;
+                self.work.batch.read(member, slot, row.at(), buf, tag, self.opts.op_bytes);
+                self.work.pieces.push(Piece { slot, buf: None, failed: false });
+            }
+            row.count = self.work.pieces.len() - row.first;
+        }
+        if self.work.batch.is_empty() {
+            return true;
+        }
+        self.engine.run(&mut self.work.batch, IoOptions { fua: false, ..self.opts }).await;
+        let whole = self.collect_pieces();
+        let Scratch { rows, pieces, .. } = self.work;
+        self.engine.check_pieces(view, rows, pieces) && whole
+    }
+
+    /// Puts what the batch has read into the pieces. False if something failed: medium errors are
+    /// noted in the rows, anything else stays in `failures`.
+    pub(crate) fn collect_pieces(&mut self) -> bool {
+        let pieces = &mut self.work.pieces;
+        self.work.batch.drain(
+            |tag, buf, ok| {
+                let piece = &mut pieces[tag as usize];
+                // Nothing may be computed from what a read that failed has left there.
+                let kept = ok || broken(Broken::FailedReadUsed);
+                (piece.buf, piece.failed) = (buf.filter(|_| kept), !ok);
+            },
+            |_, _, _| {},
+            &mut self.work.failures,
+        );
+        let mut whole = true;
+        for row in &mut self.work.rows {
+            for piece in &self.work.pieces[row.first..row.first + row.count] {
+                if piece.failed {
+                    row.bad.insert(piece.slot);
+                    whole = false;
+                }
+            }
+        }
+        // A block that cannot be read is worked around; a member that fails otherwise is lost.
+        let medium = |error: &io::Error| matches!(error.kind(), io::ErrorKind::Medium { .. });
+        self.work.failures.retain(|failure| !medium(&failure.error));
+        whole
+    }
+
+    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
+    /// its own.
+    pub(crate) async fn send(&mut self, mut view: std::rc::Rc<View>) -> Result<()> {
+        let mut again: Option<Vec<Slot>> = None;
+        loop {
+            for out in &self.work.outgoing {
+                if again.as_ref().is_none_or(|slots| slots.contains(&out.slot)) {
+                    for member in view.targets(out.slot) {
+                        let bytes = out.bytes.clone();
+                        self.work.batch.write(member, out.slot, out.at, bytes, self.opts.op_bytes);
+                    }
+                }
+            }
+            // Nobody may be left to be sent anything again.
+            let sent = !self.work.batch.is_empty();
+            if sent {
+                self.engine.run(&mut self.work.batch, self.opts).await;
+                self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
+            }
+            if !sent || self.work.failures.is_empty() {
+                let heals = sent || !broken(Broken::ListedAfterLoss);
+                for out in self.work.outgoing.iter().filter(|_| heals) {
+                    for member in view.targets(out.slot) {
+                        self.work.healed |=
+                            self.engine.heal(member, out.at, out.bytes.len() as u64);
+                    }
+                }
+                return Ok(());
+            }
+            if broken(Broken::AckBeforeLoss) {
+                self.work
+                    .failures
+                    .drain(..)
+                    .for_each(|f| self.engine.lose_late(&f.member, f.error));
+                return Ok(());
+            }
+            again = Some(self.work.failures.iter().map(|failure| failure.slot).collect());
+            self.lose(&view).await?;
+            view = self.engine.view();
+            self.engine.check_unbroken(&view)?;
+            let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
+            // Parity would have it; without, it has no place.
+            if let Some(out) =
+                self.work.outgoing.iter().find(homeless).filter(|_| self.engine.lacks_parity())
+            {
+                let what = "the member was lost, and there is no parity";
+                return Err(Error::new(ErrorKind::DataLost, what).in_slot(out.slot));
+            }
+        }
+    }
+}
+
+impl Engine {
     /// True if what a member has written must be flushed to be durable.
     pub(crate) fn is_volatile(&self) -> bool {
         self.view().members().any(|(_, member)| member.limits.volatile)
@@ -257,51 +396,6 @@ impl Shard {
         rows.iter_mut().for_each(|row| row.given_up = true);
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
-    /// must happen first.
-    async fn prepare(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-    ) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
-        let mut corrected = false;
-        loop {
-            let view = self.view();
-            self.check_writable(&view)?;
-            let planned = match self.setup.parity {
-                true => self.plan_rows(&view, &mut work.rows),
-                false => self.plan_without_parity(&view, &mut work.rows),
-            };
-            if self.take_apart(&view, &mut work.rows) {
-                return Ok(Err(Gone::Apart));
-            }
-            if self.setup.parity && work.rows.iter().any(|row| self.is_believed(&view, row)) {
-                return Ok(Err(Gone::Believed));
-            }
-            planned?;
-            if self.read_for_rows(work, opts, &view).await {
-                let reads = |row: &RowWork| row.plan.is_some_and(|plan| !plan.read.is_empty());
-                if !std::mem::replace(&mut corrected, true)
-                    && work.rows.iter().any(|row| reads(row) && self.is_behind(&view, row))
-                    && Box::pin(self.correct_behind(&work.rows, opts, inside, &view)).await?
-                {
-                    continue;
-                }
-                let mut asked = false;
-                for row in &mut work.rows {
-                    asked |=
-                        !self.recovered_fits(&view, row, &work.pieces) && self.ask_q(&view, row);
-                }
-                if asked {
-                    continue;
-                }
-                return Ok(Ok(view));
-            }
-            self.after_reading(work, opts, inside, &view, &mut Report::default()).await?;
-        }
-    }
-
     /// Writes may begin only while the array takes them.
     pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
         match view.mode {
@@ -320,71 +414,6 @@ impl Shard {
             true => Err(Error::new(ErrorKind::DataLost, what)),
             false => Ok(()),
         }
-    }
-
-    /// Reads what the rows' plans ask for. False if something could not be read: members to be
-    /// given up are in `failures`, blocks that are bad are noted in their rows.
-    pub(crate) async fn read_for_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        view: &View,
-    ) -> bool {
-        work.pieces.clear();
-        if self.sums.is_some() {
-            self.want_rows(work, view);
-            if !self.load_sums(work).await {
-                return false;
-            }
-        }
-        for row in &mut work.rows {
-            row.first = work.pieces.len();
-            let plan = row.plan.expect("rows are planned before they are read");
-            for slot in plan.read.iter() {
-                let buf = self.pool.take(row.row.len() as usize);
-                let member = view.member(slot).expect("what is readable has a member");
-                let tag = work.pieces.len() as u32;
-                work.batch.read(member, slot, row.at(), buf, tag, opts.op_bytes);
-                work.pieces.push(Piece { slot, buf: None, failed: false });
-            }
-            row.count = work.pieces.len() - row.first;
-        }
-        if work.batch.is_empty() {
-            return true;
-        }
-        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
-        let whole = self.collect_pieces(work);
-        let Scratch { rows, pieces, .. } = work;
-        self.check_pieces(view, rows, pieces) && whole
-    }
-
-    /// Puts what the batch has read into the pieces. False if something failed: medium errors are
-    /// noted in the rows, anything else stays in `failures`.
-    pub(crate) fn collect_pieces(&self, work: &mut Scratch) -> bool {
-        let pieces = &mut work.pieces;
-        work.batch.drain(
-            |tag, buf, ok| {
-                let piece = &mut pieces[tag as usize];
-                // Nothing may be computed from what a read that failed has left there.
-                let kept = ok || broken(Broken::FailedReadUsed);
-                (piece.buf, piece.failed) = (buf.filter(|_| kept), !ok);
-            },
-            |_, _, _| {},
-            &mut work.failures,
-        );
-        let mut whole = true;
-        for row in &mut work.rows {
-            for piece in &work.pieces[row.first..row.first + row.count] {
-                if piece.failed {
-                    row.bad.insert(piece.slot);
-                    whole = false;
-                }
-            }
-        }
-        // A block that cannot be read is worked around; a member that fails otherwise is lost.
-        let medium = |error: &io::Error| matches!(error.kind(), io::ErrorKind::Medium { .. });
-        work.failures.retain(|failure| !medium(&failure.error));
-        whole
     }
 
     /// Computes the bytes that a row's slots must get.
@@ -484,57 +513,6 @@ impl Shard {
         self.setup.clock.charge(io::Cost::Parity, (len * map.data_count()) as u64);
         compute::encode(kernel, map, len, source, p.as_deref_mut(), q.as_deref_mut());
         (p, q)
-    }
-
-    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
-    /// its own.
-    pub(crate) async fn send(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        mut view: std::rc::Rc<View>,
-    ) -> Result<()> {
-        let mut again: Option<Vec<Slot>> = None;
-        loop {
-            for out in &work.outgoing {
-                if again.as_ref().is_none_or(|slots| slots.contains(&out.slot)) {
-                    for member in view.targets(out.slot) {
-                        let bytes = out.bytes.clone();
-                        work.batch.write(member, out.slot, out.at, bytes, opts.op_bytes);
-                    }
-                }
-            }
-            // Nobody may be left to be sent anything again.
-            let sent = !work.batch.is_empty();
-            if sent {
-                self.run(&mut work.batch, opts).await;
-                work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            }
-            if !sent || work.failures.is_empty() {
-                let heals = sent || !broken(Broken::ListedAfterLoss);
-                for out in work.outgoing.iter().filter(|_| heals) {
-                    for member in view.targets(out.slot) {
-                        work.healed |= self.heal(member, out.at, out.bytes.len() as u64);
-                    }
-                }
-                return Ok(());
-            }
-            if broken(Broken::AckBeforeLoss) {
-                work.failures.drain(..).for_each(|f| self.lose_late(&f.member, f.error));
-                return Ok(());
-            }
-            again = Some(work.failures.iter().map(|failure| failure.slot).collect());
-            self.lose(inside, &view, &mut work.failures).await?;
-            view = self.view();
-            self.check_unbroken(&view)?;
-            let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
-            // Parity would have it; without, it has no place.
-            if let Some(out) = work.outgoing.iter().find(homeless).filter(|_| self.lacks_parity()) {
-                let what = "the member was lost, and there is no parity";
-                return Err(Error::new(ErrorKind::DataLost, what).in_slot(out.slot));
-            }
-        }
     }
 
     /// The level has parity, and it is not computed.

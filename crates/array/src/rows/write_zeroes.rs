@@ -9,16 +9,16 @@ use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
 use metadata::Result;
 
-use crate::checksum::BLOCK;
-use crate::member::batch::IoOptions;
 use crate::member::view::View;
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
+use crate::rows::Scratch;
+use crate::rows::checksum::BLOCK;
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 
 /// Zeros are written from one block of this size.
 const ZERO_BLOCK: u64 = 64 << 10;
 
-impl Shard {
+impl Engine {
     /// The whole stripes within an array range.
     fn whole_stripes(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
         let stripe = self.setup.geometry.stripe_bytes();
@@ -41,280 +41,6 @@ impl Shard {
         let whole = self.setup.geometry.family() != Family::Parity
             || self.whole_stripes(offset, len) == (offset..offset + len);
         whole && view.members().all(|(_, member)| member.limits.zero >= ZeroSupport::Fast)
-    }
-
-    /// Makes a range read as zeros.
-    pub(crate) async fn zero(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        unmap: bool,
-    ) -> Result<()> {
-        // Whether it is fast was decided when the request came in.
-        let how = |len| Work::Zero { len, unmap, fast: false };
-        if self.setup.geometry.family() != Family::Parity {
-            let whole = self.whole_blocks(offset, len);
-            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-                self.write_zeros(work, opts, start, end).await?;
-            }
-            let whole = (whole.start, whole.end - whole.start);
-            return self.on_copies(work, opts, whole, how).await;
-        }
-        let whole = self.whole_stripes(offset, len);
-        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-            self.write_zeros(work, opts, start, end).await?;
-        }
-        if whole.is_empty() {
-            return Ok(());
-        }
-        self.on_stripes(work, opts, whole, how).await
-    }
-
-    async fn write_zeros(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        start: u64,
-        end: u64,
-    ) -> Result<()> {
-        if start >= end {
-            return Ok(());
-        }
-        let block = self.pool.take_zeroed(ZERO_BLOCK as usize).freeze();
-        let mut bytes: Vec<SharedBuf> = Vec::new();
-        let mut at = start;
-        while at < end {
-            let part = ZERO_BLOCK.min(end - at);
-            bytes.push(block.slice(0..part as usize));
-            at += part;
-        }
-        self.write(work, opts, (start, end - start), &mut bytes).await
-    }
-
-    /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
-    pub(crate) async fn discard(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-    ) -> Result<()> {
-        let view = self.view();
-        let redundant = self.setup.geometry.family() != Family::Plain;
-        // What discarded bytes read as may differ between a slot and its copy.
-        let copying = view.seats.iter().any(|seat| seat.replacement.is_some());
-        if copying && !self.setup.discard_zeroes {
-            return Ok(());
-        }
-        let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
-        if !view.members().all(|(_, member)| can(&member.limits)) {
-            // A member that joined later may not do what the array promised when it was started.
-            return if self.setup.discard_zeroes {
-                self.zero(work, opts, (offset, len), true).await
-            } else {
-                Ok(())
-            };
-        }
-        let how = |len| Work::Discard { len };
-        if self.setup.geometry.family() != Family::Parity {
-            let whole = self.whole_blocks(offset, len);
-            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-                if self.setup.discard_zeroes {
-                    self.write_zeros(work, opts, start, end).await?;
-                }
-            }
-            let whole = (whole.start, whole.end - whole.start);
-            return self.on_copies(work, opts, whole, how).await;
-        }
-        // The array promises zeros, as its members do: what is no whole stripe is written.
-        let whole = self.whole_stripes(offset, len);
-        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
-            if !broken(Broken::DiscardKeepsEdges) {
-                self.write_zeros(work, opts, start, end).await?;
-            }
-        }
-        if whole.is_empty() { Ok(()) } else { self.on_stripes(work, opts, whole, how).await }
-    }
-
-    /// Does the same to a range of whole stripes on every member.
-    async fn on_stripes(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        whole: std::ops::Range<u64>,
-        how: impl Fn(u64) -> Work,
-    ) -> Result<()> {
-        let most = self.stripes_to_log().saturating_mul(self.setup.geometry.stripe_bytes());
-        let mut at = whole.start;
-        while at < whole.end {
-            let end = at.saturating_add(most).min(whole.end);
-            self.on_logged_stripes(work, opts, at..end, &how).await?;
-            at = end;
-        }
-        Ok(())
-    }
-
-    /// As [`Shard::on_stripes`], for no more of them than are logged together.
-    async fn on_logged_stripes(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        whole: std::ops::Range<u64>,
-        how: impl Fn(u64) -> Work,
-    ) -> Result<()> {
-        let geometry = &self.setup.geometry;
-        let stripe = geometry.stripe_bytes();
-        let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
-        let range = (whole.start, whole.end - whole.start);
-        let sync = layout::sync::sync_range(geometry, whole);
-        let (inside, entry) = loop {
-            let entry = self.admit_stripes(stripes).await?;
-            let inside = self.gate.enter().await;
-            let view = self.view();
-            self.check_writable(&view)?;
-            match &entry {
-                Some(entry) if !self.log_zeros(work, entry, stripes, &view).await => {
-                    if !work.failures.is_empty() {
-                        self.lose(&inside, &view, &mut work.failures).await?;
-                    }
-                }
-                _ => break (inside, entry),
-            }
-        };
-        entry.as_ref().inspect(|entry| entry.begins());
-        let each = |view: &View, work: &mut Scratch| {
-            for (slot, member) in view.members() {
-                let at = sync.start;
-                let at = if broken(Broken::DiscardMisplaced) { at / 8192 * 8192 } else { at };
-                work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
-            }
-        };
-        work.healed = false;
-        self.on_members(work, opts, &inside, each).await?;
-        for (_, member) in self.view().members() {
-            work.healed |= self.heal(member, sync.start, sync.end - sync.start);
-        }
-        self.settle(sync.clone());
-        let slots =
-            geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
-        self.sum_zeros(work, &inside, slots).await?;
-        entry.inspect(|entry| entry.whole(self.is_volatile()));
-        drop(inside);
-        self.mend_bad(work, range).await;
-        Ok(())
-    }
-
-    /// Does the same to every copy of a range.
-    async fn on_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        how: impl Fn(u64) -> Work,
-    ) -> Result<()> {
-        let each = |view: &View, work: &mut Scratch| {
-            for (_, part, places) in self.stretches(offset, len) {
-                for place in places.copies() {
-                    let first = broken(Broken::DiscardOneOffset);
-                    let at = if first { places.copy(0) } else { place }.member_offset;
-                    for member in view.targets(place.slot) {
-                        work.batch.add(member, place.slot, at, how(part), 0);
-                    }
-                }
-            }
-        };
-        let inside = self.gate.enter().await;
-        work.healed = false;
-        self.on_members(work, opts, &inside, each).await?;
-        let all = self.stretches(offset, len);
-        let copies: Vec<(Slot, u64, u64)> = all
-            .flat_map(|(_, part, places)| {
-                let place = move |place: layout::Place| (place.slot, place.member_offset, part);
-                places.copies().map(place).collect::<Vec<_>>()
-            })
-            .collect();
-        let view = self.view();
-        for &(slot, at, len) in &copies {
-            for member in view.targets(slot) {
-                work.healed |= self.heal(member, at, len);
-            }
-        }
-        self.sum_zeros(work, &inside, copies.into_iter()).await?;
-        drop(inside);
-        self.mend_bad(work, (offset, len)).await;
-        Ok(())
-    }
-
-    /// Sends a batch of idempotent operations, and all of them again after a loss.
-    async fn on_members(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        fill: impl Fn(&View, &mut Scratch),
-    ) -> Result<()> {
-        self.check_writable(&self.view())?;
-        loop {
-            let view = self.view();
-            self.check_unbroken(&view)?;
-            fill(&view, work);
-            self.run(&mut work.batch, opts).await;
-            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            if work.failures.is_empty() {
-                return Ok(());
-            }
-            self.lose(inside, &view, &mut work.failures).await?;
-        }
-    }
-
-    /// Tells which bytes of a range are stored on the members that hold them.
-    pub(crate) async fn extents(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (offset, len): (u64, u64),
-        found: &mut Vec<Extent>,
-    ) -> Result<()> {
-        let inside = self.gate.enter().await;
-        let view = self.view();
-        let pieces = self.readable_pieces(&view, offset, len);
-        let mut maps: Vec<MemberMap> =
-            (0..self.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
-        for piece in &pieces {
-            if let Some((slot, at)) = piece.place {
-                maps[slot.index()].want(at, piece.len);
-            }
-        }
-        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.wanted()) {
-            let slot = Slot::new(slot);
-            let member = view.member(slot).expect("what is readable has a member");
-            while map.known < map.end {
-                let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
-                work.batch.add(member, slot, map.known, ask, 0);
-                self.run(&mut work.batch, opts).await;
-                let before = map.known;
-                work.batch.drain(
-                    |_, _, _| {},
-                    |_, told, ok| map.learn(told, ok),
-                    &mut work.failures,
-                );
-                if map.known == before {
-                    // No answer at all.
-                    map.learn(Work::Flush, false);
-                }
-                // Not to know is no failure: such bytes count as stored.
-                work.failures.clear();
-            }
-        }
-        drop(inside);
-        found.clear();
-        for piece in &pieces {
-            match piece.place {
-                Some((slot, at)) => maps[slot.index()].tell(at, piece.len, found),
-                None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
-            }
-        }
-        Ok(())
     }
 
     /// The pieces of an array range, each with a place where it can be read directly, if any.
@@ -341,6 +67,257 @@ impl Shard {
                 PlacedPiece { len, place: readable.then_some((slot, at)) }
             })
             .collect()
+    }
+}
+
+impl RowOp<'_> {
+    /// Makes a range read as zeros.
+    pub(crate) async fn zero(&mut self, (offset, len): (u64, u64), unmap: bool) -> Result<()> {
+        // Whether it is fast was decided when the request came in.
+        let how = |len| Work::Zero { len, unmap, fast: false };
+        if self.engine.setup.geometry.family() != Family::Parity {
+            let whole = self.engine.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                self.write_zeros(start, end).await?;
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(whole, how).await;
+        }
+        let whole = self.engine.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            self.write_zeros(start, end).await?;
+        }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        self.on_stripes(whole, how).await
+    }
+
+    async fn write_zeros(&mut self, start: u64, end: u64) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let block = self.engine.pool.take_zeroed(ZERO_BLOCK as usize).freeze();
+        let mut bytes: Vec<SharedBuf> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let part = ZERO_BLOCK.min(end - at);
+            bytes.push(block.slice(0..part as usize));
+            at += part;
+        }
+        self.write((start, end - start), &mut bytes).await
+    }
+
+    /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
+    pub(crate) async fn discard(&mut self, (offset, len): (u64, u64)) -> Result<()> {
+        let view = self.engine.view();
+        let redundant = self.engine.setup.geometry.family() != Family::Plain;
+        // What discarded bytes read as may differ between a slot and its copy.
+        let copying = view.seats.iter().any(|seat| seat.replacement.is_some());
+        if copying && !self.engine.setup.discard_zeroes {
+            return Ok(());
+        }
+        let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
+        if !view.members().all(|(_, member)| can(&member.limits)) {
+            // A member that joined later may not do what the array promised when it was started.
+            return if self.engine.setup.discard_zeroes {
+                self.zero((offset, len), true).await
+            } else {
+                Ok(())
+            };
+        }
+        let how = |len| Work::Discard { len };
+        if self.engine.setup.geometry.family() != Family::Parity {
+            let whole = self.engine.whole_blocks(offset, len);
+            for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+                if self.engine.setup.discard_zeroes {
+                    self.write_zeros(start, end).await?;
+                }
+            }
+            let whole = (whole.start, whole.end - whole.start);
+            return self.on_copies(whole, how).await;
+        }
+        // The array promises zeros, as its members do: what is no whole stripe is written.
+        let whole = self.engine.whole_stripes(offset, len);
+        for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
+            if !broken(Broken::DiscardKeepsEdges) {
+                self.write_zeros(start, end).await?;
+            }
+        }
+        if whole.is_empty() { Ok(()) } else { self.on_stripes(whole, how).await }
+    }
+
+    /// Does the same to a range of whole stripes on every member.
+    async fn on_stripes(
+        &mut self,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let most =
+            self.engine.stripes_to_log().saturating_mul(self.engine.setup.geometry.stripe_bytes());
+        let mut at = whole.start;
+        while at < whole.end {
+            let end = at.saturating_add(most).min(whole.end);
+            self.on_logged_stripes(at..end, &how).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// As [`RowOp::on_stripes`], for no more of them than are logged together.
+    async fn on_logged_stripes(
+        &mut self,
+        whole: std::ops::Range<u64>,
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let geometry = &self.engine.setup.geometry;
+        let stripe = geometry.stripe_bytes();
+        let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
+        let range = (whole.start, whole.end - whole.start);
+        let sync = layout::sync::sync_range(geometry, whole);
+        let (inside, entry) = loop {
+            let entry = self.engine.admit_stripes(stripes).await?;
+            let inside = self.engine.gate.enter().await;
+            let mut op = self.inside(&inside);
+            let view = op.engine.view();
+            op.engine.check_writable(&view)?;
+            match &entry {
+                Some(entry) if !op.log_zeros(entry, stripes, &view).await => {
+                    if !op.work.failures.is_empty() {
+                        op.lose(&view).await?;
+                    }
+                }
+                _ => break (inside, entry),
+            }
+        };
+        entry.as_ref().inspect(|entry| entry.begins());
+        let mut op = self.inside(&inside);
+        let each = |view: &View, work: &mut Scratch| {
+            for (slot, member) in view.members() {
+                let at = sync.start;
+                let at = if broken(Broken::DiscardMisplaced) { at / 8192 * 8192 } else { at };
+                work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
+            }
+        };
+        op.work.healed = false;
+        op.on_members(each).await?;
+        for (_, member) in op.engine.view().members() {
+            op.work.healed |= op.engine.heal(member, sync.start, sync.end - sync.start);
+        }
+        op.engine.settle(sync.clone());
+        let slots =
+            geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
+        op.sum_zeros(slots).await?;
+        entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
+        drop(inside);
+        self.mend_bad(range).await;
+        Ok(())
+    }
+
+    /// Does the same to every copy of a range.
+    async fn on_copies(
+        &mut self,
+        (offset, len): (u64, u64),
+        how: impl Fn(u64) -> Work,
+    ) -> Result<()> {
+        let engine = self.engine;
+        let each = |view: &View, work: &mut Scratch| {
+            for (_, part, places) in engine.stretches(offset, len) {
+                for place in places.copies() {
+                    let first = broken(Broken::DiscardOneOffset);
+                    let at = if first { places.copy(0) } else { place }.member_offset;
+                    for member in view.targets(place.slot) {
+                        work.batch.add(member, place.slot, at, how(part), 0);
+                    }
+                }
+            }
+        };
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
+        op.work.healed = false;
+        op.on_members(each).await?;
+        let all = op.engine.stretches(offset, len);
+        let copies: Vec<(Slot, u64, u64)> = all
+            .flat_map(|(_, part, places)| {
+                let place = move |place: layout::Place| (place.slot, place.member_offset, part);
+                places.copies().map(place).collect::<Vec<_>>()
+            })
+            .collect();
+        let view = op.engine.view();
+        for &(slot, at, len) in &copies {
+            for member in view.targets(slot) {
+                op.work.healed |= op.engine.heal(member, at, len);
+            }
+        }
+        op.sum_zeros(copies.into_iter()).await?;
+        drop(inside);
+        self.mend_bad((offset, len)).await;
+        Ok(())
+    }
+
+    /// Sends a batch of idempotent operations, and all of them again after a loss.
+    async fn on_members(&mut self, fill: impl Fn(&View, &mut Scratch)) -> Result<()> {
+        self.engine.check_writable(&self.engine.view())?;
+        loop {
+            let view = self.engine.view();
+            self.engine.check_unbroken(&view)?;
+            fill(&view, self.work);
+            self.engine.run(&mut self.work.batch, self.opts).await;
+            self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
+            if self.work.failures.is_empty() {
+                return Ok(());
+            }
+            self.lose(&view).await?;
+        }
+    }
+
+    /// Tells which bytes of a range are stored on the members that hold them.
+    pub(crate) async fn extents(
+        &mut self,
+        (offset, len): (u64, u64),
+        found: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let inside = self.engine.gate.enter().await;
+        let op = self.inside(&inside);
+        let view = op.engine.view();
+        let pieces = op.engine.readable_pieces(&view, offset, len);
+        let mut maps: Vec<MemberMap> =
+            (0..op.engine.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
+        for piece in &pieces {
+            if let Some((slot, at)) = piece.place {
+                maps[slot.index()].want(at, piece.len);
+            }
+        }
+        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.wanted()) {
+            let slot = Slot::new(slot);
+            let member = view.member(slot).expect("what is readable has a member");
+            while map.known < map.end {
+                let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
+                op.work.batch.add(member, slot, map.known, ask, 0);
+                op.engine.run(&mut op.work.batch, op.opts).await;
+                let before = map.known;
+                op.work.batch.drain(
+                    |_, _, _| {},
+                    |_, told, ok| map.learn(told, ok),
+                    &mut op.work.failures,
+                );
+                if map.known == before {
+                    // No answer at all.
+                    map.learn(Work::Flush, false);
+                }
+                // Not to know is no failure: such bytes count as stored.
+                op.work.failures.clear();
+            }
+        }
+        drop(inside);
+        found.clear();
+        for piece in &pieces {
+            match piece.place {
+                Some((slot, at)) => maps[slot.index()].tell(at, piece.len, found),
+                None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,11 +3,12 @@
 use io::broken::{Broken, broken};
 use layout::{Family, Stripe};
 
+use crate::rows::engine::Engine;
+use crate::rows::locks::{Claim, Rows};
 use crate::shard::Shard;
-use crate::shard::locks::{Claim, Rows};
 use crate::shard::queue::{Action, Unit};
 
-impl Shard {
+impl Engine {
     /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a
     /// stripe is far more than a unit.
     pub(crate) fn unit_border(&self) -> u64 {
@@ -21,20 +22,6 @@ impl Shard {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
         if stripe > unit { stripe } else { unit / stripe * stripe }
-    }
-
-    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
-    pub(super) fn claim_for(&self, unit: &Unit) -> Option<Claim> {
-        match unit.action {
-            Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
-                None
-            }
-            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
-            _ => {
-                let (offset, len) = self.widened((unit.offset, unit.len));
-                Some(self.locks.claim(self.rows_of(offset, len)))
-            }
-        }
     }
 
     /// The rows that an array range touches.
@@ -56,15 +43,31 @@ impl Shard {
         }
     }
 
-    /// The marks of the write-intent bitmap that an array range needs.
-    pub(super) fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
-        let (geometry, mark) = (&self.setup.geometry, self.setup.mark_bytes);
-        let sync = layout::sync::sync_range(geometry, offset..offset + len);
-        sync.start / mark..=(sync.end - 1) / mark
-    }
-
     /// The array offset where a stripe begins.
     pub(crate) fn stripe_offset(&self, stripe: Stripe) -> u64 {
         stripe.0 * self.setup.geometry.stripe_bytes()
+    }
+}
+
+impl Shard {
+    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
+    pub(super) fn claim_for(&self, unit: &Unit) -> Option<Claim> {
+        match unit.action {
+            Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
+                None
+            }
+            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
+            _ => {
+                let (offset, len) = self.engine.widened((unit.offset, unit.len));
+                Some(self.engine.locks.claim(self.engine.rows_of(offset, len)))
+            }
+        }
+    }
+
+    /// The marks of the write-intent bitmap that an array range needs.
+    pub(super) fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+        let (geometry, mark) = (&self.engine.setup.geometry, self.engine.setup.mark_bytes);
+        let sync = layout::sync::sync_range(geometry, offset..offset + len);
+        sync.start / mark..=(sync.end - 1) / mark
     }
 }

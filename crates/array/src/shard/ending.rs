@@ -4,8 +4,8 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::Result;
 
+use crate::rows::flush::CacheMode;
 use crate::shard::Shard;
-use crate::shard::flush::CacheMode;
 use crate::shard::message::ToShard;
 use crate::shard::queue::{Action, Ended, Gain, Merged, Unit};
 
@@ -13,7 +13,7 @@ impl Shard {
     /// Tells who asked for a unit how it ended, once it is as durable as they were promised.
     pub(super) async fn finish_durably(&self, unit: Unit, gain: Gain, mut result: Result<()>) {
         if result.is_ok() && self.owes_flush() && self.writes(&unit) && !unit.fua {
-            result = self.make_durable().await;
+            result = self.engine.make_durable().await;
         }
         self.finish(unit, gain, result);
     }
@@ -21,8 +21,8 @@ impl Shard {
     /// True if a write is acknowledged when it is durable: as its clients were told, though a
     /// member has joined since that has a cache.
     fn owes_flush(&self) -> bool {
-        let promised = !self.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
-        self.setup.cache == CacheMode::Sync || (promised && self.is_volatile())
+        let promised = !self.engine.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
+        self.engine.setup.cache == CacheMode::Sync || (promised && self.engine.is_volatile())
     }
 
     /// Tells who asked for a unit how it ended.
@@ -48,17 +48,17 @@ impl Shard {
     fn answer(&self, ended: Ended) {
         // The keeper hears of lost blocks before a checkpoint says that all up to here is there.
         let told = matches!(ended.gain, Gain::Upkeep(_)) && !broken(Broken::AnswerOvertakes);
-        if ended.to.shard == self.index && !told {
+        if ended.to.shard == self.engine.index && !told {
             self.end(ended);
         } else {
-            self.post.to_shard(ended.to.shard, ToShard::Ended(ended));
+            self.engine.post.to_shard(ended.to.shard, ToShard::Ended(ended));
         }
     }
 
     /// A unit of something that began here has ended.
     pub(super) fn end(&self, ended: Ended) {
         let Gain::Upkeep(upkeep) = ended.gain else {
-            self.requests.end(ended, &self.setup.name);
+            self.requests.end(ended, &self.engine.setup.name);
             if self.quiescing.get() && self.requests.is_empty() {
                 self.emptied.raise();
             }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
 use metadata::Error;
 
-use crate::cache::WriteOut;
 use crate::member::Count;
 use crate::rows::job::Upkeep;
 use crate::rows::write::Fresh;
+use crate::shard::cache::WriteOut;
 
 /// A piece of work for one shard.
 pub(crate) struct Unit {
@@ -306,6 +306,12 @@ pub(crate) struct Queue {
     /// The stream of writes that ended there has had more than one under way, and was never waited
     /// for in vain since.
     deep: bool,
+    /// Waits in vain since the last one that was not.
+    vain: u32,
+    /// So many writes are not waited for, because of these.
+    skips: u32,
+    /// Counts writes that were held.
+    holds: u64,
     /// The write that waits, or has waited, for what continues it: its first byte and its length.
     held: Option<(u64, u64)>,
     /// Nothing is taken out while it does.
@@ -313,6 +319,13 @@ pub(crate) struct Queue {
     /// Lists of those whose writes were merged, to be used again.
     lists: Vec<Vec<Merged>>,
 }
+
+/// After waits in vain, at most two to the power of this many chances to wait are left out.
+const MOST_VAIN: u32 = 7;
+
+/// A write of so many bytes may be waited for though it is the only one under way: a client that
+/// has more to send is stopped by its socket until the write is carried out.
+const PROBE_BYTES: u64 = 256 << 10;
 
 /// How far ahead in the queue a write may be found that continues another.
 const MERGE_WINDOW: usize = 64;
@@ -359,14 +372,28 @@ impl Queue {
         if !matches!(unit.action, Action::Write(_)) || unit.offset != self.last_end {
             return false;
         }
-        self.deep |= !alone;
+        self.deep |= !alone || unit.len >= PROBE_BYTES;
         let short = !(unit.offset + unit.len).is_multiple_of(border);
-        short && self.deep && self.held != Some((unit.offset, unit.len))
+        // A unit that was held once is not left out halfway.
+        let goes_on = self.held.is_some_and(|(offset, _)| offset == unit.offset);
+        if !short && goes_on && unit.offset.is_multiple_of(border) {
+            // Only a whole stripe was worth the wait.
+            self.vain = 0;
+        }
+        if !short || !self.deep || self.held == Some((unit.offset, unit.len)) {
+            return false;
+        }
+        if self.skips > 0 && !goes_on {
+            self.skips -= 1;
+            return false;
+        }
+        true
     }
 
     /// Puts a unit that was taken out back in front, and closes the queue.
     pub(crate) fn hold(&mut self, unit: Unit) {
         self.held = Some((unit.offset, unit.len));
+        self.holds += 1;
         self.closed = true;
         self.units.push_front(unit);
     }
@@ -380,15 +407,18 @@ impl Queue {
         }
     }
 
-    /// True while a write is held.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
+    /// While a write is held: how many were before it, and its bytes.
+    pub(crate) fn held(&self) -> Option<(u64, u64)> {
+        let (_, len) = self.held.filter(|_| self.closed)?;
+        Some((self.holds, len))
     }
 
     /// Opens the queue: nothing has come. Gives how many units are in it.
     pub(crate) fn open(&mut self) -> usize {
         self.closed = false;
         self.deep = false;
+        self.vain = (self.vain + 1).min(MOST_VAIN);
+        self.skips = 1 << self.vain;
         self.units.len()
     }
 
@@ -534,11 +564,56 @@ mod tests {
         assert_eq!(take(&mut queue, true), Some((2016, 16)), "one at a time");
         put(&mut queue, 2032, 8);
         assert_eq!(take(&mut queue, false), None);
-        assert!(queue.is_closed());
+        assert!(queue.held().is_some());
         assert_eq!(queue.open(), 1);
         assert_eq!(take(&mut queue, true), Some((2032, 8)), "nothing has come");
         put(&mut queue, 2040, 4);
         assert_eq!(take(&mut queue, true), Some((2040, 4)), "nor is it waited for again");
+    }
+
+    #[test]
+    fn after_waits_in_vain_fewer_writes_are_held() {
+        // A client that never has more under way than half a stripe of 64.
+        const DEPTH: u64 = 32;
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        let (mut sent, mut written, mut waits) = (0, 0, 0);
+        while written < 8192 {
+            let sends = sent < written + DEPTH;
+            if sends {
+                queue.push(write(&pool, 0, sent, 8));
+                sent += 8;
+            } else if queue.held().is_some() {
+                waits += 1;
+                queue.open();
+            }
+            if let Some(unit) = queue.pop(64) {
+                if queue.may_go_on(&unit, 64, false) {
+                    queue.hold(unit);
+                    continue;
+                }
+                queue.taken(&unit);
+                written = unit.offset + unit.len;
+            }
+        }
+        assert!((2..30).contains(&waits), "{waits} waits in 128 stripes");
+    }
+
+    #[test]
+    fn a_large_write_is_held_though_it_is_alone() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        let (half, stripe) = (PROBE_BYTES, 2 * PROBE_BYTES);
+        for number in 0..8 {
+            let at = u64::from(number) * stripe;
+            queue.push(write(&pool, number, at, half));
+            let unit = queue.pop(stripe).expect("it is not closed");
+            assert!(queue.may_go_on(&unit, stripe, true), "{number}");
+            queue.hold(unit);
+            queue.push(write(&pool, number, at + half, half));
+            let unit = queue.pop(stripe).expect("what was waited for has come");
+            assert_eq!((unit.offset, unit.len), (at, stripe));
+            assert!(!queue.may_go_on(&unit, stripe, true));
+            queue.taken(&unit);
+        }
     }
 
     #[test]

@@ -10,26 +10,38 @@
 //! What another thread needs to make its front is in a [`Blueprint`]: plain data. Only disks, clock
 //! and mailbox are the thread's own. Invariant: a front never decides about membership.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use io::{Buf, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, Work};
+use io::{
+    Budget, Buf, Clock, Completion, Completions, Disk, Done, Limits, Mailbox, Op, Pool, TaskSet,
+    Work,
+};
 use layout::{Configuration, Geometry, MemberId, RangeSet};
 use log::LogSetup;
 use metadata::Bounds;
 use parity::Kernel;
 
-use crate::checksum::SumsSetup;
+use crate::member::deadline::Watch;
+use crate::member::orphans::Late;
+use crate::member::read_balance::Balancer;
+use crate::member::view::View;
 use crate::member::{Introduction, Member};
+use crate::rows::barrier::Barrier;
+use crate::rows::checksum::{Sums, SumsSetup};
+use crate::rows::engine::{Engine, Setup};
+use crate::rows::flush::{CacheMode, Flushes};
+use crate::rows::hedge::Hedges;
+use crate::rows::intent::Log;
+use crate::shard::Shard;
 use crate::shard::bitmap::Intent;
-use crate::shard::flush::CacheMode;
 use crate::shard::mail::Post;
 use crate::shard::message::{Message, ToKeeper};
 use crate::shard::queue::{Action, Load, Origin, Unit};
-use crate::shard::{Setup, Shard};
 
 /// What a thread must know to run one shard of an array. Holds for the moment at which the array
 /// was started: what has changed since waits in the shard's mailbox.
@@ -80,6 +92,34 @@ impl Blueprint {
             parity: self.parity,
             doubt: self.doubt,
             settling: self.settling,
+        }
+    }
+
+    /// What the units of one shard share.
+    pub(crate) fn engine(&self, setup: Setup, post: Rc<Post>, view: View) -> Engine {
+        let bounds = setup.bounds;
+        Engine {
+            index: post.address(),
+            pool: Pool::new(bounds.keep_bytes),
+            scratch: Budget::new(bounds.scratch_bytes),
+            setup,
+            locks: Rc::default(),
+            gate: Barrier::default(),
+            watch: Watch::default(),
+            hedges: Hedges::new(bounds.hedges),
+            late: Late::default(),
+            balancer: Balancer::default(),
+            flushes: Flushes::default(),
+            log: self.log.map(|setup| Log::new(setup, &self.geometry)),
+            sums: self.sums.as_ref().map(|setup| Sums::new(setup, bounds.sums_bytes)),
+            records: Completions::new(),
+            post,
+            view: RefCell::new(Rc::new(view)),
+            unsynced: RefCell::new(self.unsynced.clone()),
+            bad: RefCell::new(self.bad.clone()),
+            settled: RefCell::default(),
+            stopping: Cell::new(false),
+            loads: Arc::clone(&self.loads),
         }
     }
 }
@@ -146,19 +186,19 @@ impl Front {
         let front = self.clone();
         std::future::poll_fn(move |cx| {
             let poll = front.tasks.poll(cx);
-            if front.shard.is_stopping() { Poll::Ready(()) } else { poll }
+            if front.shard.engine.is_stopping() { Poll::Ready(()) } else { poll }
         })
     }
 
     /// The array's name.
     pub fn name(&self) -> &str {
-        &self.shard.setup.name
+        &self.shard.engine.setup.name
     }
 
     /// Gives the shard its handle on a member that joins, before it is enlisted: see
     /// [`Array::admit`](crate::Array::admit).
     pub fn introduce(&self, member: &Introduction, disk: Rc<dyn Disk>) {
-        self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.index)));
+        self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.engine.index)));
     }
 
     fn submit_op(&self, op: Op) -> Completion<Done> {
@@ -181,7 +221,7 @@ impl Front {
             return Some("the array is being stopped");
         }
         if let Work::Zero { len, fast: true, .. } = op.work
-            && !self.shard.zeroes_fast(op.offset, len)
+            && !self.shard.engine.zeroes_fast(op.offset, len)
         {
             return Some("these bytes cannot be zeroed faster than by writing zeros");
         }
@@ -193,7 +233,7 @@ impl Front {
         let shard = &self.shard;
         let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
         for to in 0..shard.count {
-            let from = Origin { shard: shard.index, request, part: to as u32 };
+            let from = Origin { shard: shard.engine.index, request, part: to as u32 };
             let action = Action::Flush { after: 0 };
             let merged = Vec::new();
             let unit = Unit { offset: 0, len: 0, action, fua: false, class, from, merged };
@@ -215,7 +255,7 @@ impl Front {
             action: Action::Read(bufs),
             fua: false,
             class,
-            from: Origin { shard: shard.index, request, part },
+            from: Origin { shard: shard.engine.index, request, part },
             merged: Vec::new(),
         };
         if units == 1 {
@@ -253,7 +293,7 @@ impl Front {
         let (offset, fua, class) = (op.offset, op.fua, op.class);
         let (request, completion) = shard.requests.begin(offset, op.work, units);
         for (part, (at, len)) in cuts.enumerate() {
-            let from = Origin { shard: shard.index, request, part: part as u32 };
+            let from = Origin { shard: shard.engine.index, request, part: part as u32 };
             let action = shard.requests.action(request, offset, (at, len), || shard.list());
             let merged = Vec::new();
             let unit = Unit { offset: at, len, action, fua, class, from, merged };
@@ -264,8 +304,8 @@ impl Front {
 
     /// Cuts a range at unit and region borders.
     fn cuts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
-        let step = self.shard.unit_border();
-        let region = self.shard.setup.geometry.region_bytes();
+        let step = self.shard.engine.unit_border();
+        let region = self.shard.engine.setup.geometry.region_bytes();
         let (mut at, end) = (offset, offset + len);
         std::iter::from_fn(move || {
             if at >= end {

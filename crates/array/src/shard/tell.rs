@@ -7,44 +7,21 @@ use io::broken::{Broken, broken};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
+use crate::shard::Shard;
 use crate::shard::message::ToKeeper;
 use crate::shard::queue::{Action, Unit};
-use crate::shard::{Scratch, Shard};
 
 /// Errors to clients are told so far apart.
 const TELLING: Duration = Duration::from_secs(1);
 
-impl Shard {
+impl Engine {
     /// Tells the keeper that bytes of a member were rewritten after a read error.
     pub(crate) fn repaired(&self, member: &Member, at: u64, bytes: u64) {
         member.counters().repaired_bytes.add(bytes);
         let (member, offset) = (member.id, member.data_offset + at);
         self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
-    }
-
-    /// Tells the keeper that a client is answered with an error: one a second, the others counted.
-    pub(super) fn tell_failure(&self, unit: &Unit, error: &Error) {
-        let what = match unit.action {
-            Action::Read(_) => "a read",
-            Action::Write(_) | Action::WriteOut(_) => "a write",
-            Action::Zero { .. } | Action::Discard => "a zeroing",
-            Action::Flush { .. } => "a flush",
-            Action::Extents(_) | Action::ReadAhead(_) | Action::Upkeep(_) => return,
-        };
-        // Who asks for what is refused anyway has a mistake of its own.
-        if error.kind() != ErrorKind::DataLost {
-            return;
-        }
-        let (now, (last, untold)) = (self.setup.clock.now(), self.told.get());
-        if last.is_some_and(|last| now - last < TELLING) {
-            return self.told.set((last, untold + 1));
-        }
-        self.told.set((Some(now), 0));
-        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
-        let Unit { offset, len, .. } = unit;
-        let text =
-            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
-        self.post.to_keeper(ToKeeper::Refused { text });
     }
 
     /// Notes that these bytes of a slot's members could not be recovered.
@@ -81,20 +58,6 @@ impl Shard {
         listed
     }
 
-    /// What was written is not bad any more, neither of the array nor of members, and that is on
-    /// record before it is acknowledged: a crash would make it an error again.
-    pub(crate) async fn mend_bad(&self, work: &mut Scratch, (offset, len): (u64, u64)) {
-        let lost = self.bad.borrow().overlaps(offset..offset + len);
-        if lost {
-            self.bad.borrow_mut().remove(offset..offset + len);
-            self.post.to_keeper(ToKeeper::Mended { offset, len });
-        }
-        let healed = std::mem::take(&mut work.healed) && !broken(Broken::HealedUnrecorded);
-        if lost || healed {
-            self.on_record().await;
-        }
-    }
-
     /// Completes when all that this shard has told the keeper is on record, or nothing can be
     /// recorded any more. Not to be waited for inside the gate, which the keeper may have to close.
     pub(crate) async fn on_record(&self) {
@@ -115,5 +78,48 @@ impl Shard {
         let what = "these bytes are lost: a crash cut a write to them, or redundancy could not \
                     make them good; write them anew to clear the error";
         Err(Error::new(ErrorKind::DataLost, what).at(first))
+    }
+}
+
+impl Shard {
+    /// Tells the keeper that a client is answered with an error: one a second, the others counted.
+    pub(super) fn tell_failure(&self, unit: &Unit, error: &Error) {
+        let what = match unit.action {
+            Action::Read(_) => "a read",
+            Action::Write(_) | Action::WriteOut(_) => "a write",
+            Action::Zero { .. } | Action::Discard => "a zeroing",
+            Action::Flush { .. } => "a flush",
+            Action::Extents(_) | Action::ReadAhead(_) | Action::Upkeep(_) => return,
+        };
+        // Who asks for what is refused anyway has a mistake of its own.
+        if error.kind() != ErrorKind::DataLost {
+            return;
+        }
+        let (now, (last, untold)) = (self.engine.setup.clock.now(), self.told.get());
+        if last.is_some_and(|last| now - last < TELLING) {
+            return self.told.set((last, untold + 1));
+        }
+        self.told.set((Some(now), 0));
+        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
+        let Unit { offset, len, .. } = unit;
+        let text =
+            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
+        self.engine.post.to_keeper(ToKeeper::Refused { text });
+    }
+}
+
+impl RowOp<'_> {
+    /// What was written is not bad any more, neither of the array nor of members, and that is on
+    /// record before it is acknowledged: a crash would make it an error again.
+    pub(crate) async fn mend_bad(&mut self, (offset, len): (u64, u64)) {
+        let lost = self.engine.bad.borrow().overlaps(offset..offset + len);
+        if lost {
+            self.engine.bad.borrow_mut().remove(offset..offset + len);
+            self.engine.post.to_keeper(ToKeeper::Mended { offset, len });
+        }
+        let healed = std::mem::take(&mut self.work.healed) && !broken(Broken::HealedUnrecorded);
+        if lost || healed {
+            self.engine.on_record().await;
+        }
     }
 }

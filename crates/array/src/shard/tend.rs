@@ -6,17 +6,22 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::Result;
 
-use crate::checksum::Sums;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::Sums;
+use crate::rows::engine::Engine;
+use crate::shard::Shard;
 use crate::shard::message::{Message, ToKeeper, ToShard};
-use crate::shard::{Scratch, Shard};
+
+/// A held write waits [`metadata::Bounds::stream_patience`] once more for each of these bytes.
+const PATIENCE_BYTES: u64 = 16 << 10;
 
 impl Shard {
     /// Takes in messages until the shard stops.
     pub(super) async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
         let mut arrived = Vec::new();
-        while !self.stopping.get() {
-            std::future::poll_fn(|cx| self.post.poll_receive(cx, &mut arrived)).await;
+        while !self.engine.stopping.get() {
+            std::future::poll_fn(|cx| self.engine.post.poll_receive(cx, &mut arrived)).await;
             for message in arrived.drain(..) {
                 match message {
                     Message::Shard(message) => self.handle(message),
@@ -36,38 +41,42 @@ impl Shard {
             ToShard::ShutCache(shut) => self.cache.shut(shut),
             ToShard::Ended(ended) => self.end(ended),
             ToShard::Close => {
-                self.gate.close();
-                self.log.as_ref().inspect(|log| log.gate_closes());
+                self.engine.gate.close();
+                self.engine.log.as_ref().inspect(|log| log.gate_closes());
             }
             ToShard::Open(configuration) => {
                 let view = View::new(&configuration, |id| self.member(id));
-                *self.view.borrow_mut() = Rc::new(view);
-                self.gate.open();
+                *self.engine.view.borrow_mut() = Rc::new(view);
+                self.engine.gate.open();
                 self.cache.look_again();
-                self.log.as_ref().inspect(|log| log.look_again());
+                self.engine.log.as_ref().inspect(|log| log.look_again());
             }
             ToShard::Marked { ticket, granted } => {
                 self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
             }
             ToShard::Recovered { slot, replacement, below } => {
-                let view = self.view();
+                let view = self.engine.view();
                 let seat = &view.seats[slot.index()];
                 let mark = if replacement { &seat.copied_below } else { &seat.recovered_below };
                 mark.set(mark.get().max(below));
             }
-            ToShard::Flushed { ticket, result } => self.flushes.answer(ticket, result),
-            ToShard::Recorded { ticket } => self.records.finish(Ticket::from_bits(ticket), ()),
+            ToShard::Flushed { ticket, result } => self.engine.flushes.answer(ticket, result),
+            ToShard::Recorded { ticket } => {
+                self.engine.records.finish(Ticket::from_bits(ticket), ())
+            }
             ToShard::Distrust { member, start, len } => {
                 self.member(member).inspect(|member| {
                     member.bad.borrow_mut().insert(start..start + len);
                 });
             }
-            ToShard::Bad { offset, len } => self.bad.borrow_mut().insert(offset..offset + len),
+            ToShard::Bad { offset, len } => {
+                self.engine.bad.borrow_mut().insert(offset..offset + len)
+            }
             ToShard::Forget(known) => {
                 // The same member may have been introduced anew meanwhile.
                 self.members.borrow_mut().retain(|_, member| !member.is(&known));
                 if self.member(known.id).is_none() {
-                    self.sums.as_ref().inspect(|sums| sums.forget(known.id));
+                    self.engine.sums.as_ref().inspect(|sums| sums.forget(known.id));
                 }
             }
             ToShard::Quiesce => {
@@ -80,27 +89,35 @@ impl Shard {
 
     /// Wakes those whose members are overdue. Apart from everything that can wait for a member.
     pub(super) async fn keep_deadlines(self: Rc<Self>) {
-        let span = self.setup.bounds.deadline / 4;
-        while !self.stopping.get() {
-            if !self.watch.is_busy() && !self.late.is_busy() {
-                self.watch.begun.wait().await;
+        let span = self.engine.setup.bounds.deadline / 4;
+        while !self.engine.stopping.get() {
+            if !self.engine.watch.is_busy() && !self.engine.late.is_busy() {
+                self.engine.watch.begun.wait().await;
             }
-            let clock = &self.setup.clock;
+            let clock = &self.engine.setup.clock;
             let due = clock.now() + span;
             clock.sleep_until(due).await;
-            self.watch.sweep(due, clock.now(), self.setup.bounds.deadline);
-            self.sweep_late(due, clock.now(), self.setup.bounds.deadline);
+            self.engine.watch.sweep(due, clock.now(), self.engine.setup.bounds.deadline);
+            self.engine.sweep_late(due, clock.now(), self.engine.setup.bounds.deadline);
         }
     }
 
-    /// Lets go on what was held in the queue and for which nothing has come.
+    /// Releases a held write if nothing continues it in time. A write waits in proportion to its
+    /// size: about as long as a client at 800 MB/s needs to send as much again.
     pub(super) async fn release_held(self: Rc<Self>) {
-        while !self.stopping.get() {
-            while !self.queue.borrow().is_closed() {
+        while !self.engine.stopping.get() {
+            let held = self.queue.borrow().held();
+            let Some((_, len)) = held else {
                 self.held_up.wait().await;
+                continue;
+            };
+            let clock = &self.engine.setup.clock;
+            let shares = 1 + u32::try_from(len / PATIENCE_BYTES).unwrap_or(u32::MAX);
+            let patience = self.engine.setup.bounds.stream_patience * shares;
+            clock.sleep_until(clock.now() + patience).await;
+            if self.queue.borrow().held() != held {
+                continue;
             }
-            let clock = &self.setup.clock;
-            clock.sleep_until(clock.now() + self.setup.bounds.stream_patience).await;
             let units = self.queue.borrow_mut().open();
             (0..units).for_each(|_| self.rouse());
         }
@@ -108,30 +125,30 @@ impl Shard {
 
     /// Gives back marks that are not needed any more.
     pub(super) async fn tend_marks(self: Rc<Self>) {
-        let bounds = self.setup.bounds;
+        let bounds = self.engine.setup.bounds;
         let span = bounds.clean_delay.min(bounds.region_linger / 4);
         let mut scratch = Scratch::default();
-        while !self.stopping.get() {
+        while !self.engine.stopping.get() {
             if !self.marks.is_busy() {
                 self.stirred.wait().await;
             }
-            let clock = &self.setup.clock;
+            let clock = &self.engine.setup.clock;
             clock.sleep_until(clock.now() + span).await;
-            if !self.setup.parity {
+            if !self.engine.setup.parity {
                 // What is written now has no parity: it stays marked, to be synced at the next
                 // start.
                 continue;
             }
-            if self.sums.as_ref().is_some_and(Sums::is_dirty)
+            if self.engine.sums.as_ref().is_some_and(Sums::is_dirty)
                 && self.marks.may_settle(clock.now(), bounds.clean_delay)
                 && !broken(Broken::CleanUnsummed)
-                && self.write_sums(&mut scratch).await.is_err()
+                && self.op(&mut scratch).write_sums().await.is_err()
             {
                 continue;
             }
             let now = clock.now();
             // A write may have ended while the sums of others were written.
-            let summed = !self.sums.as_ref().is_some_and(Sums::is_dirty);
+            let summed = !self.engine.sums.as_ref().is_some_and(Sums::is_dirty);
             if summed || broken(Broken::CleanUnsummed) {
                 self.marks.settle(now, bounds.clean_delay);
             }
@@ -145,20 +162,20 @@ impl Shard {
 
     /// Makes everything durable that was written so far, and its sums.
     async fn put_away(&self, scratch: &mut Scratch) -> Result<()> {
-        self.write_sums(scratch).await?;
-        self.make_durable().await
+        self.op(scratch).write_sums().await?;
+        self.engine.make_durable().await
     }
 
     /// Tells the keeper each time the shard has come to a stand behind a closed gate.
     pub(super) async fn report_stillness(self: Rc<Self>) {
-        if self.setup.settling {
+        if self.engine.setup.settling {
             // Closed from the start: nobody has asked.
-            self.gate.opening().await;
+            self.engine.gate.opening().await;
         }
         loop {
-            self.gate.still().await;
-            self.post.to_keeper(ToKeeper::Still { shard: self.index });
-            self.gate.opening().await;
+            self.engine.gate.still().await;
+            self.engine.post.to_keeper(ToKeeper::Still { shard: self.engine.index });
+            self.engine.gate.opening().await;
         }
     }
 
@@ -167,37 +184,39 @@ impl Shard {
         while !self.quiescing.get() || !self.requests.is_empty() {
             self.emptied.wait().await;
         }
-        self.post.to_keeper(ToKeeper::Quiesced { shard: self.index });
-    }
-
-    /// True once the shard's tasks are to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get()
+        self.engine.post.to_keeper(ToKeeper::Quiesced { shard: self.engine.index });
     }
 
     /// Takes nothing into any shard's write-back cache, or takes in again: matched calls. To be
     /// called where a flush is sent from, so that it is heard before it.
     pub(crate) fn shut_caches(&self, shut: bool) {
         for to in 0..self.count {
-            if to == self.index && shut {
+            if to == self.engine.index && shut {
                 // Units that are sent from here to here do not go by mail.
                 self.cache.shut(true);
             } else {
-                self.post.to_shard(to, ToShard::ShutCache(shut));
+                self.engine.post.to_shard(to, ToShard::ShutCache(shut));
             }
         }
     }
 
     /// Lets the shard's tasks end once the queue is empty.
     pub(crate) fn stop(&self) {
-        self.stopping.set(true);
+        self.engine.stopping.set(true);
         self.stirred.raise();
-        self.late.wake();
+        self.engine.late.wake();
         self.cache.look_again();
-        self.log.as_ref().inspect(|log| log.end());
-        self.sums.as_ref().inspect(|sums| sums.crowded.raise());
+        self.engine.log.as_ref().inspect(|log| log.end());
+        self.engine.sums.as_ref().inspect(|sums| sums.crowded.raise());
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }
+    }
+}
+
+impl Engine {
+    /// True once the shard's tasks are to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
     }
 }

@@ -71,9 +71,10 @@ impl Seen {
     }
 }
 
-/// Writes all of the export once.
-pub(super) fn fill(server: &Server) -> Result<(), Failure> {
-    fio(server, &["--rw=write", "--bs=1M", "--iodepth=8", "--size=100%"]).map(drop)
+/// Writes all of the export once; gives the MB/s.
+pub(super) fn fill(server: &Server) -> Result<f64, Failure> {
+    let report = fio(server, &["--rw=write", "--bs=1M", "--iodepth=8", "--size=100%"])?;
+    Ok(report["jobs"][0]["write"]["bw_bytes"].as_f64().unwrap_or(0.0) / 1e6)
 }
 
 /// Loads the server for so long.

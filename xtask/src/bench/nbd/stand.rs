@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The core that servers run on.
 const CORE: &str = "1";
-/// Bytes of what a server exports: RAID 0, two RAID 5, two RAID 6 and two files take 2 GiB.
+/// What a server exports: RAID 0, four RAID 5, four RAID 6, a new array and two files take 4 GiB.
 const EXPORT_MEBIBYTES: usize = 224;
 /// Room on each member for what is not data.
 const OVERHEAD_MEBIBYTES: usize = 16;
@@ -26,6 +26,18 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) struct Stand {
     folder: PathBuf,
     program: PathBuf,
+}
+
+/// What `create` and `serve` are told besides the level, the members and the sockets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) create: &'static [&'static str],
+    pub(super) serve: &'static [&'static str],
+}
+
+impl Options {
+    /// The defaults.
+    pub(super) const NONE: Options = Options { create: &[], serve: &[] };
 }
 
 /// A running server. Ends when it is dropped.
@@ -43,7 +55,7 @@ impl Stand {
         let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
             let what = format!("{}: {error}", folder.display());
-            Failure::new(what, "the benchmark needs 2 GiB of /dev/shm")
+            Failure::new(what, "the benchmark needs 4 GiB of /dev/shm")
         })?;
         Ok(Stand { folder, program })
     }
@@ -52,37 +64,65 @@ impl Stand {
         self.folder.join(name)
     }
 
-    /// An array of new members on which nothing need be synced, served.
-    pub(super) fn parapet(
+    /// As [`Stand::parapet`], on sparse files that exist before.
+    pub(super) fn sparse(
         &self,
+        name: &str,
         level: &str,
         members: usize,
-        bitmap: bool,
     ) -> Result<Server, Failure> {
-        let name = format!("raid{level}{}", if bitmap { "" } else { "-unmarked" });
+        for path in self.members(name, members) {
+            sparse_file(&path, EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES)?;
+        }
+        let create = &["--assume-zeroed"];
+        self.parapet(name, level, members, Options { create, serve: &[] })
+    }
+
+    /// An array served; members that do not exist are made, with their space reserved, so that
+    /// nothing need be synced.
+    pub(super) fn parapet(
+        &self,
+        name: &str,
+        level: &str,
+        members: usize,
+        options: Options,
+    ) -> Result<Server, Failure> {
         let size = format!("{}M", EXPORT_MEBIBYTES / 4 + OVERHEAD_MEBIBYTES);
-        let members: Vec<String> = (0..members)
-            .map(|index| self.path(&format!("{name}-{index}")).display().to_string())
-            .collect();
-        let bitmap = if bitmap { "auto" } else { "off" };
+        let members = self.members(name, members);
         let mut create = self.command(&self.program);
-        create.args(["create", &name, "--level", level, "--chunk", "64K", "--yes"]);
-        create.args(["--bitmap", bitmap, "--new-files", &size]).args(&members);
+        create.args(["create", name, "--level", level, "--yes"]);
+        if members.iter().any(|member| !member.exists()) {
+            create.args(["--new-files", &size]);
+        }
+        create.args(options.create).args(&members);
         let made = create.stdout(Stdio::null()).status();
         if !made.is_ok_and(|status| status.success()) {
             return Err(Failure::new(format!("{name} could not be made"), "see above"));
         }
         let (socket, control) = (self.path(&format!("{name}.s")), self.path(&format!("{name}.c")));
         let mut serve = self.command("taskset");
-        serve.args(["--cpu-list", CORE]).arg(&self.program).args(["serve", &name]).args(&members);
+        serve.args(["--cpu-list", CORE]).arg(&self.program).args(["serve", name]).args(&members);
         serve.args(["--nbd", &format!("unix:{}", socket.display())]);
-        serve.args(["--control", &format!("unix:{}", control.display())]);
-        start(serve, socket, &name)
+        serve.args(["--control", &format!("unix:{}", control.display())]).args(options.serve);
+        start(serve, socket, name)
     }
 
-    /// The fastest server of a file.
-    pub(super) fn nbdkit(&self) -> Result<Server, Failure> {
-        let (file, socket) = (self.file("nbdkit.file")?, self.path("nbdkit.s"));
+    fn members(&self, name: &str, count: usize) -> Vec<PathBuf> {
+        (0..count).map(|index| self.path(&format!("{name}-{index}"))).collect()
+    }
+
+    /// Removes the members of an array, or the file, whose server has ended. What stays goes with
+    /// the folder.
+    pub(super) fn remove(&self, name: &str, members: usize) {
+        for path in self.members(name, members).into_iter().chain([self.path(name)]) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// The fastest server of a file; the file is new and sparse.
+    pub(super) fn nbdkit(&self, name: &str) -> Result<Server, Failure> {
+        let (file, socket) = (self.path(name), self.path(&format!("{name}.s")));
+        sparse_file(&file, EXPORT_MEBIBYTES)?;
         let mut serve = self.command("taskset");
         serve.args(["--cpu-list", CORE, "nbdkit", "--foreground", "--unix"]).arg(&socket);
         serve.arg("file").arg(file);
@@ -91,22 +131,12 @@ impl Stand {
 
     /// The usual server, as it is when it is told nothing.
     pub(super) fn qemu_nbd(&self) -> Result<Server, Failure> {
-        let (file, socket) = (self.file("qemu.file")?, self.path("qemu.s"));
+        let (file, socket) = (self.path("qemu"), self.path("qemu.s"));
+        sparse_file(&file, EXPORT_MEBIBYTES)?;
         let mut serve = self.command("taskset");
         serve.args(["--cpu-list", CORE, "qemu-nbd", "--persistent", "--shared=4"]);
         serve.args(["--format=raw", "--export-name=", "--socket"]).arg(&socket).arg(file);
         start(serve, socket, "")
-    }
-
-    /// A file for a peer; it is filled through the server.
-    fn file(&self, name: &str) -> Result<PathBuf, Failure> {
-        let path = self.path(name);
-        let made = std::fs::File::create(&path)
-            .and_then(|file| file.set_len((EXPORT_MEBIBYTES as u64) << 20));
-        made.map_err(|error| {
-            Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?")
-        })?;
-        Ok(path)
     }
 
     /// A command that finds nothing of the user's own, and does not chatter.
@@ -124,6 +154,12 @@ impl Drop for Stand {
             eprintln!("{} is left behind: {error}", self.folder.display());
         }
     }
+}
+
+/// A new file without blocks.
+fn sparse_file(path: &Path, mebibytes: usize) -> Result<(), Failure> {
+    let made = std::fs::File::create(path).and_then(|file| file.set_len((mebibytes as u64) << 20));
+    made.map_err(|error| Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?"))
 }
 
 /// The program as it is shipped, where cargo says that it has put it.

@@ -15,8 +15,8 @@ use log::space::Space;
 use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::RowWork;
+use crate::rows::engine::Engine;
 use crate::rows::intent::{Gathering, Lane, Log};
-use crate::shard::Shard;
 
 /// The partial parity that a row logs, at most, and on which slot's member.
 pub(super) fn partial_of(row: &RowWork) -> (Slot, u64) {
@@ -32,7 +32,7 @@ fn place(log: LogPlace, next: u64, bytes: u64) -> u64 {
     if fits && log.bytes >= MULTIPLE_BYTES { next } else { 0 }
 }
 
-impl Shard {
+impl Engine {
     /// Logs that whole stripes become zeros: each on its parity's member.
     pub(super) fn gather_zeros(&self, next: &mut Gathering, stripes: (u64, u64), view: &View) {
         let geometry = &self.setup.geometry;

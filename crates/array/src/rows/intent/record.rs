@@ -17,13 +17,14 @@ use layout::private::sums::Sum;
 use layout::{Slot, SlotSet};
 use log::{LogSetup, compute};
 
-use crate::checksum::New;
 use crate::member::batch::Failure;
 use crate::member::view::View;
+use crate::rows::checksum::New;
+use crate::rows::engine::Engine;
 use crate::rows::intent::{Entry, Gathering, Lane, Log};
+use crate::rows::op::RowOp;
 use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, RowWork};
-use crate::shard::{Scratch, Shard};
 
 /// The most that one member may have to log for these rows while these slots are `present`, the
 /// batch around them included.
@@ -41,12 +42,11 @@ pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) ->
     (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Logs rows whose new bytes are in `work.outgoing`, and waits until that is durable on every
     /// parity member concerned. False if one of them failed: it is in `work.failures`.
     pub(crate) async fn log_rows(
-        &self,
-        work: &mut Scratch,
+        &mut self,
         entry: &Entry<'_>,
         fresh: Fresh<'_>,
         view: &View,
@@ -55,30 +55,29 @@ impl Shard {
         if entry.is_late() {
             return false;
         }
-        let (mut outgoing, mut news) = (&work.outgoing[..], &work.news[..]);
+        let (mut outgoing, mut news) = (&self.work.outgoing[..], &self.work.news[..]);
         let mut any = false;
-        for row in &work.rows {
+        for row in &self.work.rows {
             let (own, rest) = outgoing.split_at(pieces_of(row, outgoing));
             outgoing = rest;
-            let (summed, rest) = news.split_at(self.news_of(row).min(news.len()));
+            let (summed, rest) = news.split_at(self.engine.news_of(row).min(news.len()));
             news = rest;
-            any |= self.gather_row(log, row, (own, summed), fresh, view);
+            any |= self.engine.gather_row(log, row, (own, summed), fresh, view);
         }
         if !any {
             return true;
         }
-        self.hand_over(work, entry).await
+        self.hand_over(entry).await
     }
 
     /// Logs that whole stripes, `first..first + count`, become zeros.
     pub(crate) async fn log_zeros(
-        &self,
-        work: &mut Scratch,
+        &mut self,
         entry: &Entry<'_>,
         (first, count): (u64, u64),
         view: &View,
     ) -> bool {
-        let geometry = &self.setup.geometry;
+        let geometry = &self.engine.setup.geometry;
         let chunk = geometry.chunk_bytes();
         let data = geometry.data_count() as u16;
         let zeros = Record::of_zeros(first, count as u32, chunk, data);
@@ -89,7 +88,7 @@ impl Shard {
         {
             let mut next = entry.log.next.borrow_mut();
             if let LogSetup::Ppl { .. } = entry.log.setup {
-                self.gather_zeros(&mut next, (first, count), view);
+                self.engine.gather_zeros(&mut next, (first, count), view);
             } else {
                 let once = if view.journal.is_some() { 1 } else { usize::MAX };
                 let present = view.present.iter().take(once);
@@ -97,9 +96,37 @@ impl Shard {
             }
             next.rows.push(((first * chunk, count * chunk), geometry.all_slots()));
         }
-        self.hand_over(work, entry).await
+        self.hand_over(entry).await
     }
 
+    /// Waits until what was gathered for a unit is durable.
+    async fn hand_over(&mut self, entry: &Entry<'_>) -> bool {
+        let log = entry.log;
+        let (ticket, answer) = log.answers.start();
+        {
+            let mut next = log.next.borrow_mut();
+            next.units.push(ticket);
+            next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
+        }
+        log.stirred.raise();
+        match answer.await {
+            Ok(batch) => {
+                entry.batch.set(Some(batch));
+                true
+            }
+            Err(failed) => {
+                self.work.failures.extend(failed.iter().map(|(member, slot, error)| Failure {
+                    member: Rc::clone(member),
+                    slot: *slot,
+                    error: error.clone(),
+                }));
+                false
+            }
+        }
+    }
+}
+
+impl Engine {
     /// Slots whose members log a row, of which this `parity` is written. Where there is none, what
     /// older records have of the row does not go with it any more, and nothing else has its sums.
     /// A journal device has records of members that are lost, too.
@@ -255,32 +282,6 @@ impl Shard {
         let parity = row.roles.parity().intersection(plan.write).count();
         let blocks = row.row.end.div_ceil(form::CHECK_BYTES) - row.row.start / form::CHECK_BYTES;
         blocks as usize * (row.row.count + parity)
-    }
-
-    /// Waits until what was gathered for a unit is durable.
-    async fn hand_over(&self, work: &mut Scratch, entry: &Entry<'_>) -> bool {
-        let log = entry.log;
-        let (ticket, answer) = log.answers.start();
-        {
-            let mut next = log.next.borrow_mut();
-            next.units.push(ticket);
-            next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
-        }
-        log.stirred.raise();
-        match answer.await {
-            Ok(batch) => {
-                entry.batch.set(Some(batch));
-                true
-            }
-            Err(failed) => {
-                work.failures.extend(failed.iter().map(|(member, slot, error)| Failure {
-                    member: Rc::clone(member),
-                    slot: *slot,
-                    error: error.clone(),
-                }));
-                false
-            }
-        }
     }
 }
 

@@ -13,9 +13,9 @@ use log::space::Space;
 use crate::member::Member;
 use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::view::View;
+use crate::rows::engine::Engine;
 use crate::rows::intent::record::lanes_in_use;
 use crate::rows::intent::{Gathering, Lane, Log};
-use crate::shard::Shard;
 use crate::shard::message::ToKeeper;
 
 /// What the writer keeps between batches.
@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-impl Shard {
+impl Engine {
     /// Writes batches while the shard runs.
     pub(crate) async fn write_log(self: Rc<Self>) {
         let Some(log) = &self.log else { return };

@@ -24,53 +24,47 @@ use io::{Buf, SharedBuf};
 use layout::{Mode, Place, Places, RangeSet, Slot};
 use metadata::{ErrorKind, Result};
 
-use crate::checksum::{Read, Wanted, newest_copies};
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
+use crate::rows::checksum::{Read, Wanted, newest_copies};
+use crate::rows::engine::Engine;
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
+use crate::rows::op::RowOp;
 
-impl Shard {
+impl RowOp<'_> {
     /// Does one task to an array range.
     pub(crate) async fn upkeep_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (offset, len): (u64, u64),
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
         // Memory is waited for outside the gate: those who have it may be waiting to get in.
-        let needs =
-            self.stretches(offset, len).map(|(_, part, places)| part * places.count() as u64);
-        let _memory = self.scratch.take(needs.max().unwrap_or(0)).await;
-        let inside = self.gate.enter().await;
-        for (at, part, places) in self.stretches(offset, len) {
+        let needs = self
+            .engine
+            .stretches(offset, len)
+            .map(|(_, part, places)| part * places.count() as u64);
+        let _memory = self.engine.scratch.take(needs.max().unwrap_or(0)).await;
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
+        for (at, part, places) in op.engine.stretches(offset, len) {
             let stretch = (at, part);
-            if task != Task::Resync && self.is_torn(at, part) {
+            if task != Task::Resync && op.engine.is_torn(at, part) {
                 // Which of several copies counts is known only until their sums are made anew.
                 let (resync, mut found) = (Task::Resync, Report::default());
                 let found = &mut found;
-                while !self
-                    .compare_copies(work, opts, &inside, stretch, &places, resync, found)
-                    .await?
-                {}
+                while !op.compare_copies(stretch, &places, resync, found).await? {}
             }
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    self.restore_copies(work, opts, &inside, stretch, &places, task, report)
-                        .await?;
+                    op.restore_copies(stretch, &places, task, report).await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
                     // Without a member that was lost on the way it is done again.
-                    while !self
-                        .compare_copies(work, opts, &inside, stretch, &places, task, report)
-                        .await?
-                    {}
+                    while !op.compare_copies(stretch, &places, task, report).await? {}
                 }
             }
         }
@@ -79,12 +73,8 @@ impl Shard {
 
     /// Fills the targets of a rebuild or copy: in one go, else grain by grain. A grain that no copy
     /// gives is noted as bad on the targets: what they hold there was never theirs to hold.
-    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
     async fn restore_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         (at, part): (u64, u64),
         places: &Places,
         task: Task,
@@ -94,22 +84,22 @@ impl Shard {
         if targets == 0 {
             return Ok(());
         }
-        let whole = self.restore_copy(work, opts, inside, (at, part), places, task, report);
+        let whole = self.restore_copy((at, part), places, task, report);
         match whole.await {
             Err(error) if error.kind() == ErrorKind::DataLost => {}
             other => return other,
         }
         for start in (0..part).step_by(GRAIN as usize) {
             let (at, len) = (at + start, GRAIN.min(part - start));
-            let places = self.setup.geometry.places(at);
-            let grain = self.restore_copy(work, opts, inside, (at, len), &places, task, report);
+            let places = self.engine.setup.geometry.places(at);
+            let grain = self.restore_copy((at, len), &places, task, report);
             match grain.await {
                 // Of an array that is broken nothing is known to be lost: its members may be back.
-                Err(error) if self.view().mode == Mode::Broken => return Err(error),
+                Err(error) if self.engine.view().mode == Mode::Broken => return Err(error),
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     report.lose(at, len);
                     if !broken(Broken::LostTakenForRebuilt) {
-                        self.note_lost_copies(&places, len, task);
+                        self.engine.note_lost_copies(&places, len, task);
                     }
                 }
                 other => other?,
@@ -118,99 +108,78 @@ impl Shard {
         Ok(())
     }
 
-    /// The targets hold something wrong here: never read it.
-    fn note_lost_copies(&self, places: &Places, len: u64, task: Task) {
-        let view = self.view();
-        for place in places.copies().filter(|place| is_target(task, place.slot)) {
-            let member = match task {
-                Task::Copy(slot) => view.seats[slot.index()].replacement.clone(),
-                _ => view.member(place.slot).cloned(),
-            };
-            self.unrecoverable(member.into_iter(), place.member_offset, len);
-        }
-    }
-
     /// Reads a stretch and writes it to the targets.
-    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
     async fn restore_copy(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         (at, part): (u64, u64),
         places: &Places,
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        let bytes =
-            self.read_stretch(work, opts, (at, part), places, None, inside).await?.0.freeze();
+        let bytes = self.read_stretch((at, part), places, None).await?.0.freeze();
         report.bytes += 2 * part;
-        let view = self.view();
-        work.outgoing.clear();
+        let view = self.engine.view();
+        self.work.outgoing.clear();
         let most = if broken(Broken::RebuildFillsOne) { 1 } else { usize::MAX };
         for place in places.copies().filter(|place| is_target(task, place.slot)).take(most) {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
-            work.outgoing.push(Outgoing { slot, at, bytes });
+            self.work.outgoing.push(Outgoing { slot, at, bytes });
         }
-        self.sum_outgoing(work);
+        self.sum_outgoing();
         let result = match task {
-            Task::Copy(slot) => self.send_to_replacement(work, opts, inside, &view, slot).await,
-            _ => self.send(work, opts, inside, view).await,
+            Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
+            _ => self.send(view).await,
         };
-        work.outgoing.clear();
+        self.work.outgoing.clear();
         result?;
-        self.renew_sums(work, inside).await?;
-        self.align_copies(work, &self.view(), places, part, &RangeSet::default()).await;
+        self.renew_sums().await?;
+        self.align_copies(&self.engine.view(), places, part, &RangeSet::default()).await;
         Ok(())
     }
 
     /// Compares one stretch. False if a member was lost, and nothing was compared.
-    #[expect(clippy::too_many_arguments, reason = "one stretch with all that it needs")]
     pub(crate) async fn compare_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         (at, part): (u64, u64),
         places: &Places,
         task: Task,
         report: &mut Report,
     ) -> Result<bool> {
-        let view = self.view();
+        let view = self.engine.view();
         let holding = |place: Place| {
             let member = view.holding(place.slot, at + part)?;
             let holes = member.bad_within(place.member_offset, part);
-            let (member, bytes) = (Rc::clone(member), self.pool.take(0).freeze());
+            let (member, bytes) = (Rc::clone(member), self.engine.pool.take(0).freeze());
             Some(Copy { place, member, bytes, holes })
         };
         let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
         // One alone is compared with nothing, but it may have to be summed.
-        let summed = self.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
+        let summed = self.engine.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
         if copies.is_empty() || (copies.len() < 2 && summed) {
             return Ok(true);
         }
-        self.want_copies(work, &copies, part);
-        let grain = self.grain(&view, (at, part));
-        if self.load_sums(work).await {
-            self.fill_copies(work, opts, &mut copies, (part, grain)).await;
+        self.want_copies(&copies, part);
+        let grain = self.engine.grain(&view, (at, part));
+        if self.load_sums().await {
+            self.fill_copies(&mut copies, (part, grain)).await;
         }
-        if !work.failures.is_empty() {
-            self.lose(inside, &view, &mut work.failures).await?;
+        if !self.work.failures.is_empty() {
+            self.lose(&view).await?;
             return Ok(false);
         }
-        let wrong = self.find_wrong_copies(&mut copies, (at, part));
+        let wrong = self.engine.find_wrong_copies(&mut copies, (at, part));
         report.bytes += copies.len() as u64 * part;
-        let settled = task != Task::Resync && !self.is_unsynced(at, part);
+        let settled = task != Task::Resync && !self.engine.is_unsynced(at, part);
         let settled = settled && !broken(Broken::ScrubTrustsData);
-        let block = self.block_bytes(&view).min(part);
+        let block = self.engine.block_bytes(&view).min(part);
         let newest = |there: &[usize], start: u64| {
             let generation = |&copy: &usize| {
                 let Copy { member, place, .. } = &copies[copy];
-                self.generation(member, (place.member_offset + start) / GRAIN, (at, part))
+                self.engine.generation(member, (place.member_offset + start) / GRAIN, (at, part))
             };
             newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
         };
-        let fitting = self.fitting_copies(&copies, (at, part));
+        let fitting = self.engine.fitting_copies(&copies, (at, part));
         let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
         let judged = (settled, task);
         let mut mends = judge(&copies, (at, part), block, judged, (newest, fitting), report);
@@ -225,14 +194,155 @@ impl Shard {
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
         let compares = matches!(task, Task::Check | Task::Sum);
         let left = if compares { disputed } else { RangeSet::default() };
-        self.sum_copies(work, &view, (&copies, &mends), (at, part), &left);
-        if let Some(sums) = self.sums.as_ref().filter(|_| !mends.is_empty()) {
+        self.sum_copies(&view, (&copies, &mends), (at, part), &left);
+        if let Some(sums) = self.engine.sums.as_ref().filter(|_| !mends.is_empty()) {
             sums.mended.set(true);
         }
-        self.write_mends(work, repairing(opts, task), inside, (&copies, &mends)).await?;
-        self.renew_sums(work, inside).await?;
-        self.align_copies(work, &self.view(), places, part, &left).await;
+        self.with(repairing(self.opts, task)).write_mends((&copies, &mends)).await?;
+        self.renew_sums().await?;
+        self.align_copies(&self.engine.view(), places, part, &left).await;
         Ok(true)
+    }
+
+    /// Writes what was outvoted; writes what could not be read, and reads it once more.
+    async fn write_mends(&mut self, (copies, mends): (&[Copy], &[Mend])) -> Result<()> {
+        for unreadable in [false, true] {
+            self.work.outgoing.clear();
+            for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
+                let Place { slot, member_offset } = copies[mend.copy].place;
+                let range = mend.range.start as usize..mend.range.end as usize;
+                let bytes = copies[mend.source].bytes.slice(range);
+                self.work.outgoing.push(Outgoing {
+                    slot,
+                    at: member_offset + mend.range.start,
+                    bytes,
+                });
+            }
+            if unreadable {
+                self.rewrite(self.engine.view()).await?;
+            } else {
+                self.send(self.engine.view()).await?;
+            }
+        }
+        self.work.outgoing.clear();
+        Ok(())
+    }
+
+    /// Wants the sums of these copies.
+    fn want_copies(&mut self, copies: &[Copy], part: u64) {
+        self.work.wanted.clear();
+        self.work.wanted.extend(copies.iter().map(|copy| {
+            let start = copy.place.member_offset;
+            let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
+            Wanted { member, slot, range: start..start + part }
+        }));
+    }
+
+    /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
+    /// in which they disagree and that are `left` so, nothing is said about who is right.
+    fn sum_copies(
+        &mut self,
+        view: &View,
+        (copies, mends): (&[Copy], &[Mend]),
+        stretch: (u64, u64),
+        left: &RangeSet,
+    ) {
+        self.work.news.clear();
+        let Some(sums) = &self.engine.sums else { return };
+        let counts = sums.counts(stretch.0, stretch.1);
+        for (index, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let own = || mends.iter().filter(|mend| mend.copy == index);
+            let known = sums.know(view, slot, member_offset, stretch.1);
+            if counts && known && own().next().is_none() {
+                continue;
+            }
+            let mut bytes = copy.bytes.to_vec();
+            for mend in own() {
+                let range = mend.range.start as usize..mend.range.end as usize;
+                bytes[range.clone()].copy_from_slice(&copies[mend.source].bytes[range]);
+            }
+            let mut holes = copy.holes.clone();
+            own().for_each(|mend| holes.remove(mend.range.clone()));
+            for begin in (0..stretch.1).step_by(GRAIN as usize) {
+                let range = begin..(begin + GRAIN).min(stretch.1);
+                let bytes = &bytes[range.start as usize..range.end as usize];
+                match holes.overlaps(range.clone()) || left.overlaps(range) {
+                    false => self.sum_bytes(slot, member_offset + begin, bytes),
+                    // What is wrong by a sum that counts stays so.
+                    true if counts && !broken(Broken::LostSumForgotten) => {}
+                    // What nobody can read, or is disputed, has no sum, whatever the table says.
+                    true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
+                }
+            }
+        }
+    }
+
+    /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
+    /// among the holes; members to be given up are in `failures`.
+    async fn fill_copies(&mut self, copies: &mut [Copy], (part, grain): (u64, u64)) {
+        for (tag, copy) in copies.iter().enumerate() {
+            let Place { slot, member_offset } = copy.place;
+            let buf = self.engine.pool.take(part as usize);
+            self.work.batch.read(
+                &copy.member,
+                slot,
+                member_offset,
+                buf,
+                tag as u32,
+                self.opts.op_bytes,
+            );
+        }
+        self.engine.run(&mut self.work.batch, IoOptions { fua: false, ..self.opts }).await;
+        let mut torn = Vec::new();
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
+            Some(buf) => copies[tag as usize].bytes = buf.freeze(),
+            None => torn.push(tag as usize),
+        };
+        self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
+        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        for index in torn {
+            if !self.work.failures.is_empty() {
+                return;
+            }
+            self.fill_torn(&mut copies[index], (part, grain)).await;
+        }
+    }
+
+    /// Reads a copy grain by grain.
+    async fn fill_torn(&mut self, copy: &mut Copy, (part, grain): (u64, u64)) {
+        let Place { slot, member_offset } = copy.place;
+        for (tag, at) in (0..part).step_by(grain as usize).enumerate() {
+            let buf = self.engine.pool.take(grain.min(part - at) as usize);
+            self.work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
+        }
+        self.engine.run(&mut self.work.batch, IoOptions { fua: false, ..self.opts }).await;
+        let (mut whole, holes) = (self.engine.pool.take(part as usize), &mut copy.holes);
+        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
+            let start = u64::from(tag) * grain;
+            let range = start..(start + grain).min(part);
+            match buf.filter(|_| ok) {
+                Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
+                None => holes.insert(range),
+            }
+        };
+        self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
+        copy.bytes = whole.freeze();
+        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+    }
+}
+
+impl Engine {
+    /// The targets hold something wrong here: never read it.
+    fn note_lost_copies(&self, places: &Places, len: u64, task: Task) {
+        let view = self.view();
+        for place in places.copies().filter(|place| is_target(task, place.slot)) {
+            let member = match task {
+                Task::Copy(slot) => view.seats[slot.index()].replacement.clone(),
+                _ => view.member(place.slot).cloned(),
+            };
+            self.unrecoverable(member.into_iter(), place.member_offset, len);
+        }
     }
 
     /// In what pieces a stretch is read that cannot be read as a whole. Where copies differ by
@@ -240,42 +350,6 @@ impl Shard {
     fn grain(&self, view: &View, (at, part): (u64, u64)) -> u64 {
         let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
         if unsettled { self.block_bytes(view) } else { GRAIN }
-    }
-
-    /// Writes what was outvoted; writes what could not be read, and reads it once more.
-    async fn write_mends(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        (copies, mends): (&[Copy], &[Mend]),
-    ) -> Result<()> {
-        for unreadable in [false, true] {
-            work.outgoing.clear();
-            for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
-                let Place { slot, member_offset } = copies[mend.copy].place;
-                let range = mend.range.start as usize..mend.range.end as usize;
-                let bytes = copies[mend.source].bytes.slice(range);
-                work.outgoing.push(Outgoing { slot, at: member_offset + mend.range.start, bytes });
-            }
-            if unreadable {
-                self.rewrite(work, opts, inside, self.view()).await?;
-            } else {
-                self.send(work, opts, inside, self.view()).await?;
-            }
-        }
-        work.outgoing.clear();
-        Ok(())
-    }
-
-    /// Wants the sums of these copies.
-    fn want_copies(&self, work: &mut Scratch, copies: &[Copy], part: u64) {
-        work.wanted.clear();
-        work.wanted.extend(copies.iter().map(|copy| {
-            let start = copy.place.member_offset;
-            let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
-            Wanted { member, slot, range: start..start + part }
-        }));
     }
 
     /// Where a crash may have separated blocks from their entries, and copies differ: which copy
@@ -328,105 +402,6 @@ impl Shard {
             }
         }
         found
-    }
-
-    /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
-    /// in which they disagree and that are `left` so, nothing is said about who is right.
-    fn sum_copies(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        (copies, mends): (&[Copy], &[Mend]),
-        stretch: (u64, u64),
-        left: &RangeSet,
-    ) {
-        work.news.clear();
-        let Some(sums) = &self.sums else { return };
-        let counts = sums.counts(stretch.0, stretch.1);
-        for (index, copy) in copies.iter().enumerate() {
-            let Place { slot, member_offset } = copy.place;
-            let own = || mends.iter().filter(|mend| mend.copy == index);
-            let known = sums.know(view, slot, member_offset, stretch.1);
-            if counts && known && own().next().is_none() {
-                continue;
-            }
-            let mut bytes = copy.bytes.to_vec();
-            for mend in own() {
-                let range = mend.range.start as usize..mend.range.end as usize;
-                bytes[range.clone()].copy_from_slice(&copies[mend.source].bytes[range]);
-            }
-            let mut holes = copy.holes.clone();
-            own().for_each(|mend| holes.remove(mend.range.clone()));
-            for begin in (0..stretch.1).step_by(GRAIN as usize) {
-                let range = begin..(begin + GRAIN).min(stretch.1);
-                let bytes = &bytes[range.start as usize..range.end as usize];
-                match holes.overlaps(range.clone()) || left.overlaps(range) {
-                    false => self.sum_bytes(work, slot, member_offset + begin, bytes),
-                    // What is wrong by a sum that counts stays so.
-                    true if counts && !broken(Broken::LostSumForgotten) => {}
-                    // What nobody can read, or is disputed, has no sum, whatever the table says.
-                    true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
-                }
-            }
-        }
-    }
-
-    /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
-    /// among the holes; members to be given up are in `failures`.
-    async fn fill_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        copies: &mut [Copy],
-        (part, grain): (u64, u64),
-    ) {
-        for (tag, copy) in copies.iter().enumerate() {
-            let Place { slot, member_offset } = copy.place;
-            let buf = self.pool.take(part as usize);
-            work.batch.read(&copy.member, slot, member_offset, buf, tag as u32, opts.op_bytes);
-        }
-        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
-        let mut torn = Vec::new();
-        let take = |tag: u32, buf: Option<Buf>, ok: bool| match buf.filter(|_| ok) {
-            Some(buf) => copies[tag as usize].bytes = buf.freeze(),
-            None => torn.push(tag as usize),
-        };
-        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-        for index in torn {
-            if !work.failures.is_empty() {
-                return;
-            }
-            self.fill_torn(work, opts, &mut copies[index], (part, grain)).await;
-        }
-    }
-
-    /// Reads a copy grain by grain.
-    async fn fill_torn(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        copy: &mut Copy,
-        (part, grain): (u64, u64),
-    ) {
-        let Place { slot, member_offset } = copy.place;
-        for (tag, at) in (0..part).step_by(grain as usize).enumerate() {
-            let buf = self.pool.take(grain.min(part - at) as usize);
-            work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
-        }
-        self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
-        let (mut whole, holes) = (self.pool.take(part as usize), &mut copy.holes);
-        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
-            let start = u64::from(tag) * grain;
-            let range = start..(start + grain).min(part);
-            match buf.filter(|_| ok) {
-                Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
-                None => holes.insert(range),
-            }
-        };
-        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        copy.bytes = whole.freeze();
-        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
     }
 }
 

@@ -11,50 +11,158 @@ use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
-use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::engine::Engine;
 use crate::rows::job::scrub::grains;
 use crate::rows::job::{Report, Task};
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
 
 /// The grain in which blocks that cannot be read are told from those that can.
 pub(super) const GRAIN: u64 = 4096;
 
-impl Shard {
+impl RowOp<'_> {
     /// Does one task to a range of whole stripes.
     pub(crate) async fn upkeep_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (offset, len): (u64, u64),
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
         let mut all = Vec::new();
-        self.cut_rows(offset, len, &mut all);
-        let all = self.sliced(all);
-        let slots = self.setup.geometry.slots() as u64;
+        self.engine.cut_rows(offset, len, &mut all);
+        let all = self.engine.sliced(all);
+        let slots = self.engine.setup.geometry.slots() as u64;
         let weight = |rows: &[RowWork]| rows.iter().map(|row| row.row.len() * slots).sum::<u64>();
-        let runs = gathered(&all, self.setup.bounds.scratch_bytes / 4, weight);
+        let runs = gathered(&all, self.engine.setup.bounds.scratch_bytes / 4, weight);
         // Memory is waited for outside the gate: those who have it may be waiting to get in.
         let need = runs.iter().map(|rows| weight(rows)).max().unwrap_or(0);
-        let _memory = self.scratch.take(need).await;
-        let inside = self.gate.enter().await;
+        let _memory = self.engine.scratch.take(need).await;
+        let inside = self.engine.gate.enter().await;
+        let mut op = self.inside(&inside);
         for rows in runs {
             match task {
                 Task::Rebuild(_) | Task::Copy(_) => {
-                    self.restore_rows(work, opts, &inside, rows, task, report).await?;
+                    op.restore_rows(rows, task, report).await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Sum => {
-                    self.compare_rows(work, opts, &inside, rows, task, report).await?;
+                    op.compare_rows(rows, task, report).await?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Brings the targets of a rebuild or copy up to date in rows that fit into memory together: in
+    /// one go, else one by one, and block by block what cannot be recovered whole.
+    async fn restore_rows(
+        &mut self,
+        rows: &[RowWork],
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        if rows.len() > 1 {
+            match self.restore_once(rows, task, report).await {
+                Err(error) if error.kind() == ErrorKind::DataLost => {}
+                other => return other,
+            }
+        }
+        let mut todo = rows.to_vec();
+        while let Some(row) = todo.pop() {
+            match self.restore_once(&[row], task, report).await {
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    let Row { stripe, start, end, .. } = row.row;
+                    if end - start <= GRAIN {
+                        report.lose(self.engine.stripe_offset(stripe), end - start);
+                        if !broken(Broken::LostTakenForRebuilt) {
+                            self.engine.note_unrecoverable(&row, task);
+                        }
+                        self.engine.distrust(&row);
+                        continue;
+                    }
+                    todo.extend(grains(row));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn restore_once(
+        &mut self,
+        rows: &[RowWork],
+        task: Task,
+        report: &mut Report,
+    ) -> Result<()> {
+        self.work.rows.clear();
+        self.work.rows.extend_from_slice(rows);
+        let view = loop {
+            let view = self.engine.view();
+            let targets = match task {
+                Task::Rebuild(slots) => slots.intersection(view.present),
+                Task::Copy(slot) => SlotSet::only(slot).intersection(view.present),
+                _ => unreachable!("only rebuild and copy restore"),
+            };
+            if targets.is_empty() {
+                return Ok(());
+            }
+            for row in &mut self.work.rows {
+                let targets = self.engine.lacking(&view, row, task, targets);
+                self.engine.plan_restore(&view, row, targets)?;
+            }
+            if !self.read_for_rows(&view).await {
+                self.after_reading(&view, report).await?;
+                continue;
+            }
+            let fits = |row: &RowWork| self.engine.recovered_fits(&view, row, &self.work.pieces);
+            let Some(misfit) = self.work.rows.iter().position(|row| !fits(row)) else { break view };
+            if !self.engine.ask_q(&view, &mut self.work.rows[misfit]) {
+                return Err(self.engine.contradicted(&self.work.rows[misfit]));
+            }
+        };
+        self.work.outgoing.clear();
+        for row in &self.work.rows {
+            let Some(WritePlan { read, write, .. }) = row.plan else { continue };
+            report.bytes += (read.count() + write.count()) as u64 * row.row.len();
+            for slot in write.iter() {
+                let bytes = self.engine.bytes_of(row, slot, &self.work.pieces).freeze();
+                self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
+            }
+        }
+        self.sum_outgoing();
+        let result = match task {
+            Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
+            _ => self.send(view).await,
+        };
+        self.work.outgoing.clear();
+        result?;
+        self.renew_sums().await?;
+        let rows = std::mem::take(&mut self.work.rows);
+        self.align_rows(&self.engine.view(), &rows).await;
+        self.work.rows = rows;
+        Ok(())
+    }
+
+    /// Writes what was read of a slot to its replacement alone.
+    pub(super) async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
+        let Some(replacement) = &view.seats[slot.index()].replacement else { return Ok(()) };
+        for out in &self.work.outgoing {
+            self.work.batch.write(replacement, slot, out.at, out.bytes.clone(), self.opts.op_bytes);
+        }
+        self.engine.run(&mut self.work.batch, self.opts).await;
+        self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
+        if self.work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
+            self.work.failures.clear();
+            for out in &self.work.outgoing {
+                self.engine.heal(replacement, out.at, out.bytes.len() as u64);
+            }
+            return Ok(());
+        }
+        self.lose(view).await
+    }
+}
+
+impl Engine {
     /// Whole rows, cut so that one of them on all members fits well into the memory of the shard.
     fn sliced(&self, rows: Vec<RowWork>) -> Vec<RowWork> {
         let slots = self.setup.geometry.slots() as u64;
@@ -69,44 +177,6 @@ impl Shard {
                 })
             })
             .collect()
-    }
-
-    /// Brings the targets of a rebuild or copy up to date in rows that fit into memory together: in
-    /// one go, else one by one, and block by block what cannot be recovered whole.
-    async fn restore_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        rows: &[RowWork],
-        task: Task,
-        report: &mut Report,
-    ) -> Result<()> {
-        if rows.len() > 1 {
-            match self.restore_once(work, opts, inside, rows, task, report).await {
-                Err(error) if error.kind() == ErrorKind::DataLost => {}
-                other => return other,
-            }
-        }
-        let mut todo = rows.to_vec();
-        while let Some(row) = todo.pop() {
-            match self.restore_once(work, opts, inside, &[row], task, report).await {
-                Err(error) if error.kind() == ErrorKind::DataLost => {
-                    let Row { stripe, start, end, .. } = row.row;
-                    if end - start <= GRAIN {
-                        report.lose(self.stripe_offset(stripe), end - start);
-                        if !broken(Broken::LostTakenForRebuilt) {
-                            self.note_unrecoverable(&row, task);
-                        }
-                        self.distrust(&row);
-                        continue;
-                    }
-                    todo.extend(grains(row));
-                }
-                other => other?,
-            }
-        }
-        Ok(())
     }
 
     /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of
@@ -149,64 +219,6 @@ impl Shard {
         self.put_on_lists(members, (row.at(), row.row.len()), filling);
     }
 
-    async fn restore_once(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        rows: &[RowWork],
-        task: Task,
-        report: &mut Report,
-    ) -> Result<()> {
-        work.rows.clear();
-        work.rows.extend_from_slice(rows);
-        let view = loop {
-            let view = self.view();
-            let targets = match task {
-                Task::Rebuild(slots) => slots.intersection(view.present),
-                Task::Copy(slot) => SlotSet::only(slot).intersection(view.present),
-                _ => unreachable!("only rebuild and copy restore"),
-            };
-            if targets.is_empty() {
-                return Ok(());
-            }
-            for row in &mut work.rows {
-                let targets = self.lacking(&view, row, task, targets);
-                self.plan_restore(&view, row, targets)?;
-            }
-            if !self.read_for_rows(work, opts, &view).await {
-                self.after_reading(work, opts, inside, &view, report).await?;
-                continue;
-            }
-            let fits = |row: &RowWork| self.recovered_fits(&view, row, &work.pieces);
-            let Some(misfit) = work.rows.iter().position(|row| !fits(row)) else { break view };
-            if !self.ask_q(&view, &mut work.rows[misfit]) {
-                return Err(self.contradicted(&work.rows[misfit]));
-            }
-        };
-        work.outgoing.clear();
-        for row in &work.rows {
-            let Some(WritePlan { read, write, .. }) = row.plan else { continue };
-            report.bytes += (read.count() + write.count()) as u64 * row.row.len();
-            for slot in write.iter() {
-                let bytes = self.bytes_of(row, slot, &work.pieces).freeze();
-                work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
-            }
-        }
-        self.sum_outgoing(work);
-        let result = match task {
-            Task::Copy(slot) => self.send_to_replacement(work, opts, inside, &view, slot).await,
-            _ => self.send(work, opts, inside, view).await,
-        };
-        work.outgoing.clear();
-        result?;
-        self.renew_sums(work, inside).await?;
-        let rows = std::mem::take(&mut work.rows);
-        self.align_rows(work, &self.view(), &rows).await;
-        work.rows = rows;
-        Ok(())
-    }
-
     /// Plans the reads from which all `targets` of a row can be computed.
     pub(super) fn plan_restore(
         &self,
@@ -243,31 +255,6 @@ impl Shard {
         };
         let (x, y) = self.recover_row(row, erasure, pieces);
         if erasure.lost().iter().next() == Some(slot) { x } else { y }
-    }
-
-    /// Writes what was read of a slot to its replacement alone.
-    pub(super) async fn send_to_replacement(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        view: &View,
-        slot: Slot,
-    ) -> Result<()> {
-        let Some(replacement) = &view.seats[slot.index()].replacement else { return Ok(()) };
-        for out in &work.outgoing {
-            work.batch.write(replacement, slot, out.at, out.bytes.clone(), opts.op_bytes);
-        }
-        self.run(&mut work.batch, opts).await;
-        work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-        if work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
-            work.failures.clear();
-            for out in &work.outgoing {
-                self.heal(replacement, out.at, out.bytes.len() as u64);
-            }
-            return Ok(());
-        }
-        self.lose(inside, view, &mut work.failures).await
     }
 }
 

@@ -23,14 +23,15 @@ use log::compute;
 use metadata::Result;
 use parity::Culprit;
 
-use crate::checksum::BLOCK;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::BLOCK;
+use crate::rows::engine::Engine;
 use crate::rows::job::rebuild::GRAIN;
 use crate::rows::job::{Finding, Report, Task};
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
 
 /// What came of comparing one row.
 enum Compared {
@@ -46,22 +47,19 @@ pub(super) fn repairing(opts: IoOptions, task: Task) -> IoOptions {
     IoOptions { fua: opts.fua || repair, ..opts }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Compares data and parity of rows that fit into memory together, and makes them agree if the
     /// task says so.
     pub(super) async fn compare_rows(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         rows: &[RowWork],
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        for row in self.compare_together(work, opts, inside, rows, report).await? {
+        for row in self.compare_together(rows, report).await? {
             let mut todo = vec![row];
             while let Some(row) = todo.pop() {
-                match self.compare(work, opts, inside, row, task, report).await? {
+                match self.compare(row, task, report).await? {
                     Compared::Done => {}
                     Compared::Torn => todo.extend(grains(row)),
                 }
@@ -72,150 +70,132 @@ impl Shard {
 
     /// Compares rows in one go. Gives back those that have to be looked at one by one.
     async fn compare_together(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         rows: &[RowWork],
         report: &mut Report,
     ) -> Result<Vec<RowWork>> {
-        let view = self.view();
-        work.rows.clear();
+        let view = self.engine.view();
+        self.work.rows.clear();
         for &row in rows {
             let all = row.roles.all();
-            if !all.is_subset(self.state_of(&view, &row).readable) {
+            if !all.is_subset(self.engine.state_of(&view, &row).readable) {
                 return Ok(rows.to_vec());
             }
             let plan = WritePlan { method: Method::DataOnly, read: all, write: SlotSet::EMPTY };
-            work.rows.push(RowWork { plan: Some(plan), ..row });
+            self.work.rows.push(RowWork { plan: Some(plan), ..row });
         }
-        if !self.read_for_rows(work, opts, &view).await {
-            work.failures.clear();
+        if !self.read_for_rows(&view).await {
+            self.work.failures.clear();
             return Ok(rows.to_vec());
         }
         let (good, bad): (Vec<RowWork>, Vec<RowWork>) =
-            work.rows.iter().partition(|row| self.row_agrees(row, &work.pieces));
-        work.outgoing.clear();
+            self.work.rows.iter().partition(|row| self.engine.row_agrees(row, &self.work.pieces));
+        self.work.outgoing.clear();
         for row in &good {
-            self.count_compared(row, row.roles.all(), report);
-            self.sum_pieces(work, &view, row);
+            self.engine.count_compared(row, row.roles.all(), report);
+            self.sum_pieces(&view, row);
         }
-        self.renew_sums(work, inside).await?;
-        self.align_rows(work, &view, &good).await;
+        self.renew_sums().await?;
+        self.align_rows(&view, &good).await;
         Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
-    }
-
-    /// Counts a row that was read and compared.
-    fn count_compared(&self, row: &RowWork, read: SlotSet, report: &mut Report) {
-        report.bytes += read.count() as u64 * row.row.len();
-        report.compared_bytes += row.map.data_count() as u64 * row.row.len();
     }
 
     /// Reads one row to compare it. Restores what cannot be read: by a check too, any reader would
     /// do that, and nothing that can be read is changed.
     async fn read_to_compare(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         row: RowWork,
         report: &mut Report,
     ) -> Result<ControlFlow<Compared, Rc<View>>> {
-        work.rows.clear();
-        work.rows.push(RowWork { plan: None, ..row });
+        self.work.rows.clear();
+        self.work.rows.push(RowWork { plan: None, ..row });
         let (mut restored, mut made) = (false, 0);
         loop {
-            let view = self.view();
-            let now = work.rows[0];
+            let view = self.engine.view();
+            let now = self.work.rows[0];
             let torn = !now.bad.is_empty();
             if torn && now.row.len() > GRAIN {
                 return Ok(ControlFlow::Break(Compared::Torn));
             }
             if !now.contradicted.is_empty() {
-                report.lose(self.stripe_offset(now.row.stripe) + now.row.start, now.row.len());
+                report
+                    .lose(self.engine.stripe_offset(now.row.stripe) + now.row.start, now.row.len());
                 return Ok(ControlFlow::Break(Compared::Done));
             }
             if torn {
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
-                let mended = self.mend(work, opts, inside, fresh, now.bad, report).await?;
+                let mended = self.mend(fresh, now.bad, report).await?;
                 if !mended {
                     let row = RowWork { bad: now.bad, ..fresh };
-                    self.sum_uncompared(work, opts, inside, row).await?;
+                    self.sum_uncompared(row).await?;
                 } else if !std::mem::replace(&mut restored, true)
                     && !broken(Broken::RestoredUncompared)
                 {
                     // The other parity may disagree with what it was restored from.
-                    work.rows.clear();
-                    work.rows.push(fresh);
+                    self.work.rows.clear();
+                    self.work.rows.push(fresh);
                     continue;
                 }
                 return Ok(ControlFlow::Break(Compared::Done));
             }
-            let (plan, bad) = (self.plan_compare(&view, &now), self.to_be_made(&view, &now));
+            let (plan, bad) =
+                (self.engine.plan_compare(&view, &now), self.engine.to_be_made(&view, &now));
             let beside = plan.is_some() && !broken(Broken::ListedLeftOut);
             // What is listed comes first, also where the rest could be compared without it.
             if plan.is_none() || (beside && made < 2 && !bad.is_empty()) {
-                if self.hides_blocks(&view, &now) {
+                if self.engine.hides_blocks(&view, &now) {
                     return Ok(ControlFlow::Break(Compared::Torn));
                 }
                 made += 1;
                 // Data, then parity. Where nothing may be written neither is.
                 let more = !bad.is_empty() && made <= 2;
-                let mended = more && self.mend(work, opts, inside, now, bad, report).await?;
-                work.rows.clear();
-                work.rows.push(RowWork { plan: None, ..now });
+                let mended = more && self.mend(now, bad, report).await?;
+                self.work.rows.clear();
+                self.work.rows.push(RowWork { plan: None, ..now });
                 if mended || plan.is_some() {
                     continue;
                 }
             }
             let Some(plan) = plan else {
-                self.sum_uncompared(work, opts, inside, now).await?;
+                self.sum_uncompared(now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
             };
-            work.rows[0].plan = Some(plan);
-            if self.read_for_rows(work, opts, &view).await {
+            self.work.rows[0].plan = Some(plan);
+            if self.read_for_rows(&view).await {
                 return Ok(ControlFlow::Continue(view));
             }
-            self.after_reading(work, opts, inside, &view, report).await?;
+            self.after_reading(&view, report).await?;
         }
     }
 
     /// Compares one row.
-    async fn compare(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        row: RowWork,
-        task: Task,
-        report: &mut Report,
-    ) -> Result<Compared> {
-        let view = match self.read_to_compare(work, opts, inside, row, report).await? {
+    async fn compare(&mut self, row: RowWork, task: Task, report: &mut Report) -> Result<Compared> {
+        let view = match self.read_to_compare(row, report).await? {
             ControlFlow::Continue(view) => view,
             ControlFlow::Break(compared) => return Ok(compared),
         };
-        let row = work.rows[0];
+        let row = self.work.rows[0];
         let read = row.plan.map_or(SlotSet::EMPTY, |plan| plan.read);
-        self.count_compared(&row, read, report);
-        work.outgoing.clear();
+        self.engine.count_compared(&row, read, report);
+        self.work.outgoing.clear();
         if read == row.roles.all() {
-            self.settle_row(&view, &row, work, task, report);
+            self.settle_row(&view, &row, task, report);
         } else {
-            self.compare_rest(&view, &row, &work.pieces, report);
+            self.engine.compare_rest(&view, &row, &self.work.pieces, report);
         }
         let within = |out: &Outgoing| out.at - row.at()..out.at - row.at() + out.bytes.len() as u64;
-        let disputed: RangeSet = work.outgoing.iter().map(within).collect();
+        let disputed: RangeSet = self.work.outgoing.iter().map(within).collect();
         if matches!(task, Task::Check | Task::Sum) {
-            work.outgoing.clear();
+            self.work.outgoing.clear();
         }
-        let left = self.sum_compared(work, &view, &row, (task, disputed));
+        let left = self.sum_compared(&view, &row, (task, disputed));
         report.repaired_bytes +=
-            work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
-        self.send(work, repairing(opts, task), inside, view).await?;
-        work.outgoing.clear();
-        self.renew_sums(work, inside).await?;
+            self.work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
+        self.with(repairing(self.opts, task)).send(view).await?;
+        self.work.outgoing.clear();
+        self.renew_sums().await?;
         if read == row.roles.all() {
-            self.align_undisputed(work, &self.view(), &[row], &left).await;
+            self.align_undisputed(&self.engine.view(), &[row], &left).await;
         }
         Ok(Compared::Done)
     }
@@ -223,19 +203,139 @@ impl Shard {
     /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
     /// left in dispute have no sums; gives these.
     fn sum_compared(
-        &self,
-        work: &mut Scratch,
+        &mut self,
         view: &View,
         row: &RowWork,
         (task, disputed): (Task, RangeSet),
     ) -> RangeSet {
         let repairs = task == Task::Repair && !disputed.is_empty();
-        if let Some(sums) = self.sums.as_ref().filter(|_| repairs) {
+        if let Some(sums) = self.engine.sums.as_ref().filter(|_| repairs) {
             sums.mended.set(true);
         }
-        let left = if work.outgoing.is_empty() { disputed } else { RangeSet::default() };
-        self.sum_undisputed(work, view, row, &left);
+        let left = if self.work.outgoing.is_empty() { disputed } else { RangeSet::default() };
+        self.sum_undisputed(view, row, &left);
         left
+    }
+
+    /// Rewrites the blocks of a row that cannot be read. False if they cannot be recovered.
+    async fn mend(&mut self, row: RowWork, bad: SlotSet, report: &mut Report) -> Result<bool> {
+        self.work.rows.clear();
+        self.work.rows.push(RowWork { bad, ..row });
+        let view = self.engine.view();
+        let mut whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok();
+        if whole && !self.read_for_rows(&view).await {
+            // What does not fit its sum is made right, and may be read then.
+            self.after_reading(&view, report).await?;
+            whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok()
+                && self.read_for_rows(&view).await;
+        }
+        if !whole {
+            report.lose(self.engine.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+            self.engine.give_up_unmade(&row);
+            if !self.work.failures.is_empty() {
+                self.lose(&view).await?;
+            }
+            return Ok(false);
+        }
+        let engine = self.engine;
+        let fits = |work: &Scratch| engine.recovered_fits(&view, &work.rows[0], &work.pieces);
+        if !fits(self.work) {
+            let again = self.engine.ask_q(&view, &mut self.work.rows[0])
+                && self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok()
+                && self.read_for_rows(&view).await;
+            if !self.work.failures.is_empty() {
+                self.lose(&view).await?;
+            }
+            if !again || !fits(self.work) {
+                report
+                    .lose(self.engine.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
+                return Ok(false);
+            }
+        }
+        let row = self.work.rows[0];
+        self.work.outgoing.clear();
+        for slot in bad.iter() {
+            let bytes = self.engine.bytes_of(&row, slot, &self.work.pieces).freeze();
+            report.repaired_bytes += bytes.len() as u64;
+            self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
+        }
+        self.rewrite(view).await.map(|()| true)
+    }
+
+    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
+    /// can be told, and puts what would mend them into `outgoing`.
+    pub(crate) fn settle_row(
+        &mut self,
+        view: &View,
+        row: &RowWork,
+        task: Task,
+        report: &mut Report,
+    ) {
+        let (map, pieces) = (&row.map, &self.work.pieces);
+        let have = |slot: Slot| row.have(pieces, slot).expect("all slots were read");
+        let p = self.engine.computed(row, map.p(), pieces).freeze();
+        let q = map.q().map(|q| (q, self.engine.computed(row, q, pieces).freeze()));
+        // In a row that is not synced it is parity that is unknown: data is never changed there.
+        let offset = self.engine.stripe_offset(row.row.stripe);
+        let unsynced = self.engine.is_unsynced(offset, self.engine.setup.geometry.stripe_bytes());
+        let synced = task != Task::Resync && !unsynced;
+        let synced =
+            (synced || broken(Broken::ResyncChangesData)) && !broken(Broken::ScrubTrustsData);
+        let exponents: Vec<u8> = (0..map.data_count()).map(|index| map.exponent(index)).collect();
+        for range in self.engine.blocks(view, row) {
+            let differs =
+                |slot: Slot, right: &SharedBuf| have(slot)[range.clone()] != right[range.clone()];
+            let p_differs = differs(map.p(), &p);
+            let q_wrong = q.as_ref().filter(|(slot, right)| differs(*slot, right));
+            if !p_differs && q_wrong.is_none() {
+                continue;
+            }
+            let at = row.at() + range.start as u64;
+            let culprit = match &q {
+                Some((slot, q)) if synced => {
+                    let p = (&p[range.clone()], &have(map.p())[range.clone()]);
+                    let q = (&q[range.clone()], &have(*slot)[range.clone()]);
+                    self.engine.culprit(row, p, q, &exponents)
+                }
+                None if synced => self.engine.behind(view, row, at / BLOCK),
+                _ => None,
+            };
+            if task != Task::Resync {
+                let mended = task == Task::Repair;
+                let found = self.engine.finding(view, row, range.clone(), culprit);
+                report.find(Finding { mended, ..found });
+            }
+            let outgoing = &mut self.work.outgoing;
+            let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
+            if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
+                // The data block is wrong and P is right: what P says it should be.
+                let mut right = self.engine.pool.copy_of(&have(map.p())[range.clone()]);
+                let both = [&p[range.clone()], &have(slot)[range.clone()]];
+                self.engine.setup.kernel.xor_into(&both, &mut right);
+                send(slot, right.freeze());
+                continue;
+            }
+            let mut written = 0;
+            if p_differs {
+                send(map.p(), p.slice(range.clone()));
+                written += range.len() as u64;
+            }
+            if let Some((slot, right)) = q_wrong {
+                send(*slot, right.slice(range.clone()));
+                written += range.len() as u64;
+            }
+            if synced && culprit.is_none() && task == Task::Repair {
+                report.guessed_bytes += written;
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Counts a row that was read and compared.
+    fn count_compared(&self, row: &RowWork, read: SlotSet, report: &mut Report) {
+        report.bytes += read.count() as u64 * row.row.len();
+        report.compared_bytes += row.map.data_count() as u64 * row.row.len();
     }
 
     /// What to read to compare a row; `None` if there is nothing left to compare it with.
@@ -327,57 +427,6 @@ impl Shard {
         }
     }
 
-    /// Rewrites the blocks of a row that cannot be read. False if they cannot be recovered.
-    async fn mend(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        row: RowWork,
-        bad: SlotSet,
-        report: &mut Report,
-    ) -> Result<bool> {
-        work.rows.clear();
-        work.rows.push(RowWork { bad, ..row });
-        let view = self.view();
-        let mut whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok();
-        if whole && !self.read_for_rows(work, opts, &view).await {
-            // What does not fit its sum is made right, and may be read then.
-            self.after_reading(work, opts, inside, &view, report).await?;
-            whole = self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
-                && self.read_for_rows(work, opts, &view).await;
-        }
-        if !whole {
-            report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
-            self.give_up_unmade(&row);
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
-            return Ok(false);
-        }
-        let fits = |work: &Scratch| self.recovered_fits(&view, &work.rows[0], &work.pieces);
-        if !fits(work) {
-            let again = self.ask_q(&view, &mut work.rows[0])
-                && self.plan_restore(&view, &mut work.rows[0], bad).is_ok()
-                && self.read_for_rows(work, opts, &view).await;
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
-            }
-            if !again || !fits(work) {
-                report.lose(self.stripe_offset(row.row.stripe) + row.row.start, row.row.len());
-                return Ok(false);
-            }
-        }
-        let row = work.rows[0];
-        work.outgoing.clear();
-        for slot in bad.iter() {
-            let bytes = self.bytes_of(&row, slot, &work.pieces).freeze();
-            report.repaired_bytes += bytes.len() as u64;
-            work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
-        }
-        self.rewrite(work, opts, inside, view).await.map(|()| true)
-    }
-
     /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
     /// synced it would be believed.
     fn give_up_unmade(&self, row: &RowWork) {
@@ -386,75 +435,6 @@ impl Shard {
         let counts = row.roles.all().is_subset(view.in_sync) && !state.synced;
         if (counts || state.doubtful) && !broken(Broken::DoubtForgotten) {
             self.give_up_parity(&view, row, false);
-        }
-    }
-
-    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
-    /// can be told, and puts what would mend them into `outgoing`.
-    pub(crate) fn settle_row(
-        &self,
-        view: &View,
-        row: &RowWork,
-        work: &mut Scratch,
-        task: Task,
-        report: &mut Report,
-    ) {
-        let (map, pieces) = (&row.map, &work.pieces);
-        let have = |slot: Slot| row.have(pieces, slot).expect("all slots were read");
-        let p = self.computed(row, map.p(), pieces).freeze();
-        let q = map.q().map(|q| (q, self.computed(row, q, pieces).freeze()));
-        // In a row that is not synced it is parity that is unknown: data is never changed there.
-        let offset = self.stripe_offset(row.row.stripe);
-        let unsynced = self.is_unsynced(offset, self.setup.geometry.stripe_bytes());
-        let synced = task != Task::Resync && !unsynced;
-        let synced =
-            (synced || broken(Broken::ResyncChangesData)) && !broken(Broken::ScrubTrustsData);
-        let exponents: Vec<u8> = (0..map.data_count()).map(|index| map.exponent(index)).collect();
-        for range in self.blocks(view, row) {
-            let differs =
-                |slot: Slot, right: &SharedBuf| have(slot)[range.clone()] != right[range.clone()];
-            let p_differs = differs(map.p(), &p);
-            let q_wrong = q.as_ref().filter(|(slot, right)| differs(*slot, right));
-            if !p_differs && q_wrong.is_none() {
-                continue;
-            }
-            let at = row.at() + range.start as u64;
-            let culprit = match &q {
-                Some((slot, q)) if synced => {
-                    let p = (&p[range.clone()], &have(map.p())[range.clone()]);
-                    let q = (&q[range.clone()], &have(*slot)[range.clone()]);
-                    self.culprit(row, p, q, &exponents)
-                }
-                None if synced => self.behind(view, row, at / BLOCK),
-                _ => None,
-            };
-            if task != Task::Resync {
-                let mended = task == Task::Repair;
-                let found = self.finding(view, row, range.clone(), culprit);
-                report.find(Finding { mended, ..found });
-            }
-            let outgoing = &mut work.outgoing;
-            let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
-            if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
-                // The data block is wrong and P is right: what P says it should be.
-                let mut right = self.pool.copy_of(&have(map.p())[range.clone()]);
-                let both = [&p[range.clone()], &have(slot)[range.clone()]];
-                self.setup.kernel.xor_into(&both, &mut right);
-                send(slot, right.freeze());
-                continue;
-            }
-            let mut written = 0;
-            if p_differs {
-                send(map.p(), p.slice(range.clone()));
-                written += range.len() as u64;
-            }
-            if let Some((slot, right)) = q_wrong {
-                send(*slot, right.slice(range.clone()));
-                written += range.len() as u64;
-            }
-            if synced && culprit.is_none() && task == Task::Repair {
-                report.guessed_bytes += written;
-            }
         }
     }
 

@@ -15,16 +15,17 @@ use layout::private::sums::{Sum, blocks};
 use layout::{RangeSet, Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
-use crate::checksum::generations::weights;
-use crate::checksum::{BLOCK, Sums, Wanted};
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::generations::weights;
+use crate::rows::checksum::{BLOCK, Sums, Wanted};
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, Piece, RowWork};
-use crate::shard::barrier::Inside;
 use crate::shard::message::ToKeeper;
-use crate::shard::{Scratch, Shard};
 
 /// The list of lost array ranges keeps room for so many that a crash may add.
 const ROOM: usize = 256;
@@ -65,19 +66,20 @@ impl Sums {
     }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Sums the new data and parity of the rows in `work`, row by row: first the data that is
     /// written, index by index and block by block, as the log has it, then parity.
-    pub(crate) fn sum_rows(&self, work: &mut Scratch, fresh: Fresh<'_>) {
-        work.news.clear();
-        if self.sums.is_none() {
+    pub(crate) fn sum_rows(&mut self, fresh: Fresh<'_>) {
+        self.work.news.clear();
+        if self.engine.sums.is_none() {
             return;
         }
-        let mut outgoing = &work.outgoing[..];
-        for row in &work.rows {
+        let mut outgoing = &self.work.outgoing[..];
+        for row in &self.work.rows {
             let (own, rest) = outgoing.split_at(crate::rows::intent::pieces_of(row, outgoing));
             outgoing = rest;
-            let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
+            let (base, chunk) =
+                (self.engine.base_of(row), self.engine.setup.geometry.chunk_bytes());
             for index in row.row.first..row.row.first + row.row.count {
                 let slot = row.map.data(index);
                 let start = base + index as u64 * chunk;
@@ -85,32 +87,32 @@ impl Shard {
                     let len = range.end - range.start;
                     let crc = fresh.crc(start + range.start - row.at(), len);
                     let whole = len == BLOCK;
-                    work.news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
+                    self.work.news.push(New { slot, block, crc, begins: true, whole, ages: 1 });
                 }
             }
             for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
-                let first = work.news.len();
-                push_sums(&mut work.news, out.slot, out.at, &out.bytes);
+                let first = self.work.news.len();
+                push_sums(&mut self.work.news, out.slot, out.at, &out.bytes);
                 let ages = weights(row.row.first..row.row.first + row.row.count);
-                work.news[first..].iter_mut().for_each(|new| new.ages = ages);
+                self.work.news[first..].iter_mut().for_each(|new| new.ages = ages);
             }
             let summed = row.roles.parity().count() + row.row.count;
-            self.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
+            self.engine.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
         }
     }
 
     /// Sums bytes that are on their way to slots, all in whole blocks.
-    pub(crate) fn sum_outgoing(&self, work: &mut Scratch) {
-        work.news.clear();
-        if self.sums.is_none() {
+    pub(crate) fn sum_outgoing(&mut self) {
+        self.work.news.clear();
+        if self.engine.sums.is_none() {
             return;
         }
-        for Outgoing { slot, at, bytes } in &work.outgoing {
+        for Outgoing { slot, at, bytes } in &self.work.outgoing {
             for (block, range) in blocks(*at..at + bytes.len() as u64) {
                 let part = &bytes[(range.start - at) as usize..(range.end - at) as usize];
                 // Pieces of a block that lie in different buffers follow each other.
                 let goes_on = range.start % BLOCK != 0;
-                match work.news.last_mut() {
+                match self.work.news.last_mut() {
                     Some(last) if goes_on && (last.slot, last.block) == (*slot, block) => {
                         last.crc = parity::crc32c(last.crc, part);
                         last.whole = last.begins && range.end % BLOCK == 0;
@@ -119,27 +121,27 @@ impl Shard {
                         let crc = parity::crc32c(0, part);
                         let (begins, whole) = (!goes_on, part.len() as u64 == BLOCK);
                         let new = New { slot: *slot, block, crc, begins, whole, ages: 1 };
-                        work.news.push(new);
+                        self.work.news.push(new);
                     }
                 }
             }
-            self.setup.clock.charge(io::Cost::Checksum, bytes.len() as u64);
+            self.engine.setup.clock.charge(io::Cost::Checksum, bytes.len() as u64);
         }
     }
 
     /// Brings the pages of what is in `work.news` into memory, for every member that is to get it
     /// now. False if a member failed.
-    pub(crate) async fn want_news(&self, work: &mut Scratch, view: &View) -> bool {
-        work.wanted.clear();
-        for new in &work.news {
+    pub(crate) async fn want_news(&mut self, view: &View) -> bool {
+        self.work.wanted.clear();
+        for new in &self.work.news {
             let range = new.block * BLOCK..(new.block + 1) * BLOCK;
             for member in view.targets(new.slot) {
-                let last = work.wanted.last_mut();
+                let last = self.work.wanted.last_mut();
                 match last.filter(|last| {
                     Rc::ptr_eq(&last.member, member) && last.range.end == range.start
                 }) {
                     Some(last) => last.range.end = range.end,
-                    None => work.wanted.push(Wanted {
+                    None => self.work.wanted.push(Wanted {
                         member: Rc::clone(member),
                         slot: new.slot,
                         range: range.clone(),
@@ -147,33 +149,33 @@ impl Shard {
                 }
             }
         }
-        self.load_sums(work).await
+        self.load_sums().await
     }
 
     /// What is in `work.news` has been written: says so in the table, for every member that has it.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
-    pub(crate) async fn renew_sums(&self, work: &mut Scratch, inside: &Inside<'_>) -> Result<()> {
-        let Some(sums) = &self.sums else { return Ok(()) };
+    /// As [`RowOp::lose`].
+    pub(crate) async fn renew_sums(&mut self) -> Result<()> {
+        let Some(sums) = &self.engine.sums else { return Ok(()) };
         loop {
-            let view = self.view();
-            let whole = work.news.iter().all(|new| {
+            let view = self.engine.view();
+            let whole = self.work.news.iter().all(|new| {
                 let member = |m: &Rc<crate::member::Member>| sums.is_there(m.id, new.block);
                 view.targets(new.slot).all(member)
             });
-            if whole || self.want_news(work, &view).await {
-                for &new in &work.news {
+            if whole || self.want_news(&view).await {
+                for &new in &self.work.news {
                     for member in view.targets(new.slot) {
                         if !broken(Broken::SumStaleAfterWrite) || new.block % 8 != 3 {
                             assert!(sums.renew(member.id, new), "its page was brought in");
                         }
                     }
                 }
-                work.news.clear();
+                self.work.news.clear();
                 break;
             }
-            self.lose(inside, &view, &mut work.failures).await?;
+            self.lose(&view).await?;
         }
         if sums.is_crowded() {
             sums.crowded.raise();
@@ -181,32 +183,19 @@ impl Shard {
         Ok(())
     }
 
-    /// The entry that the log keeps of a block: what the table has for it so far.
-    pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
-        let member = view.member(slot).zip(self.sums.as_ref());
-        let old = member.map_or(Sum::UNKNOWN, |(member, sums)| sums.entry(member.id, block));
-        if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
-    }
-
     /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
     /// is not known already.
-    pub(crate) fn sum_pieces(&self, work: &mut Scratch, view: &View, row: &RowWork) {
-        self.sum_undisputed(work, view, row, &RangeSet::default());
+    pub(crate) fn sum_pieces(&mut self, view: &View, row: &RowWork) {
+        self.sum_undisputed(view, row, &RangeSet::default());
     }
 
-    /// As [`Shard::sum_pieces`]; of the blocks of the row in which something is `left` in dispute
+    /// As [`RowOp::sum_pieces`]; of the blocks of the row in which something is `left` in dispute
     /// nobody knows who is right.
-    pub(crate) fn sum_undisputed(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        row: &RowWork,
-        left: &RangeSet,
-    ) {
-        let Some(sums) = &self.sums else { return };
-        let Scratch { pieces, outgoing, news, .. } = work;
-        let stripe = self.stripe_offset(row.row.stripe);
-        let counts = sums.counts(stripe, self.setup.geometry.stripe_bytes());
+    pub(crate) fn sum_undisputed(&mut self, view: &View, row: &RowWork, left: &RangeSet) {
+        let Some(sums) = &self.engine.sums else { return };
+        let Scratch { pieces, outgoing, news, .. } = self.work;
+        let stripe = self.engine.stripe_offset(row.row.stripe);
+        let counts = sums.counts(stripe, self.engine.setup.geometry.stripe_bytes());
         for piece in &mut pieces[row.first..row.first + row.count] {
             let Piece { slot, buf: Some(buf), .. } = piece else { continue };
             let mended = outgoing.iter().any(|out| out.slot == *slot);
@@ -238,66 +227,49 @@ impl Shard {
         }
     }
 
-    /// True if the sums of this row are still to be made.
-    pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
-        self.sums.is_some() && !self.counts_in(row)
-    }
-
-    /// True if the sums of this row count.
-    pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
-        let stripe = self.stripe_offset(row.row.stripe);
-        self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
-    }
-
     /// A row that cannot be compared, where sums do not count yet: what of it can be read is right
     /// as it is from now on, and has its sum; what cannot be read has none.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
-    pub(crate) async fn sum_uncompared(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        mut row: RowWork,
-    ) -> Result<()> {
-        if !self.is_unsummed(&row) {
+    /// As [`RowOp::lose`].
+    pub(crate) async fn sum_uncompared(&mut self, mut row: RowWork) -> Result<()> {
+        if !self.engine.is_unsummed(&row) {
             return Ok(());
         }
-        self.mend_uncompared(opts, inside, row).await?;
+        self.mend_uncompared(row).await?;
         loop {
-            let view = self.view();
+            let view = self.engine.view();
             let planned = |read| {
                 let (method, write) = (Method::DataOnly, SlotSet::EMPTY);
                 RowWork { plan: Some(WritePlan { method, read, write }), ..row }
             };
-            work.rows.clear();
-            work.rows.push(planned(view.present));
-            self.want_rows(work, &view);
-            if self.load_sums(work).await {
-                self.forget_sums(work);
+            self.work.rows.clear();
+            self.work.rows.push(planned(view.present));
+            self.want_rows(&view);
+            if self.load_sums().await {
+                self.forget_sums();
             }
-            work.rows[0] =
-                planned(row.roles.all().intersection(self.state_of(&view, &row).readable));
-            if self.read_for_rows(work, opts, &view).await {
-                let row = work.rows[0];
-                work.outgoing.clear();
-                self.sum_pieces(work, &view, &row);
-                return self.renew_sums(work, inside).await;
+            self.work.rows[0] =
+                planned(row.roles.all().intersection(self.engine.state_of(&view, &row).readable));
+            if self.read_for_rows(&view).await {
+                let row = self.work.rows[0];
+                self.work.outgoing.clear();
+                self.sum_pieces(&view, &row);
+                return self.renew_sums().await;
             }
             // Who fails here fails again where it matters.
-            work.failures.clear();
-            if work.rows[0].bad == row.bad {
+            self.work.failures.clear();
+            if self.work.rows[0].bad == row.bad {
                 return Ok(());
             }
-            row.bad = work.rows[0].bad;
+            row.bad = self.work.rows[0].bad;
         }
     }
 
     /// What is in `work.wanted` has no sums any more.
-    pub(crate) fn forget_sums(&self, work: &Scratch) {
-        let Some(sums) = &self.sums else { return };
-        for wanted in &work.wanted {
+    pub(crate) fn forget_sums(&self) {
+        let Some(sums) = &self.engine.sums else { return };
+        for wanted in &self.work.wanted {
             for (block, _) in blocks(wanted.range.clone()) {
                 sums.set(wanted.member.id, block, Sum::UNKNOWN);
             }
@@ -308,38 +280,155 @@ impl Shard {
     /// whole stripes.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
+    /// As [`RowOp::lose`].
     pub(crate) async fn sum_zeros(
-        &self,
-        work: &mut Scratch,
-        inside: &Inside<'_>,
+        &mut self,
         parts: impl Iterator<Item = (Slot, u64, u64)>,
     ) -> Result<()> {
-        let Some(sums) = &self.sums else { return Ok(()) };
+        let Some(sums) = &self.engine.sums else { return Ok(()) };
         let zeros = parity::crc32c(0, &[0; BLOCK as usize]);
         let parts: Vec<(Slot, u64, u64)> = parts.collect();
         loop {
-            let view = self.view();
-            work.wanted.clear();
+            let view = self.engine.view();
+            self.work.wanted.clear();
             for &(slot, at, len) in &parts {
                 let members = view.targets(slot).map(Rc::clone);
                 let range = at..at + len;
                 let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
-                work.wanted.extend(wanted);
+                self.work.wanted.extend(wanted);
             }
-            if self.load_sums(work).await {
+            if self.load_sums().await {
                 break;
             }
-            self.lose(inside, &view, &mut work.failures).await?;
+            self.lose(&view).await?;
         }
-        for Wanted { member, slot, range } in &work.wanted {
+        for Wanted { member, slot, range } in &self.work.wanted {
             for (block, _) in blocks(range.clone()) {
-                let (slot, ages) = (*slot, self.ages_of_stripe(*slot, block));
+                let (slot, ages) = (*slot, self.engine.ages_of_stripe(*slot, block));
                 let new = New { slot, block, crc: zeros, begins: true, whole: true, ages };
                 sums.renew(member.id, new);
             }
         }
         Ok(())
+    }
+
+    /// Whole blocks around a write: what the client has not given of its first and last block is
+    /// read first. Under the lock of these blocks. If such a block is lost, the rest of it is given
+    /// up, on record, before its place is taken by zeros. `None` where nobody knows what the block
+    /// should hold: its parts are written as they are.
+    ///
+    /// # Errors
+    /// What keeps the block from being read, and the rest of it from being given up.
+    pub(crate) async fn fill_edges(
+        &mut self,
+        (offset, len): (u64, u64),
+        bytes: &[io::SharedBuf],
+    ) -> Result<Option<Vec<io::SharedBuf>>> {
+        let (start, wide) = self.engine.widened((offset, len));
+        let (end, wide_end) = (offset + len, start + wide);
+        let rests = [start..offset, end..wide_end];
+        let mut edges = Vec::new();
+        let mut lost = Vec::new();
+        for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
+            let block = rest.start / BLOCK * BLOCK;
+            let whole = block..(block + BLOCK).min(wide_end);
+            let bytes = match self.read_held(whole).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::DataLost => {
+                    if !self.is_summed(block).await {
+                        return Ok(None);
+                    }
+                    if !self.engine.can_give_up() {
+                        return Err(error);
+                    }
+                    lost.push(rest.clone());
+                    self.engine.pool.take_zeroed(BLOCK as usize).freeze()
+                }
+                Err(error) => return Err(error),
+            };
+            edges.push((
+                rest.start,
+                bytes.slice((rest.start - block) as usize..(rest.end - block) as usize),
+            ));
+        }
+        if !lost.is_empty() && !broken(Broken::RestOfBlockForgotten) {
+            self.engine.give_up_rests(lost).await;
+        }
+        let (before, after): (Vec<_>, Vec<_>) = edges.into_iter().partition(|&(at, _)| at < offset);
+        let each = before.into_iter().map(|(_, bytes)| bytes).chain(bytes.iter().cloned());
+        Ok(Some(each.chain(after.into_iter().map(|(_, bytes)| bytes)).collect()))
+    }
+
+    /// True if the table says what this block of the array should hold, and none of it is listed as
+    /// lost already.
+    async fn is_summed(&mut self, block: u64) -> bool {
+        let Some(sums) = self.engine.sums_of(block, BLOCK) else { return false };
+        if self.engine.bad.borrow().overlaps(block..block + BLOCK) {
+            return false;
+        }
+        let view = self.engine.view();
+        self.work.wanted.clear();
+        let mut want = |slot: Slot, at: u64| {
+            let members = view.member(slot).into_iter().map(Rc::clone);
+            let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
+            self.work.wanted.extend(members.map(|member| Wanted {
+                member,
+                slot,
+                range: range.clone(),
+            }));
+        };
+        if self.engine.setup.geometry.family() == layout::Family::Parity {
+            self.engine.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));
+        } else {
+            let places = self.engine.setup.geometry.places(block);
+            places.copies().for_each(|place| want(place.slot, place.member_offset));
+        }
+        if !self.load_sums().await {
+            // Who fails here fails again where it matters.
+            self.work.failures.clear();
+            return false;
+        }
+        let known = |w: &Wanted| sums.entry(w.member.id, w.range.start / BLOCK).is_known();
+        self.work.wanted.iter().any(known)
+    }
+
+    /// Bytes of a block of the array, under its lock.
+    async fn read_held(&mut self, range: Range<u64>) -> Result<io::SharedBuf> {
+        let (offset, len) = (range.start, range.end - range.start);
+        let mut bufs = [self.engine.pool.take(len as usize)];
+        let opts = IoOptions { fua: false, ..self.opts };
+        if self.engine.setup.geometry.family() == layout::Family::Parity {
+            self.with(opts).read_rows_held((offset, len), (&mut bufs, true)).await?;
+        } else {
+            self.with(opts).read_any_copy_held((offset, len), &mut bufs).await?;
+        }
+        let [buf] = bufs;
+        Ok(buf.freeze())
+    }
+
+    /// Sums bytes of a slot.
+    pub(crate) fn sum_bytes(&mut self, slot: Slot, at: u64, bytes: &[u8]) {
+        push_sums(&mut self.work.news, slot, at, bytes);
+    }
+}
+
+impl Engine {
+    /// The entry that the log keeps of a block: what the table has for it so far.
+    pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
+        let member = view.member(slot).zip(self.sums.as_ref());
+        let old = member.map_or(Sum::UNKNOWN, |(member, sums)| sums.entry(member.id, block));
+        if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
+    }
+
+    /// True if the sums of this row are still to be made.
+    pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
+        self.sums.is_some() && !self.counts_in(row)
+    }
+
+    /// True if the sums of this row count.
+    pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
+        let stripe = self.stripe_offset(row.row.stripe);
+        self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
     }
 
     /// What the write of a whole stripe adds to the generation of a slot's block.
@@ -352,84 +441,6 @@ impl Shard {
         let data = 0..map.data_count();
         let is_data = data.clone().any(|index| map.data(index) == slot);
         if is_data { 1 } else { weights(data) }
-    }
-
-    /// Whole blocks around a write: what the client has not given of its first and last block is
-    /// read first. Under the lock of these blocks. If such a block is lost, the rest of it is given
-    /// up, on record, before its place is taken by zeros. `None` where nobody knows what the block
-    /// should hold: its parts are written as they are.
-    ///
-    /// # Errors
-    /// What keeps the block from being read, and the rest of it from being given up.
-    pub(crate) async fn fill_edges(
-        &self,
-        work: &mut Scratch,
-        opts: crate::member::batch::IoOptions,
-        (offset, len): (u64, u64),
-        bytes: &[io::SharedBuf],
-    ) -> Result<Option<Vec<io::SharedBuf>>> {
-        let (start, wide) = self.widened((offset, len));
-        let (end, wide_end) = (offset + len, start + wide);
-        let rests = [start..offset, end..wide_end];
-        let mut edges = Vec::new();
-        let mut lost = Vec::new();
-        for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
-            let block = rest.start / BLOCK * BLOCK;
-            let whole = block..(block + BLOCK).min(wide_end);
-            let bytes = match self.read_held(work, opts, whole).await {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == ErrorKind::DataLost => {
-                    if !self.is_summed(work, block).await {
-                        return Ok(None);
-                    }
-                    if !self.can_give_up() {
-                        return Err(error);
-                    }
-                    lost.push(rest.clone());
-                    self.pool.take_zeroed(BLOCK as usize).freeze()
-                }
-                Err(error) => return Err(error),
-            };
-            edges.push((
-                rest.start,
-                bytes.slice((rest.start - block) as usize..(rest.end - block) as usize),
-            ));
-        }
-        if !lost.is_empty() && !broken(Broken::RestOfBlockForgotten) {
-            self.give_up_rests(lost).await;
-        }
-        let (before, after): (Vec<_>, Vec<_>) = edges.into_iter().partition(|&(at, _)| at < offset);
-        let each = before.into_iter().map(|(_, bytes)| bytes).chain(bytes.iter().cloned());
-        Ok(Some(each.chain(after.into_iter().map(|(_, bytes)| bytes)).collect()))
-    }
-
-    /// True if the table says what this block of the array should hold, and none of it is listed as
-    /// lost already.
-    async fn is_summed(&self, work: &mut Scratch, block: u64) -> bool {
-        let Some(sums) = self.sums_of(block, BLOCK) else { return false };
-        if self.bad.borrow().overlaps(block..block + BLOCK) {
-            return false;
-        }
-        let view = self.view();
-        work.wanted.clear();
-        let mut want = |slot: Slot, at: u64| {
-            let members = view.member(slot).into_iter().map(Rc::clone);
-            let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
-            work.wanted.extend(members.map(|member| Wanted { member, slot, range: range.clone() }));
-        };
-        if self.setup.geometry.family() == layout::Family::Parity {
-            self.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));
-        } else {
-            let places = self.setup.geometry.places(block);
-            places.copies().for_each(|place| want(place.slot, place.member_offset));
-        }
-        if !self.load_sums(work).await {
-            // Who fails here fails again where it matters.
-            work.failures.clear();
-            return false;
-        }
-        let known = |w: &Wanted| sums.entry(w.member.id, w.range.start / BLOCK).is_known();
-        work.wanted.iter().any(known)
     }
 
     /// True if bytes may be given up for good: nothing comes back with a member that would have
@@ -451,25 +462,6 @@ impl Shard {
         self.on_record().await;
     }
 
-    /// Bytes of a block of the array, under its lock.
-    async fn read_held(
-        &self,
-        work: &mut Scratch,
-        opts: crate::member::batch::IoOptions,
-        range: Range<u64>,
-    ) -> Result<io::SharedBuf> {
-        let (offset, len) = (range.start, range.end - range.start);
-        let mut bufs = [self.pool.take(len as usize)];
-        let opts = crate::member::batch::IoOptions { fua: false, ..opts };
-        if self.setup.geometry.family() == layout::Family::Parity {
-            self.read_rows_held(work, opts, (offset, len), (&mut bufs, true)).await?;
-        } else {
-            self.read_any_copy_held(work, opts, (offset, len), &mut bufs).await?;
-        }
-        let [buf] = bufs;
-        Ok(buf.freeze())
-    }
-
     /// Reads whole blocks around a range, and gives the client his part.
     pub(crate) fn cut_out(
         &self,
@@ -488,11 +480,6 @@ impl Shard {
             at = next;
         }
         self.setup.clock.charge(io::Cost::Copy, len);
-    }
-
-    /// Sums bytes of a slot.
-    pub(crate) fn sum_bytes(&self, work: &mut Scratch, slot: Slot, at: u64, bytes: &[u8]) {
-        push_sums(&mut work.news, slot, at, bytes);
     }
 }
 

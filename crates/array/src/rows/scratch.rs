@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use layout::Place;
 
-use crate::cache::map;
-use crate::checksum;
 use crate::member::batch::{Batch, Failure};
+use crate::rows::checksum;
 use crate::rows::read::Parts;
 use crate::rows::{Outgoing, Piece, RowWork};
+use crate::shard::cache::map;
 
 /// What a worker keeps between units, so that none of it is allocated anew.
 #[derive(Default)]

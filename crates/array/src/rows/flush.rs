@@ -20,8 +20,8 @@ use io::{Completions, Signal, Ticket};
 use layout::{Mode, SlotSet};
 use metadata::{Error, Result};
 
+use crate::rows::engine::Engine;
 use crate::rows::intent::Log;
-use crate::shard::Shard;
 use crate::shard::message::ToKeeper;
 
 /// When a write is acknowledged.
@@ -57,7 +57,7 @@ impl Flushes {
     }
 }
 
-impl Shard {
+impl Engine {
     /// Completes when a flush that began after this call has ended, with its outcome.
     pub(crate) async fn make_durable(&self) -> Result<()> {
         let flushes = &self.flushes;

@@ -27,11 +27,11 @@ use std::ops::Range;
 
 use io::{Budget, Buf, Class, Permit, Signal};
 
-use crate::cache::map::memory_of;
-use crate::member::batch::IoOptions;
+use crate::rows::op::RowOp;
 use crate::rows::read::Target;
+use crate::shard::Shard;
+use crate::shard::cache::map::memory_of;
 use crate::shard::queue::{Action, Origin, Unit};
-use crate::shard::{Scratch, Shard};
 
 /// Reads in a row, each after the answer to the one before, that make a stream.
 const IN_A_ROW: u32 = 2;
@@ -249,9 +249,9 @@ impl Stream {
 impl Shard {
     /// Looks at a read that has come in, and reads ahead of it if that is worth it.
     pub(crate) fn read_ahead_of(&self, unit: &Unit) {
-        let bounds = &self.setup.bounds;
+        let bounds = &self.engine.setup.bounds;
         let is_read = matches!(unit.action, Action::Read(_)) && unit.class == Class::Foreground;
-        if !is_read || bounds.ahead_bytes == 0 || self.setup.check_reads {
+        if !is_read || bounds.ahead_bytes == 0 || self.engine.setup.check_reads {
             return;
         }
         let ahead = &self.ahead;
@@ -277,12 +277,12 @@ impl Shard {
     /// Puts the pieces that a stream wants next in the outbox.
     fn extend(&self, stream: &mut Stream) {
         let ahead = &self.ahead;
-        let Some(range) = stream.wanted(self.setup.bounds.ahead_bytes) else { return };
+        let Some(range) = stream.wanted(self.engine.setup.bounds.ahead_bytes) else { return };
         // One region is one shard's.
-        let region = self.setup.geometry.region_bytes();
+        let region = self.engine.setup.geometry.region_bytes();
         let border = (stream.end.saturating_sub(1) / region + 1) * region;
-        let end = range.end.min(border).min(self.setup.geometry.capacity());
-        let step = self.unit_border();
+        let end = range.end.min(border).min(self.engine.setup.geometry.capacity());
+        let step = self.engine.unit_border();
         while stream.upto < end {
             let start = stream.upto;
             let to = ((start / step + 1) * step).min(end);
@@ -298,7 +298,7 @@ impl Shard {
                 fua: false,
                 class: Class::Foreground,
                 // Nobody waits for the answer.
-                from: Origin { shard: self.index, request: u32::MAX, part: 0 },
+                from: Origin { shard: self.engine.index, request: u32::MAX, part: 0 },
                 merged: Vec::new(),
             });
         }
@@ -317,8 +317,7 @@ impl Shard {
     /// Reads a piece ahead.
     pub(crate) async fn carry_read_ahead(
         &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        op: &mut RowOp<'_>,
         range: (u64, u64),
         number: u64,
     ) {
@@ -326,8 +325,8 @@ impl Shard {
             return;
         }
         let mut bufs = self.requests.list();
-        bufs.push(self.pool.take(range.1 as usize));
-        let whole = self.read_as_it_is(work, opts, range, &mut bufs).await;
+        bufs.push(self.engine.pool.take(range.1 as usize));
+        let whole = op.read_as_it_is(range, &mut bufs).await;
         // Where a member did not answer there are others, or none.
         let buf = bufs.pop().filter(|buf| whole && buf.len() as u64 == range.1);
         bufs.clear();
@@ -348,7 +347,7 @@ impl Shard {
                 Found::Nothing => return false,
                 Found::Coming => self.ahead.changed.wait().await,
                 Found::All => {
-                    self.setup.clock.charge(io::Cost::Copy, len);
+                    self.engine.setup.clock.charge(io::Cost::Copy, len);
                     return true;
                 }
             }

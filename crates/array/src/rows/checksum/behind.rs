@@ -16,16 +16,16 @@ use layout::private::sums::blocks;
 use layout::{Family, Mode, Place, SlotSet};
 use metadata::Result;
 
-use crate::checksum::generations::newest_copies;
-use crate::checksum::{BLOCK, Wanted};
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
-use crate::rows::RowWork;
+use crate::rows::checksum::generations::newest_copies;
+use crate::rows::checksum::{BLOCK, Wanted};
+use crate::rows::engine::Engine;
 use crate::rows::job::{Report, Task};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
+use crate::rows::op::RowOp;
+use crate::rows::{RowWork, Scratch};
 
-impl Shard {
+impl Engine {
     /// True if the generations in memory name a slot that has lost writes to a block of this row.
     pub(crate) fn is_behind(&self, view: &View, row: &RowWork) -> bool {
         if self.sums.is_none() || view.mode != Mode::ReadWrite {
@@ -37,45 +37,49 @@ impl Shard {
             && row.roles.all().is_subset(state.readable)
             && blocks(range).any(|(block, _)| self.behind(view, row, block).is_some())
     }
+}
+
+impl RowOp<'_> {
+    /// True if a row that is planned reads blocks, and generations say that one is behind.
+    pub(crate) fn uses_behind(&self, view: &View) -> bool {
+        let reads = |row: &RowWork| row.plan.is_some_and(|plan| !plan.read.is_empty());
+        self.work.rows.iter().any(|row| reads(row) && self.engine.is_behind(view, row))
+    }
 
     /// Reads those of the rows whole that are behind, and corrects them. True if the rows are to be
     /// planned anew.
     ///
     /// # Errors
-    /// As [`Shard::lose`] and [`Shard::send`].
+    /// As [`RowOp::lose`] and [`RowOp::send`].
     pub(crate) async fn correct_behind(
-        &self,
+        &mut self,
         rows: &[RowWork],
-        opts: IoOptions,
-        inside: &Inside<'_>,
         view: &Rc<View>,
     ) -> Result<bool> {
-        let mut work = Scratch::default();
-        for row in rows.iter().filter(|row| self.is_behind(view, row)) {
+        self.work.rows.clear();
+        for row in rows.iter().filter(|row| self.engine.is_behind(view, row)) {
             let read = row.roles.all();
             let plan = WritePlan { method: Method::DataOnly, read, write: SlotSet::EMPTY };
-            work.rows.push(RowWork { plan: Some(plan), ..*row });
+            self.work.rows.push(RowWork { plan: Some(plan), ..*row });
         }
-        if !self.read_for_rows(&mut work, opts, view).await {
+        if !self.read_for_rows(view).await {
             let report = &mut Report::default();
-            self.after_reading(&mut work, opts, inside, view, report).await?;
+            self.after_reading(view, report).await?;
             return Ok(true);
         }
-        self.correct_named(&mut work, opts, inside, view).await
+        self.correct_named(view).await
     }
 
     /// Corrects the blocks that a write fills in part: their rest is read from the members.
     ///
     /// # Errors
-    /// As [`Shard::correct_behind`].
+    /// As [`RowOp::correct_behind`].
     pub(crate) async fn correct_edges(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        &mut self,
         (offset, len): (u64, u64),
         (start, wide): (u64, u64),
     ) -> Result<()> {
-        if self.view().mode != Mode::ReadWrite {
+        if self.engine.view().mode != Mode::ReadWrite {
             return Ok(());
         }
         let last = (offset + len) / BLOCK * BLOCK;
@@ -86,77 +90,69 @@ impl Shard {
                 continue;
             }
             let range = (block, BLOCK.min(start + wide - block));
-            match self.setup.geometry.family() {
-                Family::Parity => self.correct_edge_row(work, opts, range).await?,
-                _ => self.correct_edge_copies(work, opts, range).await?,
+            match self.engine.setup.geometry.family() {
+                Family::Parity => self.correct_edge_row(range).await?,
+                _ => self.correct_edge_copies(range).await?,
             }
         }
         Ok(())
     }
 
-    async fn correct_edge_row(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (block, len): (u64, u64),
-    ) -> Result<()> {
-        self.cut_rows(block, len, &mut work.rows);
-        let need = len * self.setup.geometry.slots() as u64;
-        let _memory = self.scratch.take(need).await;
-        let inside = self.gate.enter().await;
-        let view = self.view();
-        for row in &mut work.rows {
+    async fn correct_edge_row(&mut self, (block, len): (u64, u64)) -> Result<()> {
+        self.engine.cut_rows(block, len, &mut self.work.rows);
+        let need = len * self.engine.setup.geometry.slots() as u64;
+        let _memory = self.engine.scratch.take(need).await;
+        let inside = self.engine.gate.enter().await;
+        let view = self.engine.view();
+        for row in &mut self.work.rows {
             let read = row.roles.all();
             row.plan = Some(WritePlan { method: Method::DataOnly, read, write: SlotSet::EMPTY });
         }
-        self.want_rows(work, &view);
-        if !self.load_sums(work).await {
+        self.want_rows(&view);
+        if !self.load_sums().await {
             // A member that fails here fails again where the row is read.
-            work.failures.clear();
+            self.work.failures.clear();
             return Ok(());
         }
-        if work.rows.iter().any(|row| self.is_behind(&view, row)) {
-            self.correct_behind(&work.rows, opts, &inside, &view).await?;
+        if self.work.rows.iter().any(|row| self.engine.is_behind(&view, row)) {
+            let (mut other, rows) = (Scratch::default(), self.work.rows.clone());
+            let within = self.inside(&inside);
+            within.beside(&mut other).correct_behind(&rows, &view).await?;
         }
         Ok(())
     }
 
-    async fn correct_edge_copies(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        (block, len): (u64, u64),
-    ) -> Result<()> {
-        if self.is_unsynced(block, len) {
+    async fn correct_edge_copies(&mut self, (block, len): (u64, u64)) -> Result<()> {
+        if self.engine.is_unsynced(block, len) {
             return Ok(());
         }
-        let _memory = self.scratch.take(len * self.setup.geometry.slots() as u64).await;
-        let inside = self.gate.enter().await;
-        for (at, part, places) in self.stretches(block, len) {
-            let view = self.view();
-            work.wanted.clear();
+        let _memory =
+            self.engine.scratch.take(len * self.engine.setup.geometry.slots() as u64).await;
+        let inside = self.engine.gate.enter().await;
+        for (at, part, places) in self.engine.stretches(block, len) {
+            let view = self.engine.view();
+            self.work.wanted.clear();
             for Place { slot, member_offset } in places.copies() {
                 let range = member_offset..member_offset + part;
                 let wanted = |m| Wanted { member: Rc::clone(m), slot, range: range.clone() };
-                work.wanted.extend(view.member(slot).map(wanted));
+                self.work.wanted.extend(view.member(slot).map(wanted));
             }
-            if !self.load_sums(work).await {
-                work.failures.clear();
+            if !self.load_sums().await {
+                self.work.failures.clear();
                 return Ok(());
             }
             let generation = |wanted: &Wanted| {
-                self.generation(&wanted.member, wanted.range.start / BLOCK, (at, part))
+                self.engine.generation(&wanted.member, wanted.range.start / BLOCK, (at, part))
             };
-            let each: Vec<_> = work.wanted.iter().map(generation).collect();
+            let each: Vec<_> = self.work.wanted.iter().map(generation).collect();
             if newest_copies(&each).is_none() {
                 continue;
             }
             let (task, report) = (Task::Repair, &mut Report::default());
-            let opts = IoOptions { fua: true, ..opts };
-            while !self
-                .compare_copies(work, opts, &inside, (at, part), &places, task, report)
-                .await?
-            {}
+            let opts = IoOptions { fua: true, ..self.opts };
+            let mut within = self.with(opts);
+            let mut within = within.inside(&inside);
+            while !within.compare_copies((at, part), &places, task, report).await? {}
         }
         Ok(())
     }

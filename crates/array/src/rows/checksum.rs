@@ -37,8 +37,10 @@ use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
 use crate::member::batch::IoOptions;
+use crate::rows::Scratch;
+use crate::rows::engine::Engine;
 use crate::rows::intent::Log;
-use crate::shard::{Scratch, Shard};
+use crate::rows::op::RowOp;
 
 mod behind;
 pub(crate) mod generations;
@@ -326,18 +328,18 @@ impl Drop for Fetch<'_> {
     }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Brings the pages of these parts into memory, and keeps them there as long as `work.pages`.
     /// False if a member failed: it is in `work.failures`. A page that cannot be read knows
     /// nothing.
-    pub(crate) async fn load_sums(&self, work: &mut Scratch) -> bool {
-        let Some(sums) = &self.sums else { return true };
-        work.pages.clear();
+    pub(crate) async fn load_sums(&mut self) -> bool {
+        let Some(sums) = &self.engine.sums else { return true };
+        self.work.pages.clear();
         sums.evict();
         loop {
             let mut fetch = Fetch { sums, pages: Vec::new() };
             let mut missing = false;
-            for wanted in &work.wanted {
+            for wanted in &self.work.wanted {
                 let Range { start, end } = wanted.range;
                 for number in start / PAGE_COVERS..end.div_ceil(PAGE_COVERS) {
                     let (page, own) = sums.find(wanted, number);
@@ -345,7 +347,7 @@ impl Shard {
                     if own {
                         fetch.pages.push(Rc::clone(&page));
                     }
-                    work.pages.push(page);
+                    self.work.pages.push(page);
                 }
             }
             if !missing {
@@ -353,33 +355,33 @@ impl Shard {
             }
             if fetch.pages.is_empty() {
                 // Somebody else is about to have them.
-                work.pages.clear();
+                self.work.pages.clear();
                 let arrived = sums.arrived.wait();
                 drop(fetch);
                 arrived.await;
                 continue;
             }
-            if !self.fetch(work, &fetch).await {
+            if !self.fetch(&fetch).await {
                 return false;
             }
             drop(fetch);
-            work.pages.clear();
+            self.work.pages.clear();
         }
     }
 
-    async fn fetch(&self, work: &mut Scratch, fetch: &Fetch<'_>) -> bool {
+    async fn fetch(&mut self, fetch: &Fetch<'_>) -> bool {
         for (tag, page) in fetch.pages.iter().enumerate() {
-            let buf = self.pool.take(PAGE_BYTES as usize);
+            let buf = self.engine.pool.take(PAGE_BYTES as usize);
             let at = page.place();
-            work.batch.read_elsewhere(&page.member, page.slot, at, buf, tag as u32);
+            self.work.batch.read_elsewhere(&page.member, page.slot, at, buf, tag as u32);
         }
         let opts = IoOptions {
             fua: false,
             class: Class::Foreground,
             op_bytes: 0,
-            deadline: self.setup.bounds.deadline,
+            deadline: self.engine.setup.bounds.deadline,
         };
-        self.run(&mut work.batch, opts).await;
+        self.engine.run(&mut self.work.batch, opts).await;
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             let page = &fetch.pages[tag as usize];
             if let Some(buf) = buf.filter(|_| ok) {
@@ -387,8 +389,8 @@ impl Shard {
                 page.ready.set(true);
             }
         };
-        work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-        for failure in &work.failures {
+        self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
+        for failure in &self.work.failures {
             if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
                 continue;
             }
@@ -399,8 +401,8 @@ impl Shard {
                 }
             }
         }
-        work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-        work.failures.is_empty()
+        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.work.failures.is_empty()
     }
 
     /// Completes when every entry that was changed before this call is with its member, though not
@@ -409,8 +411,8 @@ impl Shard {
     ///
     /// # Errors
     /// If one did: what was changed on the others may not be with them yet.
-    pub(crate) async fn write_sums(&self, work: &mut Scratch) -> Result<()> {
-        let Some(sums) = &self.sums else { return Ok(()) };
+    pub(crate) async fn write_sums(&mut self) -> Result<()> {
+        let Some(sums) = &self.engine.sums else { return Ok(()) };
         let wanted = sums.begun.get() + 1;
         loop {
             if sums.ended.get() >= wanted {
@@ -422,16 +424,17 @@ impl Shard {
             }
             sums.running.set(true);
             sums.begun.set(sums.begun.get() + 1);
-            let number = self.log.as_ref().map(Log::sums_begin);
-            let whole = self.write_pages(work, sums).await;
+            let number = self.engine.log.as_ref().map(Log::sums_begin);
+            let whole = self.write_pages(sums).await;
             if !whole && !broken(Broken::SumsLossUnrecorded) {
-                self.on_record().await;
+                self.engine.on_record().await;
             }
             sums.running.set(false);
             if whole {
                 sums.ended.set(sums.begun.get());
                 // A broken array has losses that are on no record.
-                let log = self.log.as_ref().filter(|_| self.view().mode != Mode::Broken);
+                let log =
+                    self.engine.log.as_ref().filter(|_| self.engine.view().mode != Mode::Broken);
                 log.zip(number).inspect(|(log, number)| log.sums_written(*number));
             }
             sums.changed.raise();
@@ -442,36 +445,18 @@ impl Shard {
         }
     }
 
-    /// Writes pages when too many wait for it, while the shard runs.
-    pub(crate) async fn tend_sums(self: Rc<Self>) {
-        let Some(sums) = &self.sums else { return };
-        let mut scratch = Scratch::default();
-        while !self.is_stopping() {
-            let mended = sums.mended.take();
-            if sums.is_crowded() || mended {
-                // Whoever failed is reported: the next round goes without him.
-                let _ = self.write_sums(&mut scratch).await;
-                if mended {
-                    let _ = self.make_durable().await;
-                }
-            } else {
-                sums.crowded.wait().await;
-            }
-        }
-    }
-
     /// Writes all pages that are dirty now. False if a member failed.
-    async fn write_pages(&self, work: &mut Scratch, sums: &Sums) -> bool {
+    async fn write_pages(&mut self, sums: &Sums) -> bool {
         // One writes out at a time: the list is his, and used again.
         let mut dirty = sums.list.take();
         dirty.extend(sums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone));
         let mut whole = true;
-        for group in dirty.chunks(self.setup.bounds.units) {
+        for group in dirty.chunks(self.engine.setup.bounds.units) {
             for page in group.iter().filter(|page| page.dirty.replace(false)) {
                 sums.dirty.set(sums.dirty.get() - 1);
-                let bytes = self.pool.copy_of(&page.bytes.borrow()).freeze();
+                let bytes = self.engine.pool.copy_of(&page.bytes.borrow()).freeze();
                 let (at, bytes) = (page.place(), std::iter::once(bytes));
-                work.batch.log(&page.member, page.slot, at, bytes);
+                self.work.batch.log(&page.member, page.slot, at, bytes);
             }
             // No gate waits for these: who is failed meanwhile must not come back before they land.
             let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
@@ -480,20 +465,40 @@ impl Shard {
                 fua: false,
                 class: Class::Background,
                 op_bytes: 0,
-                deadline: self.setup.bounds.deadline,
+                deadline: self.engine.setup.bounds.deadline,
             };
-            self.run(&mut work.batch, opts).await;
+            self.engine.run(&mut self.work.batch, opts).await;
             // What was not answered is counted as late by now.
             ungated().for_each(|page| page.member.counters().late_writes.sub(1));
-            work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut work.failures);
-            for failure in work.failures.drain(..) {
+            self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
+            for failure in self.work.failures.drain(..) {
                 whole = false;
-                self.lose_late(&failure.member, failure.error);
+                self.engine.lose_late(&failure.member, failure.error);
             }
         }
         dirty.clear();
         *sums.list.borrow_mut() = dirty;
         whole
+    }
+}
+
+impl Engine {
+    /// Writes pages when too many wait for it, while the shard runs.
+    pub(crate) async fn tend_sums(self: Rc<Self>) {
+        let Some(sums) = &self.sums else { return };
+        let mut scratch = Scratch::default();
+        while !self.is_stopping() {
+            let mended = sums.mended.take();
+            if sums.is_crowded() || mended {
+                // Whoever failed is reported: the next round goes without him.
+                let _ = RowOp::new(&self, &mut scratch, self.background()).write_sums().await;
+                if mended {
+                    let _ = self.make_durable().await;
+                }
+            } else {
+                sums.crowded.wait().await;
+            }
+        }
     }
 }
 

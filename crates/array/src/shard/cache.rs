@@ -41,12 +41,13 @@ use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
 use layout::{Mode, RangeSet};
 use metadata::{Error, Result};
 
-use crate::member::batch::IoOptions;
+use crate::rows::Scratch;
+use crate::rows::flush::CacheMode;
+use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
-use crate::shard::flush::CacheMode;
+use crate::shard::Shard;
 use crate::shard::queue::{Action, Gain, Origin, Unit};
-use crate::shard::{Scratch, Shard};
 use map::{Held, Leaving, Piece, memory_of};
 
 pub(crate) mod map;
@@ -121,7 +122,7 @@ impl Shard {
 
     /// Takes a unit in, or puts write-outs before it and gives it back for the queue.
     pub(crate) fn hold(&self, mut unit: Unit) -> Option<Unit> {
-        if self.setup.cache != CacheMode::Writeback {
+        if self.engine.setup.cache != CacheMode::Writeback {
             return Some(unit);
         }
         match &mut unit.action {
@@ -165,23 +166,23 @@ impl Shard {
         let cache = &self.cache;
         matches!(unit.action, Action::Write(_))
             && !unit.fua
-            && memory_of(unit.len) <= self.setup.bounds.cache_bytes
+            && memory_of(unit.len) <= self.engine.setup.bounds.cache_bytes
             && cache.shut.get() == 0
             && cache.failed.borrow().is_none()
-            && self.view().mode == Mode::ReadWrite
+            && self.engine.view().mode == Mode::ReadWrite
     }
 
     /// Copies the bytes of a write and acknowledges it.
     fn keep(&self, unit: Unit, memory: Permit) {
         let Action::Write(list) = &unit.action else { unreachable!("only writes are held") };
-        let mut copy = self.pool.take(unit.len as usize);
+        let mut copy = self.engine.pool.take(unit.len as usize);
         let mut at = 0;
         for bytes in list {
             copy[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         }
         let (copy, memory) = (copy.freeze(), Rc::new(memory));
-        let clock = &self.setup.clock;
+        let clock = &self.engine.setup.clock;
         clock.charge(Cost::Request, 0);
         clock.charge(Cost::Copy, unit.len);
         let (start, end) = (unit.offset, unit.offset + unit.len);
@@ -210,8 +211,8 @@ impl Shard {
 
     /// What is written out together: whole stripes, as many as a unit has, within one region.
     fn span_of(&self, offset: u64) -> Range<u64> {
-        let geometry = &self.setup.geometry;
-        let (step, region) = (self.upkeep_border(), geometry.region_bytes());
+        let geometry = &self.engine.setup.geometry;
+        let (step, region) = (self.engine.upkeep_border(), geometry.region_bytes());
         let start = (offset / step * step).max(offset / region * region);
         let end = (offset / step + 1) * step;
         start..end.min((offset / region + 1) * region).min(geometry.capacity())
@@ -219,7 +220,7 @@ impl Shard {
 
     /// Lets in those who wait, in order, as room is made.
     pub(crate) async fn mind_waiting(self: Rc<Self>) {
-        while !self.is_stopping() {
+        while !self.engine.is_stopping() {
             let first = self.cache.waiting.borrow().front().map(|unit| memory_of(unit.len));
             let Some(need) = first else {
                 self.cache.stirred.wait().await;
@@ -277,7 +278,7 @@ impl Shard {
             fua: false,
             class: Class::Foreground,
             // Nobody waits for the answer.
-            from: Origin { shard: self.index, request: u32::MAX, part: 0 },
+            from: Origin { shard: self.engine.index, request: u32::MAX, part: 0 },
             merged: Vec::new(),
         });
     }
@@ -292,7 +293,7 @@ impl Shard {
 
     /// Write-outs that nobody asked for leave workers to others.
     fn early_limit(&self) -> usize {
-        (self.setup.bounds.units / 2).max(1)
+        (self.engine.setup.bounds.units / 2).max(1)
     }
 
     /// Writes out the oldest while more than half of the memory is used, or someone waits for room
@@ -302,7 +303,7 @@ impl Shard {
         while cache.early.get() < self.early_limit() {
             let span = {
                 let held = cache.held.borrow();
-                let full = held.open_memory() > self.setup.bounds.cache_bytes / 2;
+                let full = held.open_memory() > self.engine.setup.bounds.cache_bytes / 2;
                 let needed = !held.is_leaving() && !cache.waiting.borrow().is_empty();
                 held.oldest().filter(|_| full || needed)
             };
@@ -313,13 +314,13 @@ impl Shard {
 
     /// Writes out what has been held for long enough.
     pub(crate) async fn mind_age(self: Rc<Self>) {
-        let clock = Rc::clone(&self.setup.clock);
-        while !self.is_stopping() {
+        let clock = Rc::clone(&self.engine.setup.clock);
+        while !self.engine.is_stopping() {
             let Some((span, since)) = self.oldest_held() else {
                 self.cache.stirred.wait().await;
                 continue;
             };
-            let due = since + self.setup.bounds.cache_linger;
+            let due = since + self.engine.setup.bounds.cache_linger;
             if clock.now() < due {
                 clock.sleep_until(due).await;
             } else if self.cache.early.get() < self.early_limit() {
@@ -333,8 +334,7 @@ impl Shard {
     /// Carries a write-out out: its rows are locked.
     pub(crate) async fn carry_write_out(
         &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        op: &mut RowOp<'_>,
         write_out: WriteOut,
     ) -> Result<()> {
         let mut list = self.list();
@@ -343,7 +343,7 @@ impl Shard {
             let run = self.cache.held.borrow().run(write_out.block, next, &mut list);
             let Some(run) = run else { break };
             next += list.len();
-            result = self.write(work, opts, (run.start, run.end - run.start), &mut list).await;
+            result = op.write((run.start, run.end - run.start), &mut list).await;
             list.clear();
         }
         self.keep_list(list);
@@ -383,39 +383,42 @@ impl Shard {
             // What was held is on the members now, but for what could not be written out: the last
             // that is written. Not before, since requests come in at other shards too.
             // Who does not take them is lost before the others are said to be clean.
-            while self.write_sums(work).await.is_err() {}
+            while RowOp::new(&self.engine, work, self.engine.background())
+                .write_sums()
+                .await
+                .is_err()
+            {}
         }
         match failure {
             Some(error) => Err(error),
-            None => self.make_durable().await,
+            None => self.engine.make_durable().await,
         }
     }
 
     /// Reads a range: what is held, what was read ahead, and the members.
     pub(crate) async fn read_through(
         &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        op: &mut RowOp<'_>,
         range: (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Result<()> {
-        work.batch.forget_waiting();
-        if !self.look_at_held(work, range) && !self.copy_read_ahead(range, bufs).await {
-            let result = self.read(work, opts, range, bufs).await;
-            if result.is_err() && work.held.is_empty() {
+        op.work.batch.forget_waiting();
+        if !self.look_at_held(op.work, range) && !self.copy_read_ahead(range, bufs).await {
+            let result = op.read(range, bufs).await;
+            if result.is_err() && op.work.held.is_empty() {
                 return result;
             }
             if result.is_err() {
-                let held = std::mem::take(&mut work.held);
-                let beside = self.read_beside(work, opts, (range.0, &held), bufs).await;
-                work.held = held;
+                let held = std::mem::take(&mut op.work.held);
+                let beside = self.read_beside(op, (range.0, &held[..]), bufs).await;
+                op.work.held = held;
                 if beside.is_err() {
-                    work.held.clear();
+                    op.work.held.clear();
                     return beside;
                 }
             }
         }
-        self.lay_over(work, range.0, bufs);
+        self.lay_over(op.work, range.0, bufs);
         Ok(())
     }
 
@@ -423,8 +426,7 @@ impl Shard {
     /// given.
     async fn read_beside(
         &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        op: &mut RowOp<'_>,
         (offset, held): (u64, &[Piece]),
         bufs: &mut [Buf],
     ) -> Result<()> {
@@ -432,8 +434,8 @@ impl Shard {
         let mut beside: RangeSet = std::iter::once(offset..offset + len).collect();
         held.iter().for_each(|piece| beside.remove(piece.start..piece.end()));
         for Range { start, end } in beside.iter() {
-            let mut part = vec![self.pool.take((end - start) as usize)];
-            self.read(work, opts, (start, end - start), &mut part).await?;
+            let mut part = vec![self.engine.pool.take((end - start) as usize)];
+            op.read((start, end - start), &mut part).await?;
             let mut at = start;
             for bytes in &part {
                 Target { offset, bufs }.put(at, bytes);
@@ -446,14 +448,13 @@ impl Shard {
     /// Tells what is stored: on the members, and here.
     pub(crate) async fn extents_through(
         &self,
-        work: &mut Scratch,
-        opts: IoOptions,
+        op: &mut RowOp<'_>,
         range: (u64, u64),
         found: &mut Vec<Extent>,
     ) -> Result<()> {
-        self.look_at_held(work, range);
-        let result = self.extents(work, opts, range, found).await;
-        tell_stored(&mut work.held, range.0, found);
+        self.look_at_held(op.work, range);
+        let result = op.extents(range, found).await;
+        tell_stored(&mut op.work.held, range.0, found);
         result
     }
 
@@ -481,7 +482,7 @@ impl Shard {
         let mut target = Target { offset, bufs };
         for piece in work.held.drain(..) {
             target.put(piece.start, &piece.bytes);
-            self.setup.clock.charge(Cost::Copy, piece.bytes.len() as u64);
+            self.engine.setup.clock.charge(Cost::Copy, piece.bytes.len() as u64);
         }
     }
 }

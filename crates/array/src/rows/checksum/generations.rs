@@ -15,11 +15,12 @@ use io::broken::{Broken, broken};
 use layout::private::sums::{Behind, Sum, behind, blocks, parity_generation, weight};
 use layout::{MemberId, Place, RangeSet, Slot};
 
-use crate::checksum::{Sums, Wanted};
 use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::RowWork;
-use crate::shard::{Scratch, Shard};
+use crate::rows::checksum::{Sums, Wanted};
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 
 /// Copies whose generations lie further apart than this have not lost writes: they were made anew.
 const APART_MAX: u32 = 1 << 16;
@@ -53,48 +54,85 @@ impl Sums {
     }
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// Gives the parity of rows that agree the generations that go with their data, and the copy
     /// that is made of a slot those of the original.
-    pub(crate) async fn align_rows(&self, work: &mut Scratch, view: &View, rows: &[RowWork]) {
-        self.align_undisputed(work, view, rows, &RangeSet::default()).await;
+    pub(crate) async fn align_rows(&mut self, view: &View, rows: &[RowWork]) {
+        self.align_undisputed(view, rows, &RangeSet::default()).await;
     }
 
-    /// As [`Shard::align_rows`], but for blocks of the rows in which something is `left` in
+    /// As [`RowOp::align_rows`], but for blocks of the rows in which something is `left` in
     /// dispute: what their generations tell stays.
     pub(crate) async fn align_undisputed(
-        &self,
-        work: &mut Scratch,
+        &mut self,
         view: &View,
         rows: &[RowWork],
         left: &RangeSet,
     ) {
-        let Some(sums) = &self.sums else { return };
+        let Some(sums) = &self.engine.sums else { return };
         if broken(Broken::RowsUnaligned) {
             return;
         }
-        work.wanted.clear();
+        self.work.wanted.clear();
         for row in rows {
             let range = row.at()..row.at() + row.row.len();
             for slot in row.roles.all().iter() {
                 let wanted =
                     |member| Wanted { member: Rc::clone(member), slot, range: range.clone() };
-                work.wanted.extend(view.targets(slot).map(wanted));
+                self.work.wanted.extend(view.targets(slot).map(wanted));
             }
         }
-        if !self.load_sums(work).await {
+        if !self.load_sums().await {
             // Who fails here fails again where it matters.
-            return work.failures.clear();
+            return self.work.failures.clear();
         }
         for row in rows {
             for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
                 if !left.overlaps(range.start - row.at()..range.end - row.at()) {
-                    self.align_block(sums, view, row, block);
+                    self.engine.align_block(sums, view, row, block);
                 }
             }
         }
     }
 
+    /// Gives copies of a stretch of so many bytes the generation of the newest of them, where they
+    /// are alike.
+    pub(crate) async fn align_copies(
+        &mut self,
+        view: &View,
+        places: &layout::Places,
+        len: u64,
+        left: &RangeSet,
+    ) {
+        let Some(sums) = &self.engine.sums else { return };
+        if broken(Broken::RowsUnaligned) {
+            return;
+        }
+        self.work.wanted.clear();
+        for Place { slot, member_offset: at } in places.copies() {
+            let wanted = |member| Wanted { member: Rc::clone(member), slot, range: at..at + len };
+            self.work.wanted.extend(view.targets(slot).map(wanted));
+        }
+        if !self.load_sums().await {
+            return self.work.failures.clear();
+        }
+        let wanted = std::mem::take(&mut self.work.wanted);
+        let first = |wanted: &Wanted| wanted.range.start / super::BLOCK;
+        let disputed = |number| left.overlaps(number * super::BLOCK..(number + 1) * super::BLOCK);
+        for number in (0..len.div_ceil(super::BLOCK)).filter(|&number| !disputed(number)) {
+            let entries = wanted.iter().map(|w| sums.entry(w.member.id, first(w) + number));
+            let newest = newest(entries.map(|entry| entry.is_known().then_some(entry.generation)));
+            for (copy, wanted) in
+                newest.into_iter().flat_map(|age| wanted.iter().map(move |w| (age, w)))
+            {
+                sums.age(wanted.member.id, (wanted.slot, first(wanted) + number), copy);
+            }
+        }
+        self.work.wanted = wanted;
+    }
+}
+
+impl Engine {
     fn align_block(&self, sums: &Sums, view: &View, row: &RowWork, block: u64) {
         for slot in row.roles.data.iter() {
             let Some(original) = view.member(slot).map(|m| sums.entry(m.id, block)) else {
@@ -139,43 +177,6 @@ impl Shard {
         .filter(|_| !broken(Broken::GenerationsUnasked))
     }
 
-    /// Gives copies of a stretch of so many bytes the generation of the newest of them, where they
-    /// are alike.
-    pub(crate) async fn align_copies(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        places: &layout::Places,
-        len: u64,
-        left: &RangeSet,
-    ) {
-        let Some(sums) = &self.sums else { return };
-        if broken(Broken::RowsUnaligned) {
-            return;
-        }
-        work.wanted.clear();
-        for Place { slot, member_offset: at } in places.copies() {
-            let wanted = |member| Wanted { member: Rc::clone(member), slot, range: at..at + len };
-            work.wanted.extend(view.targets(slot).map(wanted));
-        }
-        if !self.load_sums(work).await {
-            return work.failures.clear();
-        }
-        let wanted = std::mem::take(&mut work.wanted);
-        let first = |wanted: &Wanted| wanted.range.start / super::BLOCK;
-        let disputed = |number| left.overlaps(number * super::BLOCK..(number + 1) * super::BLOCK);
-        for number in (0..len.div_ceil(super::BLOCK)).filter(|&number| !disputed(number)) {
-            let entries = wanted.iter().map(|w| sums.entry(w.member.id, first(w) + number));
-            let newest = newest(entries.map(|entry| entry.is_known().then_some(entry.generation)));
-            for (copy, wanted) in
-                newest.into_iter().flat_map(|age| wanted.iter().map(move |w| (age, w)))
-            {
-                sums.age(wanted.member.id, (wanted.slot, first(wanted) + number), copy);
-            }
-        }
-        work.wanted = wanted;
-    }
-
     /// The generation of a block of a copy, if it is known and counts in this array range.
     pub(crate) fn generation(
         &self,
@@ -211,7 +212,7 @@ pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::checksum::newest_copies;
+    use crate::rows::checksum::newest_copies;
 
     #[test]
     fn the_copy_with_most_writes_is_the_newest() {

@@ -26,15 +26,16 @@ use layout::plan::{Erasure, Method, WritePlan};
 use layout::{Family, Mode, Slot, SlotSet};
 use metadata::Result;
 
-use crate::checksum::verify::Verdict;
-use crate::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::verify::Verdict;
+use crate::rows::checksum::{BLOCK, New, Sums, Wanted, newest_copies};
+use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
-use crate::shard::barrier::Inside;
-use crate::shard::{Scratch, Shard};
 
 /// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
 /// its bytes; `None` if some of them cannot be read.
@@ -58,7 +59,7 @@ impl Sums {
     }
 }
 
-impl Shard {
+impl Engine {
     /// The sums to compare what is read of this array range with: they count, or a crash has torn
     /// them and what does not fit can be looked into.
     pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&Sums> {
@@ -72,50 +73,49 @@ impl Shard {
     pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
         self.sums.as_ref().is_some_and(|sums| sums.is_torn(offset, len))
     }
+}
 
+impl RowOp<'_> {
     /// The slot whose copy of a torn block counts; `None` if no copy fits its entry. The block is
     /// one of the array, and begins at `at`.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
-    pub(crate) async fn fitting_copy(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        at: u64,
-    ) -> Result<Option<Slot>> {
-        let Some(sums) = &self.sums else { return Ok(None) };
-        let places = self.setup.geometry.places(at);
+    /// As [`RowOp::lose`].
+    pub(crate) async fn fitting_copy(&mut self, at: u64) -> Result<Option<Slot>> {
+        let Some(sums) = &self.engine.sums else { return Ok(None) };
+        let places = self.engine.setup.geometry.places(at);
         loop {
-            let view = self.view();
-            work.wanted.clear();
+            let view = self.engine.view();
+            self.work.wanted.clear();
             for place in places.copies() {
                 let (slot, start) = (place.slot, place.member_offset);
                 let readable = view.is_readable(slot, at + BLOCK, start, BLOCK);
                 if let Some(member) = view.member(slot).filter(|_| readable) {
                     let member = Rc::clone(member);
-                    work.wanted.push(Wanted { member, slot, range: start..start + BLOCK });
+                    self.work.wanted.push(Wanted { member, slot, range: start..start + BLOCK });
                 }
             }
-            if self.load_sums(work).await {
-                for (tag, wanted) in work.wanted.iter().enumerate() {
+            if self.load_sums().await {
+                for (tag, wanted) in self.work.wanted.iter().enumerate() {
                     let (slot, start) = (wanted.slot, wanted.range.start);
-                    let buf = self.pool.take(BLOCK as usize);
-                    work.batch.read(&wanted.member, slot, start, buf, tag as u32, u64::MAX);
+                    let buf = self.engine.pool.take(BLOCK as usize);
+                    self.work.batch.read(&wanted.member, slot, start, buf, tag as u32, u64::MAX);
                 }
-                self.run(&mut work.batch, IoOptions { fua: false, ..opts }).await;
-                let mut crcs = vec![None; work.wanted.len()];
+                self.engine.run(&mut self.work.batch, IoOptions { fua: false, ..self.opts }).await;
+                let mut crcs = vec![None; self.work.wanted.len()];
                 let take = |tag: u32, buf: Option<Buf>, ok: bool| {
                     crcs[tag as usize] = buf.filter(|_| ok).map(|buf| parity::crc32c(0, &buf));
                 };
-                work.batch.drain(take, |_, _, _| {}, &mut work.failures);
-                work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
-                if work.failures.is_empty() {
+                self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
+                self.work
+                    .failures
+                    .retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+                if self.work.failures.is_empty() {
                     let read = |wanted: &'_ Wanted, crc| {
                         (Rc::clone(&wanted.member), (wanted.slot, wanted.range.start / BLOCK), crc)
                     };
-                    let copies: Vec<_> = work
+                    let copies: Vec<_> = self
+                        .work
                         .wanted
                         .iter()
                         .zip(crcs)
@@ -128,27 +128,22 @@ impl Shard {
                     return Ok(sums.fitting(&each).map(|copy| each[copy].1.0));
                 }
             }
-            self.lose(inside, &view, &mut work.failures).await?;
+            self.lose(&view).await?;
         }
     }
 
     /// Looks into a torn row that cannot be compared before its sums are made anew.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
-    pub(super) async fn mend_uncompared(
-        &self,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        row: RowWork,
-    ) -> Result<()> {
-        let stripe = self.stripe_offset(row.row.stripe);
-        if !self.is_torn(stripe, self.setup.geometry.stripe_bytes()) {
+    /// As [`RowOp::lose`].
+    pub(super) async fn mend_uncompared(&mut self, row: RowWork) -> Result<()> {
+        let stripe = self.engine.stripe_offset(row.row.stripe);
+        if !self.engine.is_torn(stripe, self.engine.setup.geometry.stripe_bytes()) {
             return Ok(());
         }
         let (mut other, mut report) = (Scratch::default(), Report::default());
         for grain in grains(row) {
-            self.mend_grain(&mut other, opts, inside, grain, &mut report).await?;
+            self.beside(&mut other).mend_grain(grain, &mut report).await?;
         }
         Ok(())
     }
@@ -157,44 +152,41 @@ impl Shard {
     /// the row gives what fits; the others stay as they are, and have new entries.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
+    /// As [`RowOp::lose`].
     pub(super) async fn mend_torn(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         (view, row): (Rc<View>, RowWork),
         report: &mut Report,
     ) -> Result<()> {
-        let Some(sums) = self.sums.as_ref().filter(|_| view.mode == Mode::ReadWrite) else {
+        let Some(sums) = self.engine.sums.as_ref().filter(|_| view.mode == Mode::ReadWrite) else {
             return Ok(());
         };
         let (mut open, block) = (row.wrong, row.at() / BLOCK);
-        work.outgoing.clear();
-        work.news.clear();
+        self.work.outgoing.clear();
+        self.work.news.clear();
         while let Some((slot, bytes)) = open.iter().find_map(|slot| {
-            let bytes = self.fitting_bytes(&view, &row, work, (slot, open))?;
+            let bytes = self.fitting_bytes(&view, &row, (slot, open))?;
             Some((slot, bytes))
         }) {
             open.remove(slot);
-            let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+            let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
             report.find(Finding { mended: true, ..found });
             report.repaired_bytes += bytes.len() as u64;
-            let piece = work.pieces.iter_mut().find(|piece| piece.slot == slot);
-            piece.expect("what does not fit was read").buf = Some(self.pool.copy_of(&bytes));
-            work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+            let piece = self.work.pieces.iter_mut().find(|piece| piece.slot == slot);
+            piece.expect("what does not fit was read").buf = Some(self.engine.pool.copy_of(&bytes));
+            self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
         }
         for slot in open.iter() {
-            let bytes = row.have(&work.pieces, slot).expect("what does not fit was read");
+            let bytes = row.have(&self.work.pieces, slot).expect("what does not fit was read");
             let crc = parity::crc32c(0, bytes);
-            work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+            self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
         }
-        if !work.news.is_empty() {
+        if !self.work.news.is_empty() {
             sums.mended.set(true);
             sums.crowded.raise();
         }
-        self.renew_sums(work, inside).await?;
-        self.rewrite(work, opts, inside, view).await
+        self.renew_sums().await?;
+        self.rewrite(view).await
     }
 
     /// What the rest of a row says of a slot's block, if that fits the block's entry. Others that
@@ -203,27 +195,26 @@ impl Shard {
         &self,
         view: &View,
         row: &RowWork,
-        work: &Scratch,
         (slot, open): (Slot, SlotSet),
     ) -> Option<Buf> {
-        let (sums, member) = (self.sums.as_ref()?, view.member(slot)?);
+        let (sums, member) = (self.engine.sums.as_ref()?, view.member(slot)?);
         let fits = |bytes: &Buf| {
             let crc = parity::crc32c(0, bytes);
             sums.judge(member, slot, row.at() / BLOCK, crc) == Verdict::Right
         };
-        let there = |slot: Slot| row.have(&work.pieces, slot).is_some();
+        let there = |slot: Slot| row.have(&self.work.pieces, slot).is_some();
         let rest = row.roles.data.without(slot);
         let missing: SlotSet = rest.iter().filter(|&data| !there(data)).collect();
         if !row.roles.data.contains(slot) {
             let method = Method::DataOnly;
             let plan = WritePlan { method, read: row.roles.data, write: SlotSet::EMPTY };
             let row = RowWork { plan: Some(plan), ..*row };
-            let computed = || self.computed(&row, slot, &work.pieces);
+            let computed = || self.engine.computed(&row, slot, &self.work.pieces);
             return missing.is_empty().then(computed).filter(fits);
         }
         let (p, q) = (there(row.map.p()), row.map.q().is_some_and(there));
         let recovered = |erasure: Erasure| {
-            let (x, y) = self.recover_row(row, erasure, &work.pieces);
+            let (x, y) = self.engine.recover_row(row, erasure, &self.work.pieces);
             let first = erasure.lost().iter().next() == Some(slot);
             Some(if first { x } else { y }).filter(fits)
         };

@@ -13,11 +13,12 @@ use layout::plan::Method;
 use layout::private::sums::blocks;
 use layout::{Family, Mode, Place, Slot, SlotSet};
 
-use crate::checksum::{BLOCK, Sums, Wanted};
 use crate::member::Member;
 use crate::member::view::View;
+use crate::rows::checksum::{BLOCK, Sums, Wanted};
+use crate::rows::engine::Engine;
+use crate::rows::op::RowOp;
 use crate::rows::{Piece, RowWork};
-use crate::shard::{Scratch, Shard};
 
 /// What a block's sum says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +74,7 @@ impl Sums {
     }
 }
 
-impl Shard {
+impl Engine {
     /// The sums, if those of this array range count.
     pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&Sums> {
         self.sums.as_ref().filter(|sums| sums.counts(offset, len))
@@ -111,20 +112,6 @@ impl Shard {
         let each = |at| self.each_chunk(at, BLOCK.min(wide.1));
         self.can_read_directly(&view, range)
             && edges.into_iter().flat_map(each).all(|(slot, at, ..)| unknown(slot, at))
-    }
-
-    /// Wants the sums of the pieces that the rows in `work` read and write.
-    pub(crate) fn want_rows(&self, work: &mut Scratch, view: &View) {
-        work.wanted.clear();
-        for row in &work.rows {
-            let Some(plan) = row.plan else { continue };
-            for slot in plan.read.union(plan.write).iter() {
-                let range = row.at()..row.at() + row.row.len();
-                let members = view.targets(slot).map(Rc::clone);
-                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
-                work.wanted.extend(wanted);
-            }
-        }
     }
 
     /// Marks the slots of rows that were read and do not fit their sums. False if there are any.
@@ -187,64 +174,68 @@ impl Shard {
             },
         )
     }
+}
+
+impl RowOp<'_> {
+    /// Wants the sums of the pieces that the rows in `work` read and write.
+    pub(crate) fn want_rows(&mut self, view: &View) {
+        self.work.wanted.clear();
+        for row in &self.work.rows {
+            let Some(plan) = row.plan else { continue };
+            for slot in plan.read.union(plan.write).iter() {
+                let range = row.at()..row.at() + row.row.len();
+                let members = view.targets(slot).map(Rc::clone);
+                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
+                self.work.wanted.extend(wanted);
+            }
+        }
+    }
 
     /// Brings the pages into memory that a read of this array range will need. False if a member
     /// failed.
-    pub(crate) async fn want_read(
-        &self,
-        work: &mut Scratch,
-        view: &View,
-        (offset, len): (u64, u64),
-    ) -> bool {
-        if self.judged(view, offset, len).is_none() {
+    pub(crate) async fn want_read(&mut self, view: &View, (offset, len): (u64, u64)) -> bool {
+        if self.engine.judged(view, offset, len).is_none() {
             return true;
         }
-        work.wanted.clear();
+        self.work.wanted.clear();
         let mut want = |slot: Slot, at: u64, len: u64| {
             let members = view.member(slot).into_iter().map(Rc::clone);
             let wanted = members.map(|member| Wanted { member, slot, range: at..at + len });
-            work.wanted.extend(wanted);
+            self.work.wanted.extend(wanted);
         };
-        if self.setup.geometry.family() == Family::Parity {
-            for (slot, at, part, _) in self.each_chunk(offset, len) {
+        if self.engine.setup.geometry.family() == Family::Parity {
+            for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
                 want(slot, at, part);
             }
         } else {
-            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
-            for (place, part) in work.chosen.iter().zip(stretches) {
+            let stretches = self.engine.stretches(offset, len).map(|(_, part, _)| part);
+            for (place, part) in self.work.chosen.iter().zip(stretches) {
                 want(place.slot, place.member_offset, part);
             }
         }
-        self.load_sums(work).await
+        self.load_sums().await
     }
 
     /// Brings the pages of one copy of a stretch into memory. False if the member failed.
     pub(crate) async fn want_place(
-        &self,
-        work: &mut Scratch,
+        &mut self,
         member: &Rc<Member>,
         place: &Place,
         len: u64,
     ) -> bool {
-        if self.sums.is_none() {
+        if self.engine.sums.is_none() {
             return true;
         }
         let (start, member) = (place.member_offset, Rc::clone(member));
-        work.wanted.clear();
-        work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
-        self.load_sums(work).await
+        self.work.wanted.clear();
+        self.work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
+        self.load_sums().await
     }
 
     /// True if what was read for clients, of whole blocks, fits its sums.
-    pub(crate) fn check_read(
-        &self,
-        work: &Scratch,
-        view: &View,
-        (offset, len): (u64, u64),
-        bufs: &[Buf],
-    ) -> bool {
-        let Some(sums) = self.judged(view, offset, len) else { return true };
-        self.setup.clock.charge(io::Cost::Checksum, len);
+    pub(crate) fn check_read(&self, view: &View, (offset, len): (u64, u64), bufs: &[Buf]) -> bool {
+        let Some(sums) = self.engine.judged(view, offset, len) else { return true };
+        self.engine.setup.clock.charge(io::Cost::Checksum, len);
         let mut rest = Rest { bufs, skip: 0 };
         let mut fits = |slot: Slot, at: u64, len: u64| {
             let Some(member) = view.member(slot) else { return false };
@@ -254,11 +245,11 @@ impl Shard {
                 len < BLOCK || sums.judge(member, slot, block, crc) != Verdict::Wrong
             })
         };
-        let right = if self.setup.geometry.family() == Family::Parity {
-            self.each_chunk(offset, len).all(|(slot, at, part, _)| fits(slot, at, part))
+        let right = if self.engine.setup.geometry.family() == Family::Parity {
+            self.engine.each_chunk(offset, len).all(|(slot, at, part, _)| fits(slot, at, part))
         } else {
-            let stretches = self.stretches(offset, len).map(|(_, part, _)| part);
-            let mut places = work.chosen.iter().zip(stretches);
+            let stretches = self.engine.stretches(offset, len).map(|(_, part, _)| part);
+            let mut places = self.work.chosen.iter().zip(stretches);
             places.all(|(place, part)| fits(place.slot, place.member_offset, part))
         };
         right || broken(Broken::SumsUnchecked)

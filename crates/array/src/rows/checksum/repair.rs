@@ -18,15 +18,15 @@ use layout::private::CHECKSUM_ENTRY_BYTES;
 use layout::{Mode, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
-use crate::checksum::New;
-use crate::checksum::verify::Verdict;
-use crate::member::batch::IoOptions;
 use crate::member::view::View;
+use crate::rows::Scratch;
+use crate::rows::checksum::New;
+use crate::rows::checksum::verify::Verdict;
+use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
+use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
-use crate::shard::barrier::Inside;
 use crate::shard::message::ToKeeper;
-use crate::shard::{Scratch, Shard};
 
 /// What could not be made right of a row.
 #[derive(Clone, Copy, Default)]
@@ -37,31 +37,29 @@ pub(super) struct Left {
     contradicted: SlotSet,
 }
 
-impl Shard {
+impl RowOp<'_> {
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
     /// right what does not fit its sum. Slots for which that cannot be done count as unreadable.
     ///
     /// # Errors
-    /// As [`Shard::lose`].
+    /// As [`RowOp::lose`].
     pub(crate) async fn after_reading(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         view: &Rc<View>,
         report: &mut Report,
     ) -> Result<()> {
-        if !work.failures.is_empty() {
-            return self.lose(inside, view, &mut work.failures).await;
+        if !self.work.failures.is_empty() {
+            return self.lose(view).await;
         }
         let mut other = Scratch::default();
-        for row in &mut work.rows {
+        let mut beside = self.beside(&mut other);
+        for row in &mut self.work.rows {
             let wrong = std::mem::take(&mut row.wrong);
             if wrong.is_empty() {
                 continue;
             }
             for grain in grains(*row) {
-                let left = self.mend_grain(&mut other, opts, inside, grain, report).await?;
+                let left = beside.mend_grain(grain, report).await?;
                 row.bad = row.bad.union(left.wrong);
                 row.contradicted = row.contradicted.union(left.contradicted);
             }
@@ -70,120 +68,111 @@ impl Shard {
     }
 
     /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
-    pub(super) async fn mend_grain(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
-        row: RowWork,
-        report: &mut Report,
-    ) -> Result<Left> {
-        let Some(sums) = &self.sums else { return Ok(Left::default()) };
+    pub(super) async fn mend_grain(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
+        let Some(sums) = &self.engine.sums else { return Ok(Left::default()) };
         let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
         let view = loop {
-            let view = self.view();
+            let view = self.engine.view();
             let mut row = fresh;
-            row.bad = row.bad.union(work.rows.first().map_or(SlotSet::EMPTY, |r| r.bad));
-            let read = self.state_of(&view, &row).readable;
+            row.bad = row.bad.union(self.work.rows.first().map_or(SlotSet::EMPTY, |r| r.bad));
+            let read = self.engine.state_of(&view, &row).readable;
             let method = Method::DataOnly;
             row.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
-            work.rows.clear();
-            work.rows.push(row);
-            let whole = self.read_for_rows(work, opts, &view).await;
-            if whole || !work.rows[0].wrong.is_empty() {
+            self.work.rows.clear();
+            self.work.rows.push(row);
+            let whole = self.read_for_rows(&view).await;
+            if whole || !self.work.rows[0].wrong.is_empty() {
                 break view;
             }
-            if !work.failures.is_empty() {
-                self.lose(inside, &view, &mut work.failures).await?;
+            if !self.work.failures.is_empty() {
+                self.lose(&view).await?;
             }
         };
-        let row = std::mem::take(&mut work.rows)[0];
+        let row = std::mem::take(&mut self.work.rows)[0];
         if row.wrong.is_empty() {
             return Ok(Left::default());
         }
-        if !self.counts_in(&row) {
-            self.mend_torn(work, opts, inside, (view, row), report).await?;
+        if !self.engine.counts_in(&row) {
+            self.mend_torn((view, row), report).await?;
             return Ok(Left::default());
         }
         let members = row.wrong.iter().filter_map(|slot| view.member(slot));
         members.for_each(|member| member.counters().checksum_errors.add(1));
         let lost = Left { wrong: row.wrong, contradicted: row.wrong };
-        let Ok(right) = self.recover_wrong(&view, &row, work) else { return Ok(lost) };
+        let Ok(right) = self.recover_wrong(&view, &row) else { return Ok(lost) };
         let (mut left, block) = (SlotSet::EMPTY, row.at() / super::BLOCK);
         let all_data = row.wrong.is_subset(row.roles.parity());
         // Alone against all: its entry is older than its row, and torn writes are what it holds.
-        let behind = self.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
+        let behind =
+            self.engine.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
         let writable = view.mode == Mode::ReadWrite;
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
             if sums.judge(member, slot, block, crc) == Verdict::Right {
-                let found = self.finding(&view, &row, 0..bytes.len(), Some(slot));
+                let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
                 report.find(Finding { mended: writable, ..found });
-                work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
-            } else if row.have(&work.pieces, slot) == Some(&bytes[..]) {
-                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+                self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+            } else if row.have(&self.work.pieces, slot) == Some(&bytes[..]) {
+                self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
             } else if all_data || behind == Some(slot) {
                 // All the data is what it should be: so is what follows from it.
-                work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
-                work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
+                self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
+                self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
             } else {
                 left.insert(slot);
             }
         }
         if writable {
-            let bytes = work.outgoing.iter().map(|out| out.bytes.len() as u64);
+            let bytes = self.work.outgoing.iter().map(|out| out.bytes.len() as u64);
             report.repaired_bytes += bytes.sum::<u64>();
         }
-        self.finish_mending(work, opts, inside, (view, row), left).await
+        self.finish_mending((view, row), left).await
     }
 
     async fn finish_mending(
-        &self,
-        work: &mut Scratch,
-        opts: IoOptions,
-        inside: &Inside<'_>,
+        &mut self,
         (view, row): (Rc<View>, RowWork),
         left: SlotSet,
     ) -> Result<Left> {
         if view.mode != Mode::ReadWrite {
             // Nothing is written: the others are asked for it.
-            work.news.clear();
-            work.outgoing.clear();
+            self.work.news.clear();
+            self.work.outgoing.clear();
             return Ok(Left { wrong: row.wrong, contradicted: left });
         }
-        let aged = !work.news.is_empty();
-        for new in &work.news {
+        let aged = !self.work.news.is_empty();
+        for new in &self.work.news {
             if let Some(member) = view.member(new.slot) {
                 let (table, bytes) = (member.table.unwrap_or(0), CHECKSUM_ENTRY_BYTES);
                 let (member, offset) = (member.id, table + new.block * bytes);
-                self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
+                self.engine.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
             }
         }
-        if let Some(sums) = self.sums.as_ref().filter(|_| !work.news.is_empty()) {
+        if let Some(sums) = self.engine.sums.as_ref().filter(|_| !self.work.news.is_empty()) {
             sums.mended.set(true);
             sums.crowded.raise();
         }
-        self.renew_sums(work, inside).await?;
+        self.renew_sums().await?;
         if aged && left.is_empty() {
-            self.align_rows(work, &view, &[row]).await;
+            self.align_rows(&view, &[row]).await;
         }
-        self.rewrite(work, opts, inside, view).await?;
+        self.rewrite(view).await?;
         Ok(Left { wrong: left, contradicted: left })
     }
 
     /// What the slots that do not fit their sums should hold, by all the others.
     fn recover_wrong(
-        &self,
+        &mut self,
         view: &View,
         row: &RowWork,
-        work: &mut Scratch,
     ) -> Result<Vec<(Slot, io::Buf)>, DataLost> {
-        let state = self.state_of(view, row);
+        let state = self.engine.state_of(view, row);
         let readable = state.readable.difference(row.wrong);
         let state = RowState { readable, ..state };
         let plan = plan_read(&row.roles, &state, row.roles.data)?;
-        let kept: Vec<_> = work
+        let kept: Vec<_> = self
+            .work
             .pieces
             .iter_mut()
             .map(|piece| {
@@ -197,13 +186,17 @@ impl Shard {
             ..*row
         };
         let wrong = row.wrong.iter();
-        let right = wrong.map(|slot| (slot, self.bytes_of(&planned, slot, &work.pieces))).collect();
-        for (piece, hidden) in work.pieces.iter_mut().zip(kept) {
+        let right = wrong
+            .map(|slot| (slot, self.engine.bytes_of(&planned, slot, &self.work.pieces)))
+            .collect();
+        for (piece, hidden) in self.work.pieces.iter_mut().zip(kept) {
             piece.buf = hidden.or(piece.buf.take());
         }
         Ok(right)
     }
+}
 
+impl Engine {
     /// An error if somebody is to be given blocks that contradict their sums and cannot be made
     /// good.
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
