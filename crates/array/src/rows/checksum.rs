@@ -42,6 +42,7 @@ use crate::rows::engine::Engine;
 use crate::rows::intent::Log;
 use crate::rows::op::RowOp;
 
+mod behind;
 pub(crate) mod generations;
 pub(crate) mod repair;
 mod torn;

@@ -245,6 +245,12 @@ impl RowOp<'_> {
         if !self.engine.setup.check_reads || view.mode != layout::Mode::ReadWrite {
             return Ok(false);
         }
+        self.correct_named(view).await
+    }
+
+    /// Corrects the rows in `work` that were read whole and disagree, if redundancy or generations
+    /// name the wrong slot in every such block. True if rows were corrected.
+    pub(crate) async fn correct_named(&mut self, view: &Rc<View>) -> Result<bool> {
         let checked = |row: &&RowWork| row.plan.is_some_and(|p| p.read == row.roles.all());
         let wrong = |row: &&RowWork| !self.engine.row_agrees(row, &self.work.pieces);
         let wrong: Vec<RowWork> =

@@ -116,11 +116,11 @@ impl RowOp<'_> {
         let wide = self.engine.widened(range);
         let whole = match wide == range {
             true => None,
-            false => match self.fill_edges(range, bytes).await {
+            false => {
+                Box::pin(self.correct_edges(range, wide)).await?;
                 // Without the rest of it the block has no sum.
-                Ok(whole) => whole,
-                Err(error) => return Err(error),
-            },
+                self.fill_edges(range, bytes).await?
+            }
         };
         let (at, bytes) = match &whole {
             Some(whole) => (wide, &whole[..]),
@@ -225,6 +225,7 @@ impl RowOp<'_> {
     /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
     /// must happen first.
     async fn prepare(&mut self) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
+        let mut corrected = false;
         loop {
             let view = self.engine.view();
             self.engine.check_writable(&view)?;
@@ -242,6 +243,12 @@ impl RowOp<'_> {
             }
             planned?;
             if self.read_for_rows(&view).await {
+                if !std::mem::replace(&mut corrected, true) && self.uses_behind(&view) {
+                    let (mut other, rows) = (Scratch::default(), &self.work.rows);
+                    if Box::pin(self.beside(&mut other).correct_behind(rows, &view)).await? {
+                        continue;
+                    }
+                }
                 let mut asked = false;
                 for row in &mut self.work.rows {
                     asked |= !self.engine.recovered_fits(&view, row, &self.work.pieces)

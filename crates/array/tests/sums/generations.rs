@@ -316,3 +316,47 @@ fn beside_a_disputed_block_nobody_is_named_wrongly() {
         }
     }
 }
+
+/// A member loses a flushed block together with its entry; then a client writes beside it, in the
+/// same row or the same block, before any scrub. What was flushed comes back.
+#[test]
+fn a_write_beside_a_lost_write_does_not_make_it_permanent() {
+    let levels = [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid4, 3), (Level::Raid6, 4)];
+    let (sector, block) = (512, BLOCK as usize);
+    for (level, members) in levels.into_iter().chain(LEVELS) {
+        // At the block itself; into its middle; across into the next one; beside it in its row.
+        for (at, len) in [(0, sector), (1024, sector), (BLOCK - 512, 1024), (CHUNK, block)] {
+            for slot in 0..members {
+                let (world, array) = filled(level, members);
+                pause(&world, &array);
+                let old = data_and_table(&world.disks[slot]);
+                // A salt of its own for each chunk: parity changes too.
+                let chunk = |number: usize| {
+                    let at = number as u64 * CHUNK;
+                    pattern(at, CHUNK as usize, 2 + number as u8)
+                };
+                let mut right: Vec<u8> = (0..LEN / CHUNK as usize).flat_map(chunk).collect();
+                world.write(&array, 0, &right).expect("healthy");
+                world.run(&array, array.stop()).expect("healthy");
+                old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
+                let array = world.start();
+                // All of the table in memory: a read-modify-write compares no more than that.
+                assert!(!is_sound(&world, &array), "{level} slot {slot}: the state is made");
+                let written = pattern(at, len, 99);
+                world.write(&array, at, &written).expect("healthy");
+                right[at as usize..at as usize + len].copy_from_slice(&written);
+                array.scrub(true).expect("nothing else is under way");
+                pause(&world, &array);
+                world.until(&array, |s| s.last_scrub.is_some() && s.job.is_none());
+                let what = format!("{level} of {members} slot {slot}: {len} bytes at {at}");
+                for lost in 0..members {
+                    assert!(world.read(&array, 0, LEN).expect("whole") == right, "{what} {lost}");
+                }
+                assert!(is_sound(&world, &array), "{what}");
+                let id = array.status().slots[0].member.as_ref().expect("whole").id;
+                world.run(&array, array.fail(id)).expect("one may go");
+                assert!(world.read(&array, 0, LEN).expect("degraded") == right, "{what}: degraded");
+            }
+        }
+    }
+}

@@ -159,10 +159,17 @@ impl Engine {
     pub(crate) fn behind(&self, view: &View, row: &RowWork, block: u64) -> Option<Slot> {
         let stripe = self.stripe_offset(row.row.stripe);
         let sums = self.sums_of(stripe, self.setup.geometry.stripe_bytes())?;
-        let data = (0..row.map.data_count()).map(|index| view.member(row.map.data(index)));
-        let data = sums.generations(data, block)?;
-        let parity = sums.generations(std::iter::once(view.member(row.map.p())), block)?[0];
-        match behind(parity, data.into_iter()) {
+        // Each write asks, so nothing is allocated here.
+        let generation = |slot| {
+            let entry = sums.entry(view.member(slot)?.id, block);
+            entry.is_known().then_some(entry.generation)
+        };
+        let parity = generation(row.map.p())?;
+        let data = (0..row.map.data_count()).map(|index| generation(row.map.data(index)));
+        if data.clone().any(|generation| generation.is_none()) {
+            return None;
+        }
+        match behind(parity, data.map(|known| known.expect("looked at just now"))) {
             Behind::Data(index) => Some(row.map.data(index)),
             Behind::Parity => Some(row.map.p()),
             Behind::Nobody | Behind::Unclear => None,
