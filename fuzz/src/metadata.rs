@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use layout::md::superblock::{CLEAN, PplPlace, RAID35_LEVEL};
+use layout::md::superblock::{CLEAN, Device, Reshape, PplPlace, RAID35_LEVEL};
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Crc32c, Features, Magic, Name, PplEntry, PplHeader, Role, SECTOR,
     Superblock, Superblock090, Timestamp, Uuid, Version, bitmap,
@@ -176,8 +176,7 @@ pub(crate) fn sample(version: Version, level: i32) -> Superblock {
         size: 4096,
         chunk_sectors: (chunk / SECTOR) as u32,
         raid_disks: 3,
-        dev_number: 1,
-        device_uuid: Uuid([9; 16]),
+        device: Device { number: 1, uuid: Uuid([9; 16]), ..Device::default() },
         utime: Tag::new(5).stamp(1_700_000_001),
         events: 17,
         resync_offset: CLEAN,
@@ -200,11 +199,14 @@ fn superblocks() -> Vec<Vec<u8>> {
     all.push(ppl.print());
     let reshape = Superblock {
         features: Features::BITMAP.with(Features::RESHAPE),
-        delta_disks: 1,
-        new_level: 5,
-        new_layout: 2,
-        new_chunk: 128,
-        reshape_position: 4096,
+        reshape: Reshape {
+            delta_disks: 1,
+            level: 5,
+            layout: 2,
+            chunk_sectors: 128,
+            position: 4096,
+            ..Reshape::default()
+        },
         ..sample(Version::V1_2, 5)
     };
     all.push(reshape.print());

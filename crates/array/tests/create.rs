@@ -134,7 +134,7 @@ fn every_layout_is_written_within_its_byte_map_and_examined() {
                         assert!(own.iter().any(inside), "{written:?} is outside {own:?}");
                     }
                     let superblock = superblock.superblock.clone().unwrap();
-                    assert_eq!(superblock.dev_number as usize, index);
+                    assert_eq!(superblock.device.number as usize, index);
                     assert_eq!(superblock.own_role(), Role::Slot(index as u16));
                     assert_eq!(superblock.set_uuid, facts.uuid);
                 }
@@ -156,7 +156,7 @@ fn a_new_superblock_says_what_every_kernel_accepts() {
     let found = complete(examine(&*disks[3], &clock())).unwrap().unwrap().superblocks.remove(0);
     assert_eq!(found.format, Format::Md(Version::V1_2));
     let superblock = found.superblock.unwrap();
-    assert_eq!((superblock.own_role(), superblock.dev_number), (Role::Spare, 3));
+    assert_eq!((superblock.own_role(), superblock.device.number), (Role::Spare, 3));
     assert_eq!(superblock.resync_offset, 0, "contents unknown: to be synced");
     let bitmap = found.bitmap.unwrap();
     assert_eq!((bitmap.dirty, bitmap.header.unwrap().events), (1, 1));

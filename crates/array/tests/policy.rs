@@ -119,7 +119,7 @@ fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
             let mut bytes = vec![0; 4096];
             disk.disk.peek(4096, &mut bytes);
             let mut superblock = Superblock::parse(&bytes, 8).expect("a member");
-            (superblock.bblog_offset, superblock.bblog_size) = (0, 0);
+            (superblock.bblog.offset, superblock.bblog.sectors) = (0, 0);
             superblock.utime = Timestamp::new(superblock.utime.seconds(), 0);
             disk.disk.poke(4096, &superblock.print());
         }

@@ -507,7 +507,7 @@ impl PrivateHeader {
     pub fn matches(&self, superblock: &Superblock, bounds: &Range<u64>) -> Result<(), Mismatch> {
         if self.set_uuid != superblock.set_uuid {
             Err(Mismatch::Array)
-        } else if self.device_uuid != superblock.device_uuid {
+        } else if self.device_uuid != superblock.device.uuid {
             Err(Mismatch::Member)
         } else if Tag::of(superblock.utime).is_none() {
             Err(Mismatch::Untagged)

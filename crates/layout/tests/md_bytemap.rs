@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use layout::md::superblock::{CLEAN, RESERVED_BYTES};
+use layout::md::superblock::{CLEAN, Device, RESERVED_BYTES};
 use layout::md::{ByteMap, Fault, Features, Role, Superblock, Uuid, Version, bitmap};
 use layout::private;
 
@@ -37,7 +37,7 @@ fn superblock(map: &ByteMap, features: Features) -> Superblock {
         layout: 2,
         chunk_sectors: 128,
         raid_disks: 4,
-        device_uuid: Uuid([2; 16]),
+        device: Device { uuid: Uuid([2; 16]), ..Device::default() },
         events: 1,
         resync_offset: CLEAN,
         roles: Superblock::role_table(4).expect("4 fit"),
@@ -167,7 +167,7 @@ fn foreign() -> Superblock {
     let mut found = superblock(&map, Features::BITMAP);
     found.data_offset = 264_192;
     found.data_size = TIB / 512 - 264_192;
-    found.bblog_offset = 264;
+    found.bblog.offset = 264;
     found
 }
 
@@ -201,14 +201,14 @@ fn a_foreign_array_without_room_has_no_private_area() {
 fn nothing_is_lent_while_a_reshape_moves_the_data() {
     let mut found = foreign();
     found.features = found.features.with(Features::RESHAPE).with(Features::NEW_OFFSET);
-    found.new_offset = -2048;
+    found.reshape.new_offset = -2048;
     assert_eq!(ByteMap::of(&found, TIB).unwrap().private, None);
 }
 
 #[test]
 fn a_bitmap_without_a_bad_block_log_is_bounded() {
     let mut found = foreign();
-    found.bblog_offset = 0;
+    found.bblog.offset = 0;
     let map = ByteMap::of(&found, TIB).unwrap();
     assert_eq!(map.bad_blocks, None);
     assert_eq!(map.bitmap, Some(8 * KIB..8 * KIB + bitmap::MOST_SPACE_BYTES));
@@ -235,9 +235,9 @@ fn places_that_cannot_be_are_refused_by_name() {
         ("data_size", |s| s.data_size += 1),
         ("data_size", |s| s.data_offset = 1 << 53),
         ("super_offset", |s| s.super_offset = 1 << 40),
-        ("bblog_offset", |s| s.bblog_offset = -9),
-        ("bblog_offset", |s| s.bblog_offset = 264_190),
-        ("bblog_offset", |s| s.bblog_offset = i32::MAX),
+        ("bblog_offset", |s| s.bblog.offset = -9),
+        ("bblog_offset", |s| s.bblog.offset = 264_190),
+        ("bblog_offset", |s| s.bblog.offset = i32::MAX),
         ("bitmap_offset", |s| s.bitmap_offset = 264),
         ("bitmap_offset", |s| s.bitmap_offset = i32::MIN),
     ];
@@ -269,10 +269,10 @@ fn any_superblock_that_parses_gives_a_map_or_an_error() {
         match random() % 7 {
             0 => found.data_offset = value % (1 << 53),
             1 => found.data_size = 10 + value % (1 << 53),
-            2 => found.bblog_offset = value as i32,
-            3 => found.bblog_size = value as u16,
+            2 => found.bblog.offset = value as i32,
+            3 => found.bblog.sectors = value as u16,
             4 => found.bitmap_offset = value as i32,
-            5 => found.new_offset = value as i32,
+            5 => found.reshape.new_offset = value as i32,
             _ => found.super_offset = value % (1 << 53),
         }
         if let Ok(map) = ByteMap::of(&found, map.member_bytes) {

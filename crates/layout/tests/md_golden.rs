@@ -103,12 +103,12 @@ fn a_1_2_superblock_of_the_kernel() {
     assert_eq!(found.print(), bytes);
     assert_eq!(found.version(), Version::V1_2);
     assert_eq!(found.set_uuid.to_string(), "1ba3e583:c282ea96:dbd04f60:ed1ec118");
-    assert_eq!(found.device_uuid.to_string(), "1b7d208c:cc716b48:0ab2824b:813b1a9e");
+    assert_eq!(found.device.uuid.to_string(), "1b7d208c:cc716b48:0ab2824b:813b1a9e");
     assert_eq!((found.set_name.to_string(), found.set_name.short()), names("kernel:golden"));
     assert_eq!(found.features, Features::BITMAP.with(Features::BAD_BLOCKS));
     assert_eq!((found.level, found.layout, found.raid_disks, found.chunk_sectors), (5, 2, 3, 128));
     assert_eq!((found.size, found.data_offset, found.data_size), (129_024, 2048, 129_024));
-    assert_eq!((found.bitmap_offset, found.bblog_offset, found.bblog_size), (8, 16, 8));
+    assert_eq!((found.bitmap_offset, found.bblog.offset, found.bblog.sectors), (8, 16, 8));
     assert_eq!((found.events, found.is_clean(), found.utime.micros()), (4, true, 0));
     assert_eq!(found.roles[..4], [Role::Slot(0), Role::Slot(1), Role::Faulty, Role::Spare]);
     assert_eq!((found.roles.len(), found.own_role()), (128, Role::Slot(1)));
@@ -148,7 +148,7 @@ fn a_1_0_superblock_with_a_partial_parity_log() {
     assert_eq!(found.print(), bytes);
     assert_eq!((found.version(), found.features), (Version::V1_0, Features::MULTIPLE_PPLS));
     assert_eq!(found.ppl(), Some(PplPlace { offset: -2056, size: 2048 }));
-    assert_eq!((found.bblog_offset, found.data_offset, found.data_size), (-8, 0, 129_000));
+    assert_eq!((found.bblog.offset, found.data_offset, found.data_size), (-8, 0, 129_000));
     let map = ByteMap::of(&found, MEMBER_BYTES).unwrap();
     let start = 131_056 * 512;
     assert_eq!(map.bad_blocks, Some(start - 4096..start));

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use layout::md::superblock::{CLEAN, RAID35_LEVEL};
+use layout::md::superblock::{CLEAN, Device, RAID35_LEVEL};
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, Magic, Name, Role, SECTOR, Superblock, Timestamp, Uuid,
     Version,
@@ -110,8 +110,11 @@ fn superblock(level: &Level, map: &ByteMap) -> Superblock {
         size: if redundant { size } else { 0 },
         chunk_sectors: if level.number == 1 { 0 } else { CHUNK_SECTORS },
         raid_disks: 4,
-        dev_number: 2,
-        device_uuid: Uuid(std::array::from_fn(|i| 0xff - i as u8)),
+        device: Device {
+            number: 2,
+            uuid: Uuid(std::array::from_fn(|i| 0xff - i as u8)),
+            ..Device::default()
+        },
         utime: Timestamp::new(1_700_000_000, 424_242),
         events: 17,
         resync_offset: CLEAN,
@@ -135,8 +138,8 @@ fn write_with(superblock: &Superblock, bad: &BadBlocks, name: &str) -> Member {
         start.checked_add_signed(distance).expect("within the member")
     };
     member.write(&superblock.print(), start);
-    let log = bad.print(superblock.bblog_shift, superblock.bblog_size).expect("it fits");
-    member.write(&log, place(superblock.bblog_offset));
+    let log = bad.print(superblock.bblog.shift, superblock.bblog.sectors).expect("it fits");
+    member.write(&log, place(superblock.bblog.offset));
     if superblock.features.contains(Features::BITMAP) {
         let bitmap = Bitmap::new(superblock.set_uuid, superblock.size, BITMAP_CHUNK);
         let bitmap = Bitmap { events: superblock.events, ..bitmap };
@@ -215,7 +218,7 @@ fn expected(level: &Level, version: Version, superblock: &Superblock) -> Vec<(St
         line(
             true,
             "Bad Block Log",
-            format!("512 entries available at offset {} sectors", superblock.bblog_offset),
+            format!("512 entries available at offset {} sectors", superblock.bblog.offset),
         ),
         line(true, "Checksum", format!("{sum:x} - correct")),
         line(true, "Events", "17".into()),
@@ -246,21 +249,21 @@ type Variant = (&'static str, &'static str, fn(&mut Superblock));
 const VARIANTS: [Variant; 14] = [
     ("State", "active", |s| s.resync_offset = 0),
     ("State", "active", |s| s.resync_offset = 4096),
-    ("Device Role", "spare", |s| s.dev_number = 4),
-    ("Device Role", "Active device 0", |s| s.dev_number = 0),
-    ("Device Role", "Journal", |s| (s.roles[4], s.dev_number) = (Role::Journal, 4)),
+    ("Device Role", "spare", |s| s.device.number = 4),
+    ("Device Role", "Active device 0", |s| s.device.number = 0),
+    ("Device Role", "Journal", |s| (s.roles[4], s.device.number) = (Role::Journal, 4)),
     ("Array State", "AA.A", |s| s.roles[2] = Role::Faulty),
     ("Array State", "RAAA", |s| s.roles[4] = Role::Slot(0)),
     ("Recovery Offset", "512 sectors", |s| {
         (s.features, s.recovery_offset) = (Features::RECOVERY_OFFSET, 512);
     }),
-    ("Flags", "write-mostly", |s| s.device_flags = 1),
-    ("Flags", "failfast", |s| s.device_flags = 2),
-    ("Delta Devices", "1 (3->4)", |s| (s.features, s.delta_disks) = (Features::RESHAPE, 1)),
-    ("New Layout", "left-asymmetric", |s| (s.features, s.new_level) = (Features::RESHAPE, 5)),
+    ("Flags", "write-mostly", |s| s.device.flags = 1),
+    ("Flags", "failfast", |s| s.device.flags = 2),
+    ("Delta Devices", "1 (3->4)", |s| (s.features, s.reshape.delta_disks) = (Features::RESHAPE, 1)),
+    ("New Layout", "left-asymmetric", |s| (s.features, s.reshape.level) = (Features::RESHAPE, 5)),
     ("New Offset", "5120 sectors", |s| {
         s.features = Features::RESHAPE.with(Features::NEW_OFFSET);
-        s.new_offset = -1024;
+        s.reshape.new_offset = -1024;
     }),
     ("PPL", "2048 sectors at offset 24 sectors from superblock", |s| {
         s.features = Features::PPL;
@@ -320,7 +323,7 @@ fn mdadm_and_blkid_know_a_member_by_its_magic() {
             "TYPE=\"linux_raid_member\"",
             &format!("VERSION=\"{version}\""),
             &format!("UUID=\"{}\"", superblock.set_uuid.rfc()),
-            &format!("UUID_SUB=\"{}\"", superblock.device_uuid.rfc()),
+            &format!("UUID_SUB=\"{}\"", superblock.device.uuid.rfc()),
             "LABEL=\"elsewhere:main\"",
         ] {
             assert!(text.contains(part), "{text} lacks {part}");

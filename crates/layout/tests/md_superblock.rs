@@ -1,6 +1,8 @@
 //! The superblock against broken input: every byte matters, no length is believed, nothing panics.
 
-use layout::md::superblock::{self, CLEAN, MAX_DEVICES, PplPlace, RAID35_LEVEL};
+use layout::md::superblock::{
+    self, BadBlockLog, CLEAN, Device, MAX_DEVICES, PplPlace, RAID35_LEVEL, Reshape,
+};
 use layout::md::{
     Fault, Features, Magic, Name, RawSuperblock, Role, Superblock, Timestamp, Uuid, Version,
     position,
@@ -30,23 +32,25 @@ fn sample() -> Superblock {
         chunk_sectors: 0x80,
         raid_disks: 4,
         bitmap_offset: 8,
-        new_level: 6,
-        reshape_position: 0x22_0000,
-        delta_disks: 1,
-        new_layout: 18,
-        new_chunk: 0x100,
-        new_offset: -2048,
+        reshape: Reshape {
+            level: 6,
+            position: 0x22_0000,
+            delta_disks: 1,
+            layout: 18,
+            chunk_sectors: 0x100,
+            new_offset: -2048,
+        },
         data_offset: 0x4000,
         data_size: 0x1_2000,
         super_offset: FOUND_AT,
         recovery_offset: 0x333,
-        dev_number: 4,
-        corrected_reads: 7,
-        device_uuid: Uuid(std::array::from_fn(|i| 0x80 + i as u8)),
-        device_flags: superblock::WRITE_MOSTLY,
-        bblog_shift: 3,
-        bblog_size: 8,
-        bblog_offset: 16,
+        device: Device {
+            number: 4,
+            corrected_reads: 7,
+            uuid: Uuid(std::array::from_fn(|i| 0x80 + i as u8)),
+            flags: superblock::WRITE_MOSTLY,
+        },
+        bblog: BadBlockLog { shift: 3, sectors: 8, offset: 16 },
         utime: Timestamp::new(1_700_000_000, 123_456),
         events: 0x1234_5678_9abc,
         resync_offset: CLEAN,
@@ -162,8 +166,8 @@ fn each_rule_names_its_field() {
     let rules: [Spoiler; 22] = [
         ("raid_disks", |s| s.raid_disks = 0),
         ("raid_disks", |s| s.raid_disks = 1921),
-        ("delta_disks", |s| (s.features.0, s.delta_disks) = (4, 4)),
-        ("delta_disks", |s| (s.features.0, s.delta_disks) = (4, i32::MIN)),
+        ("delta_disks", |s| (s.features.0, s.reshape.delta_disks) = (4, 4)),
+        ("delta_disks", |s| (s.features.0, s.reshape.delta_disks) = (4, i32::MIN)),
         ("level", |s| s.level = RAID35_LEVEL),
         ("level", |s| s.magic = Magic::Parapet),
         ("logical_block_size", |s| s.logical_block_size = 511),
@@ -172,16 +176,16 @@ fn each_rule_names_its_field() {
         ("feature_map", |s| s.features = Features::PPL.with(Features::BITMAP)),
         ("feature_map", |s| s.features = Features::MULTIPLE_PPLS.with(Features::JOURNAL)),
         ("feature_map", |s| s.features = Features::RAID0_LAYOUT),
-        ("feature_map", |s| s.bblog_offset = 0),
+        ("feature_map", |s| s.bblog.offset = 0),
         ("feature_map", |s| s.bitmap_offset = 0),
         ("size", |s| s.size = (1 << 53) + 1),
         ("data_offset", |s| s.data_offset = u64::MAX),
         ("data_offset", |s| s.data_offset = 8),
         ("data_size", |s| s.data_size = 9),
         ("data_size", |s| s.data_size = u64::MAX),
-        ("bblog_size", |s| s.bblog_size = 9),
-        ("new_offset", |s| (s.features.0, s.new_offset) = (64, -0x4000)),
-        ("new_offset", |s| (s.features.0, s.new_offset) = (64, i32::MIN)),
+        ("bblog_size", |s| s.bblog.sectors = 9),
+        ("new_offset", |s| (s.features.0, s.reshape.new_offset) = (64, -0x4000)),
+        ("new_offset", |s| (s.features.0, s.reshape.new_offset) = (64, i32::MIN)),
     ];
     for (index, (field, spoil)) in rules.into_iter().enumerate() {
         let mut superblock = sample();
@@ -265,13 +269,13 @@ fn a_member_beyond_the_array_is_a_spare() {
         change(&mut superblock);
         superblock.own_role()
     };
-    assert_eq!(role(|s| s.dev_number = 3), Role::Journal);
-    assert_eq!(role(|s| s.dev_number = 127), Role::Spare);
-    assert_eq!(role(|s| s.dev_number = 128), Role::Spare);
-    assert_eq!(role(|s| s.dev_number = u32::MAX), Role::Spare);
+    assert_eq!(role(|s| s.device.number = 3), Role::Journal);
+    assert_eq!(role(|s| s.device.number = 127), Role::Spare);
+    assert_eq!(role(|s| s.device.number = 128), Role::Spare);
+    assert_eq!(role(|s| s.device.number = u32::MAX), Role::Spare);
     assert_eq!(role(|s| s.raid_disks = 2), Role::Spare, "slot 2 of 0..2");
     let shrinks: fn(&mut Superblock) =
-        |s| (s.raid_disks, s.delta_disks, s.features) = (2, -2, Features::RESHAPE);
+        |s| (s.raid_disks, s.reshape.delta_disks, s.features) = (2, -2, Features::RESHAPE);
     assert_eq!(role(shrinks), Role::Slot(2), "an array of four becomes one of two");
 }
 

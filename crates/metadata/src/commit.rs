@@ -36,7 +36,7 @@ use std::rc::Rc;
 
 use io::Clock;
 use io::broken::{Broken, broken};
-use layout::md::superblock::CLEAN;
+use layout::md::superblock::{CLEAN, Device};
 use layout::md::{
     BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
 };
@@ -508,8 +508,9 @@ impl Ledger {
                 && let Some(superblock) = written.remove(id)
             {
                 // Reads may have been repaired meanwhile.
-                let corrected_reads = record.superblock.corrected_reads;
-                record.superblock = Superblock { corrected_reads, ..superblock };
+                let corrected_reads = record.superblock.device.corrected_reads;
+                let device = Device { corrected_reads, ..superblock.device };
+                record.superblock = Superblock { device, ..superblock };
             }
         }
     }
@@ -589,7 +590,7 @@ impl Ledger {
         let mut state = self.state.borrow_mut();
         if let Some(record) = state.records.get_mut(&id) {
             let sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
-            let count = &mut record.superblock.corrected_reads;
+            let count = &mut record.superblock.device.corrected_reads;
             *count = count.saturating_add(sectors);
         }
     }

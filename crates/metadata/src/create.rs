@@ -308,8 +308,8 @@ fn draw_up(
     });
     let records = members.into_iter().zip(&plan.maps).enumerate().map(|(number, (member, map))| {
         let mut superblock = array.clone();
-        superblock.dev_number = number as u32;
-        superblock.device_uuid = uuid();
+        superblock.device.number = number as u32;
+        superblock.device.uuid = uuid();
         map.describe(&mut superblock);
         Record {
             name: member.name,

@@ -140,7 +140,7 @@ fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String>
     remarks.extend(shape::not_run(superblock).map(|what| format!("the array {what}")));
     if superblock.features.contains(Features::RESHAPE) {
         let now = i64::from(superblock.raid_disks);
-        let before = now - i64::from(superblock.delta_disks);
+        let before = now - i64::from(superblock.reshape.delta_disks);
         remarks.push(format!("the reshape is one from {before} to {now} slots"));
     }
     if let Some(Err(why)) = bitmap.map(|found| &found.header) {
@@ -153,10 +153,10 @@ fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String>
              and older kernels refuse it for that"
         ));
     }
-    if superblock.device_flags & WRITE_MOSTLY != 0 {
+    if superblock.device.flags & WRITE_MOSTLY != 0 {
         remarks.push("write-mostly: kept for Linux, and without effect here".to_string());
     }
-    if superblock.device_flags & FAIL_FAST != 0 {
+    if superblock.device.flags & FAIL_FAST != 0 {
         remarks.push("failfast: kept for Linux, and without effect here".to_string());
     }
     remarks
@@ -189,7 +189,7 @@ async fn read_bad_blocks(
     let Some(bytes) = probe::heard(reach.read(disk, room).await, superblock)? else {
         return Ok(None);
     };
-    let parsed = BadBlocks::parse(&bytes, superblock.bblog_shift);
+    let parsed = BadBlocks::parse(&bytes, superblock.bblog.shift);
     let says = superblock.features.contains(Features::BAD_BLOCKS);
     if !says && parsed.as_ref().is_ok_and(|found| found.blocks.is_empty()) {
         return Ok(None);

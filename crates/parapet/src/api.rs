@@ -21,7 +21,9 @@ mod recovered;
 mod text;
 
 pub(crate) use consistency::{Consistency, of_new};
-pub(crate) use examined::{Examined, ExaminedDisk, LogView, SignatureView, SuperblockView};
+pub(crate) use examined::{
+    Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
+};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use order::{Order, Speed};
@@ -67,32 +69,9 @@ pub(crate) struct Array {
     pub(crate) state: State,
     /// Whether writes are taken.
     pub(crate) writable: bool,
-    /// True while parity or copies may disagree after writes under way.
-    pub(crate) dirty: bool,
-    /// Bytes of the array whose parity or copies may disagree until they are synced.
-    pub(crate) unsynced_bytes: u64,
-    /// True if these bytes are only compared: all that a crash may have cut was made right from the
-    /// intent log, and parity can be relied on.
-    #[serde(default)]
-    pub(crate) verifying: bool,
-    /// Bytes of the array that a crash cut and nothing could settle: errors until they are written.
-    #[serde(default)]
-    pub(crate) bad_bytes: u64,
-    /// How it stands against the write hole; null without redundancy.
-    #[serde(default)]
-    pub(crate) consistency: Option<Consistency>,
-    /// The journal device; null if the array has none.
-    #[serde(default)]
-    pub(crate) journal: Option<Journal>,
-    /// Bytes of the array whose checksums do not count yet, 0 once all do; null if none are kept.
-    #[serde(default)]
-    pub(crate) unsummed_bytes: Option<u64>,
-    /// What was made right from the intent log when it was started; null if nothing had to be.
-    #[serde(default)]
-    pub(crate) replay: Option<Replay>,
-    /// Why the intent log was of no use when it was started; null if it was, or was not needed.
-    #[serde(default)]
-    pub(crate) log_unusable: Option<String>,
+    /// How far its redundancy agrees with its data.
+    #[serde(flatten)]
+    pub(crate) integrity: Integrity,
     /// How many members may be lost without losing data, when all are there.
     pub(crate) redundancy: usize,
     /// How many more members may be lost, now: none while parity is not in sync, or not computed.
@@ -128,6 +107,37 @@ pub(crate) struct Array {
     pub(crate) exports: Vec<String>,
     /// What is wrong, and what to do about it.
     pub(crate) problems: Vec<Problem>,
+}
+
+/// How far the redundancy of an array agrees with its data, and what keeps it so.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Integrity {
+    /// True while parity or copies may disagree after writes under way.
+    pub(crate) dirty: bool,
+    /// Bytes of the array whose parity or copies may disagree until they are synced.
+    pub(crate) unsynced_bytes: u64,
+    /// True if these bytes are only compared: all that a crash may have cut was made right from the
+    /// intent log, and parity can be relied on.
+    #[serde(default)]
+    pub(crate) verifying: bool,
+    /// Bytes of the array that a crash cut and nothing could settle: errors until they are written.
+    #[serde(default)]
+    pub(crate) bad_bytes: u64,
+    /// How it stands against the write hole; null without redundancy.
+    #[serde(default)]
+    pub(crate) consistency: Option<Consistency>,
+    /// The journal device; null if the array has none.
+    #[serde(default)]
+    pub(crate) journal: Option<Journal>,
+    /// Bytes of the array whose checksums do not count yet, 0 once all do; null if none are kept.
+    #[serde(default)]
+    pub(crate) unsummed_bytes: Option<u64>,
+    /// What was made right from the intent log when it was started; null if nothing had to be.
+    #[serde(default)]
+    pub(crate) replay: Option<Replay>,
+    /// Why the intent log was of no use when it was started; null if it was, or was not needed.
+    #[serde(default)]
+    pub(crate) log_unusable: Option<String>,
 }
 
 impl Array {

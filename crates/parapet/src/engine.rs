@@ -336,7 +336,7 @@ pub(crate) async fn know(opened: &Opened) -> Known {
     Known {
         path: opened.path.clone(),
         serial: opened.serial.clone(),
-        uuid: superblock.map(|found| found.device_uuid.to_string()).unwrap_or_default(),
+        uuid: superblock.map(|found| found.device.uuid.to_string()).unwrap_or_default(),
         disk: Rc::clone(&opened.disk),
         identity: opened.file.as_ref().map(|file| file.identity()),
         file: opened.file.clone(),

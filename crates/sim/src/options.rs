@@ -92,14 +92,8 @@ pub struct Dangers {
     pub replace: u64,
     /// A scrub is started, or stopped.
     pub scrub: u64,
-    /// The array is stopped and assembled again.
-    pub restart: u64,
-    /// The process dies and the array is assembled again.
-    pub kill: u64,
-    /// The power of the host is cut.
-    pub cut: u64,
-    /// The power of one member is cut.
-    pub alone: u64,
+    /// The array, or what it runs on, stops.
+    pub stops: Stops,
     /// A member's store is full.
     pub full: u64,
     /// Superblocks of a member cannot be written.
@@ -124,6 +118,19 @@ pub struct Dangers {
     pub doubt: u64,
     /// Something happens to the journal device.
     pub journal: u64,
+}
+
+/// Ways to stop, with their weights among the [`Dangers`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stops {
+    /// The array is stopped and assembled again.
+    pub restart: u64,
+    /// The process dies and the array is assembled again.
+    pub kill: u64,
+    /// The power of the host is cut.
+    pub cut: u64,
+    /// The power of one member is cut.
+    pub alone: u64,
 }
 
 /// Everything that is decided before a run.
@@ -294,7 +301,7 @@ impl Options {
         (self.incidents, self.faults_most) = (400, STANDARD_FAULTS);
         self.crashes = 5;
         let dangers = &mut self.dangers;
-        (dangers.kill, dangers.cut) = (0, 0);
+        (dangers.stops.kill, dangers.stops.cut) = (0, 0);
         // An array bears so many faults only if it is made whole in between, again and again.
         (dangers.gone, dangers.unreadable) = (8, 8);
         (dangers.spare, dangers.readd) = (4, 6);
@@ -530,10 +537,7 @@ fn draw_dangers(rng: &mut Rng, all: bool) -> Dangers {
         readd: some(8),
         replace: some(5),
         scrub: some(4),
-        restart: some(4),
-        kill: some(4),
-        cut: some(8),
-        alone: some(5),
+        stops: Stops { restart: some(4), kill: some(4), cut: some(8), alone: some(5) },
         full: some(3),
         superblock_error: some(3),
         flush_error: some(4),

@@ -127,7 +127,7 @@ fn private_headers() -> Vec<Vec<u8>> {
         .map(|slot| {
             let header = PrivateHeader {
                 set_uuid: owner.set_uuid,
-                device_uuid: owner.device_uuid,
+                device_uuid: owner.device.uuid,
                 history_id: Uuid([3; 16]),
                 events: owner.events,
                 utime: owner.utime,

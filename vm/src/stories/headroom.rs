@@ -102,7 +102,7 @@ fn changed_of(
     session(stage, MEMBERS)?;
     stage.kernel_takes("as_left", MEMBERS, &[&told[..], &[("left", "")]].concat())?;
     let last = stage.superblock("m1")?;
-    let same = (first.bitmap_offset, first.bblog_offset) == (last.bitmap_offset, last.bblog_offset);
+    let same = (first.bitmap_offset, first.bblog.offset) == (last.bitmap_offset, last.bblog.offset);
     ensure(same, || format!("bitmap or bad-block log are elsewhere: {first:?}, {last:?}"))
 }
 

@@ -97,7 +97,7 @@ fn reshape(stage: &Stage<'_>) -> Result {
     stage.kernel_makes("reshape", WITHOUT_BITMAP, MEMBERS, &[("until", "8192")])?;
     let superblock = stage.superblock("m0")?;
     let on_the_way = superblock.features.contains(Features::RESHAPE)
-        && superblock.reshape_position > 0
+        && superblock.reshape.position > 0
         && superblock.raid_disks == 4;
     ensure(on_the_way, || format!("it is not being reshaped: {superblock:?}"))?;
     refused(stage, &WITH_SPARE, &["being reshaped", "let Linux finish that"])?;

@@ -247,11 +247,11 @@ impl ByteMap {
         superblock.super_offset = self.superblock.start / SECTOR;
         superblock.data_offset = self.data.start / SECTOR;
         superblock.data_size = self.data_bytes() / SECTOR;
-        superblock.bblog_shift = 0;
+        superblock.bblog.shift = 0;
         let bad_blocks = self.bad_blocks.as_ref();
-        superblock.bblog_offset = bad_blocks.map_or(0, |range| self.offset(range));
+        superblock.bblog.offset = bad_blocks.map_or(0, |range| self.offset(range));
         let bytes = bad_blocks.map_or(0, |range| range.end - range.start);
-        superblock.bblog_size = (bytes / SECTOR) as u16;
+        superblock.bblog.sectors = (bytes / SECTOR) as u16;
         superblock.bitmap_offset = 0;
         if superblock.features.contains(Features::BITMAP) {
             superblock.bitmap_offset = self.bitmap_offset().unwrap_or(0);
@@ -458,9 +458,9 @@ impl Structures {
             taken.push(range.clone());
             Ok(range)
         };
-        if superblock.bblog_offset != 0 && superblock.bblog_size != 0 {
-            let bytes = u64::from(superblock.bblog_size) * SECTOR;
-            let offset = superblock.bblog_offset;
+        if superblock.bblog.offset != 0 && superblock.bblog.sectors != 0 {
+            let bytes = u64::from(superblock.bblog.sectors) * SECTOR;
+            let offset = superblock.bblog.offset;
             found.bad_blocks = Some(place(at::BBLOG_OFFSET, offset, bytes, &mut taken)?);
         }
         if let Some(PplPlace { offset, size }) = superblock.ppl() {

@@ -16,7 +16,9 @@ use alloc::vec::Vec;
 use super::feature::Features;
 use super::field::{Fault, Field, ParseError};
 use super::identity::{Name, Timestamp, Uuid};
-use super::superblock::{CLEAN, Magic, Role, Superblock, WRITE_MOSTLY};
+use super::superblock::{
+    BadBlockLog, CLEAN, Device, Magic, Reshape, Role, Superblock, WRITE_MOSTLY,
+};
 use super::{MAX_SECTOR, SECTOR};
 
 super::field::fields! { 4096;
@@ -293,23 +295,24 @@ impl Superblock090 {
             chunk_sectors: self.chunk_bytes / SECTOR as u32,
             raid_disks: self.raid_disks,
             bitmap_offset: if has_bitmap { BITMAP_OFFSET } else { 0 },
-            new_level: self.new_level,
-            reshape_position: self.reshape_position,
-            delta_disks: self.delta_disks,
-            new_layout: self.new_layout,
-            new_chunk: self.new_chunk_bytes / SECTOR as u32,
-            new_offset: 0,
+            reshape: Reshape {
+                level: self.new_level,
+                position: self.reshape_position,
+                delta_disks: self.delta_disks,
+                layout: self.new_layout,
+                chunk_sectors: self.new_chunk_bytes / SECTOR as u32,
+                new_offset: 0,
+            },
             data_offset: 0,
             data_size: start / SECTOR,
             super_offset: start / SECTOR,
             recovery_offset: 0,
-            dev_number: self.this_disk.number,
-            corrected_reads: 0,
-            device_uuid: Uuid::default(),
-            device_flags: if write_mostly { WRITE_MOSTLY } else { 0 },
-            bblog_shift: 0,
-            bblog_size: 0,
-            bblog_offset: 0,
+            device: Device {
+                number: self.this_disk.number,
+                flags: if write_mostly { WRITE_MOSTLY } else { 0 },
+                ..Device::default()
+            },
+            bblog: BadBlockLog::default(),
             utime: Timestamp(u64::from(self.utime)),
             events: self.events,
             resync_offset: self.resync_offset(),

@@ -202,6 +202,47 @@ pub struct PplPlace {
     pub size: u16,
 }
 
+/// A change of shape under way: the fields count if [`Features::RESHAPE`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reshape {
+    /// The level to come.
+    pub level: i32,
+    /// How far it got, in sectors of the array.
+    pub position: u64,
+    /// New number of slots less the old one.
+    pub delta_disks: i32,
+    /// The layout to come.
+    pub layout: u32,
+    /// The chunk to come, in sectors.
+    pub chunk_sectors: u32,
+    /// What is added to `data_offset` for the new layout, if [`Features::NEW_OFFSET`].
+    pub new_offset: i32,
+}
+
+/// The member that holds the superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Device {
+    /// Its index into `roles`.
+    pub number: u32,
+    /// Read errors corrected so far.
+    pub corrected_reads: u32,
+    /// Its own identity. The kernel ignores it.
+    pub uuid: Uuid,
+    /// [`WRITE_MOSTLY`], [`FAIL_FAST`].
+    pub flags: u8,
+}
+
+/// Where a member keeps its bad-block log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BadBlockLog {
+    /// Lengths in the log count 2^shift sectors.
+    pub shift: u8,
+    /// Its size.
+    pub sectors: u16,
+    /// Its place, in sectors from the superblock; 0 if there is none.
+    pub offset: i32,
+}
+
 /// A version 1 superblock as one member holds it. Offsets and sizes named so are in sectors of 512
 /// bytes. The checksum, `max_dev` and the pads are not here: printing makes them. The default says
 /// nothing yet: zeros, no roles, nothing in sync.
@@ -230,18 +271,8 @@ pub struct Superblock {
     /// The bitmap's place, in sectors from the superblock, if [`Features::BITMAP`]; see
     /// [`Superblock::ppl`] for its other use.
     pub bitmap_offset: i32,
-    /// Reshape: the level to come.
-    pub new_level: i32,
-    /// Reshape: how far it got, in sectors of the array.
-    pub reshape_position: u64,
-    /// Reshape: new number of slots less the old one.
-    pub delta_disks: i32,
-    /// Reshape: the layout to come.
-    pub new_layout: u32,
-    /// Reshape: the chunk to come, in sectors.
-    pub new_chunk: u32,
-    /// Reshape: what is added to `data_offset` for the new layout, if [`Features::NEW_OFFSET`].
-    pub new_offset: i32,
+    /// A change of shape under way, if [`Features::RESHAPE`].
+    pub reshape: Reshape,
     /// Where this member's data begins.
     pub data_offset: u64,
     /// Room for data on this member.
@@ -251,20 +282,10 @@ pub struct Superblock {
     /// How far this member is rebuilt, in sectors from `data_offset`, if
     /// [`Features::RECOVERY_OFFSET`]; on a journal device, where its log begins.
     pub recovery_offset: u64,
-    /// This member's index into `roles`.
-    pub dev_number: u32,
-    /// Read errors corrected so far.
-    pub corrected_reads: u32,
-    /// This member. The kernel ignores it.
-    pub device_uuid: Uuid,
-    /// [`WRITE_MOSTLY`], [`FAIL_FAST`].
-    pub device_flags: u8,
-    /// Lengths in the bad-block log count 2^shift sectors.
-    pub bblog_shift: u8,
-    /// Sectors of the bad-block log.
-    pub bblog_size: u16,
-    /// The bad-block log's place, in sectors from the superblock; 0 if there is none.
-    pub bblog_offset: i32,
+    /// This member.
+    pub device: Device,
+    /// The place and form of its bad-block log.
+    pub bblog: BadBlockLog,
     /// When the superblock was last written.
     pub utime: Timestamp,
     /// Counts the changes of the metadata.
@@ -319,12 +340,12 @@ impl Superblock {
         at::CHUNK.put(bytes, u64::from(self.chunk_sectors));
         at::RAID_DISKS.put(bytes, u64::from(self.raid_disks));
         at::BITMAP_OFFSET.put_i32(bytes, self.bitmap_offset);
-        at::NEW_LEVEL.put_i32(bytes, self.new_level);
-        at::RESHAPE_POSITION.put(bytes, self.reshape_position);
-        at::DELTA_DISKS.put_i32(bytes, self.delta_disks);
-        at::NEW_LAYOUT.put(bytes, u64::from(self.new_layout));
-        at::NEW_CHUNK.put(bytes, u64::from(self.new_chunk));
-        at::NEW_OFFSET.put_i32(bytes, self.new_offset);
+        at::NEW_LEVEL.put_i32(bytes, self.reshape.level);
+        at::RESHAPE_POSITION.put(bytes, self.reshape.position);
+        at::DELTA_DISKS.put_i32(bytes, self.reshape.delta_disks);
+        at::NEW_LAYOUT.put(bytes, u64::from(self.reshape.layout));
+        at::NEW_CHUNK.put(bytes, u64::from(self.reshape.chunk_sectors));
+        at::NEW_OFFSET.put_i32(bytes, self.reshape.new_offset);
     }
 
     /// Bytes 128 to 255: this member, and the state of the array. Not the checksum.
@@ -333,13 +354,13 @@ impl Superblock {
         at::DATA_SIZE.put(bytes, self.data_size);
         at::SUPER_OFFSET.put(bytes, self.super_offset);
         at::RECOVERY_OFFSET.put(bytes, self.recovery_offset);
-        at::DEV_NUMBER.put(bytes, u64::from(self.dev_number));
-        at::CORRECTED_READS.put(bytes, u64::from(self.corrected_reads));
-        at::DEVICE_UUID.put_bytes(bytes, &self.device_uuid.0);
-        at::DEVICE_FLAGS.put(bytes, u64::from(self.device_flags));
-        at::BBLOG_SHIFT.put(bytes, u64::from(self.bblog_shift));
-        at::BBLOG_SIZE.put(bytes, u64::from(self.bblog_size));
-        at::BBLOG_OFFSET.put_i32(bytes, self.bblog_offset);
+        at::DEV_NUMBER.put(bytes, u64::from(self.device.number));
+        at::CORRECTED_READS.put(bytes, u64::from(self.device.corrected_reads));
+        at::DEVICE_UUID.put_bytes(bytes, &self.device.uuid.0);
+        at::DEVICE_FLAGS.put(bytes, u64::from(self.device.flags));
+        at::BBLOG_SHIFT.put(bytes, u64::from(self.bblog.shift));
+        at::BBLOG_SIZE.put(bytes, u64::from(self.bblog.sectors));
+        at::BBLOG_OFFSET.put_i32(bytes, self.bblog.offset);
         at::UTIME.put(bytes, self.utime.0);
         at::EVENTS.put(bytes, self.events);
         at::RESYNC_OFFSET.put(bytes, self.resync_offset);
@@ -369,7 +390,7 @@ impl Superblock {
     /// This member's role by its own table. As in the kernel, a number beyond the table and a slot
     /// beyond the array (old or new shape, whichever is larger) are spares.
     pub fn own_role(&self) -> Role {
-        match self.roles.get(self.dev_number as usize) {
+        match self.roles.get(self.device.number as usize) {
             Some(&Role::Slot(slot)) if u32::from(slot) >= self.slots() => Role::Spare,
             Some(&role) => role,
             None => Role::Spare,
@@ -378,8 +399,8 @@ impl Superblock {
 
     /// The slots of the old or of the new shape, whichever has more.
     pub fn slots(&self) -> u32 {
-        match self.features.contains(Features::RESHAPE) && self.delta_disks < 0 {
-            true => self.raid_disks.saturating_add(self.delta_disks.unsigned_abs()),
+        match self.features.contains(Features::RESHAPE) && self.reshape.delta_disks < 0 {
+            true => self.raid_disks.saturating_add(self.reshape.delta_disks.unsigned_abs()),
             false => self.raid_disks,
         }
     }
@@ -530,23 +551,29 @@ impl<'a> RawSuperblock<'a> {
             chunk_sectors: at::CHUNK.get_u32(bytes),
             raid_disks: at::RAID_DISKS.get_u32(bytes),
             bitmap_offset: at::BITMAP_OFFSET.get_i32(bytes),
-            new_level: at::NEW_LEVEL.get_i32(bytes),
-            reshape_position: at::RESHAPE_POSITION.get(bytes),
-            delta_disks: at::DELTA_DISKS.get_i32(bytes),
-            new_layout: at::NEW_LAYOUT.get_u32(bytes),
-            new_chunk: at::NEW_CHUNK.get_u32(bytes),
-            new_offset: at::NEW_OFFSET.get_i32(bytes),
+            reshape: Reshape {
+                level: at::NEW_LEVEL.get_i32(bytes),
+                position: at::RESHAPE_POSITION.get(bytes),
+                delta_disks: at::DELTA_DISKS.get_i32(bytes),
+                layout: at::NEW_LAYOUT.get_u32(bytes),
+                chunk_sectors: at::NEW_CHUNK.get_u32(bytes),
+                new_offset: at::NEW_OFFSET.get_i32(bytes),
+            },
             data_offset: at::DATA_OFFSET.get(bytes),
             data_size: at::DATA_SIZE.get(bytes),
             super_offset: at::SUPER_OFFSET.get(bytes),
             recovery_offset: at::RECOVERY_OFFSET.get(bytes),
-            dev_number: at::DEV_NUMBER.get_u32(bytes),
-            corrected_reads: at::CORRECTED_READS.get_u32(bytes),
-            device_uuid: Uuid(at::DEVICE_UUID.array(bytes)),
-            device_flags: at::DEVICE_FLAGS.get(bytes) as u8,
-            bblog_shift: at::BBLOG_SHIFT.get(bytes) as u8,
-            bblog_size: at::BBLOG_SIZE.get(bytes) as u16,
-            bblog_offset: at::BBLOG_OFFSET.get_i32(bytes),
+            device: Device {
+                number: at::DEV_NUMBER.get_u32(bytes),
+                corrected_reads: at::CORRECTED_READS.get_u32(bytes),
+                uuid: Uuid(at::DEVICE_UUID.array(bytes)),
+                flags: at::DEVICE_FLAGS.get(bytes) as u8,
+            },
+            bblog: BadBlockLog {
+                shift: at::BBLOG_SHIFT.get(bytes) as u8,
+                sectors: at::BBLOG_SIZE.get(bytes) as u16,
+                offset: at::BBLOG_OFFSET.get_i32(bytes),
+            },
             utime: Timestamp(at::UTIME.get(bytes)),
             events: at::EVENTS.get(bytes),
             resync_offset: at::RESYNC_OFFSET.get(bytes),

@@ -1,6 +1,7 @@
 //! The header against broken bytes, and against everybody else who may have written the superblock.
 
 use super::*;
+use crate::md::superblock::Device;
 use crate::md::tests::crc32c;
 use crate::md::{ByteMap, Features, Role, Version};
 
@@ -20,7 +21,7 @@ fn superblock() -> Superblock {
         size: 1024,
         chunk_sectors: 128,
         raid_disks: 4,
-        device_uuid: Uuid([2; 16]),
+        device: Device { uuid: Uuid([2; 16]), ..Device::default() },
         utime: Tag::new(77).stamp(SECONDS),
         events: 17,
         roles: [Role::Slot(0)].into(),
@@ -34,7 +35,7 @@ fn header() -> PrivateHeader {
     let (map, superblock) = (map(), superblock());
     PrivateHeader {
         set_uuid: superblock.set_uuid,
-        device_uuid: superblock.device_uuid,
+        device_uuid: superblock.device.uuid,
         history_id: Uuid([9; 16]),
         events: superblock.events,
         utime: superblock.utime,
@@ -115,7 +116,7 @@ fn only_our_own_last_superblock_matches() {
     assert_eq!(header().matches(&superblock(), &bounds), Ok(()));
     let changes: [Change; 9] = [
         (Mismatch::Array, |s| s.set_uuid.0[0] ^= 1),
-        (Mismatch::Member, |s| s.device_uuid.0[15] ^= 1),
+        (Mismatch::Member, |s| s.device.uuid.0[15] ^= 1),
         (Mismatch::Untagged, |s| s.utime = Timestamp::new(SECONDS, 0)),
         (Mismatch::Superseded, |s| s.utime = Tag::new(78).stamp(SECONDS)),
         (Mismatch::Superseded, |s| s.utime = Tag::new(77).stamp(SECONDS + 1)),

@@ -65,7 +65,7 @@ pub(super) async fn load(
     };
     let mut copies = Vec::new();
     for (found, copy) in all(reads).await {
-        let id = MemberId(found.superblock.dev_number);
+        let id = MemberId(found.superblock.device.number);
         let mut remark = |text: String| {
             loaded.notes.push(Note::Remark { name: found.name.clone(), text });
         };

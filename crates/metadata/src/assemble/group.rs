@@ -44,7 +44,7 @@ impl Members {
     /// says of the others would be forgotten.
     pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
         let latest = self.latest().superblock.events;
-        let is_meant = |found: &MemberProbe| MemberId(found.superblock.dev_number) == id;
+        let is_meant = |found: &MemberProbe| MemberId(found.superblock.device.number) == id;
         let holds = |found: &MemberProbe| matches!(found.superblock.own_role(), Role::Slot(_));
         let other = self.counted().find(|(_, found, _)| {
             !is_meant(found) && holds(found) && found.superblock.events == latest
@@ -139,13 +139,13 @@ fn refuse_duplicates(probes: &[MemberProbe]) -> Result<()> {
     for (index, a) in probes.iter().enumerate() {
         let same = |b: &&MemberProbe| {
             let (a, b) = (&a.superblock, &b.superblock);
-            a.dev_number == b.dev_number && a.device_uuid == b.device_uuid
+            a.device.number == b.device.number && a.device.uuid == b.device.uuid
         };
         if let Some(b) = probes[..index].iter().find(same) {
             return refuse(format!(
                 "{} and {} are the same member (number {}, {}): one is a copy of the other, or one \
                  disk was named twice; leave one out",
-                b.name, a.name, a.superblock.dev_number, a.superblock.device_uuid
+                b.name, a.name, a.superblock.device.number, a.superblock.device.uuid
             ));
         }
     }

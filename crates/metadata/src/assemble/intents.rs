@@ -172,7 +172,7 @@ fn logs_of<'a>(
 ) -> Option<Vec<(&'a MemberProbe, Slot, &'a PrivateHeader)>> {
     let mut logs = Vec::new();
     for (found, header) in headers {
-        let id = MemberId(found.superblock.dev_number);
+        let id = MemberId(found.superblock.device.number);
         let Some((slot, _)) = configuration.seat_of(id) else { continue };
         if !matches!(found.superblock.own_role(), Role::Slot(_)) {
             // It was a spare until a commit that it has missed: nothing of it counts yet.
@@ -207,7 +207,7 @@ fn is_ours(headers: &[(&MemberProbe, Header)]) -> bool {
 /// others say as well.
 fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) -> bool {
     let sits = |found: &MemberProbe| {
-        let id = MemberId(found.superblock.dev_number);
+        let id = MemberId(found.superblock.device.number);
         configuration.seat_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
     };
     let heard = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
@@ -222,7 +222,7 @@ fn never_in_sync(
     superblock: &Superblock,
 ) -> bool {
     let sits = |found: &MemberProbe| {
-        let id = MemberId(found.superblock.dev_number);
+        let id = MemberId(found.superblock.device.number);
         seated.configuration.seat_of(id).is_some()
     };
     // Where a kernel ran it, a checkpoint says that something was never in sync.

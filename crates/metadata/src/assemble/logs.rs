@@ -56,7 +56,7 @@ impl<'a> Log<'a> {
             name: &found.name,
             disk: &*found.disk,
             place: header.parts.log.clone(),
-            of: Some((MemberId(found.superblock.dev_number), slot)),
+            of: Some((MemberId(found.superblock.device.number), slot)),
             shape: header.log,
         }
     }

@@ -28,7 +28,7 @@ pub(super) async fn load(
 ) -> Result<Vec<TornRow>, String> {
     let configuration = &seated.configuration;
     let logs = members.counted().filter_map(|(_, found, _)| {
-        let id = MemberId(found.superblock.dev_number);
+        let id = MemberId(found.superblock.device.number);
         let (slot, replacement) = configuration.seat_of(id)?;
         // A replacement's log says what the log of its slot's member says.
         (!replacement).then_some((found, slot))

@@ -321,7 +321,7 @@ async fn bad_blocks(
     let offset = log.start;
     let read = heard(reach.read(disk, log).await, superblock).map_err(Reject::Unreadable)?;
     let Some(bytes) = read else { return Ok(none()) };
-    BadBlocks::parse(&bytes, superblock.bblog_shift)
+    BadBlocks::parse(&bytes, superblock.bblog.shift)
         .map_err(|error| Reject::BadBlocks { offset, error })
 }
 

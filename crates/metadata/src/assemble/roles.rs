@@ -129,7 +129,7 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
         let both = members[freshest].roles.iter().zip(&member.roles).zip(0..);
         both.into_iter().any(|((ours, theirs), number)| {
             let slots = matches!((ours, theirs), (Role::Slot(a), Role::Slot(b)) if a == b);
-            slots && members.iter().all(|present| present.dev_number != number)
+            slots && members.iter().all(|present| present.device.number != number)
         })
     };
     let apart = (0..members.len()).filter(|&index| {
@@ -137,7 +137,7 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
         if index == freshest || !matches!(member.own_role(), Role::Slot(_)) {
             return false;
         }
-        let without = |other: &usize| excludes(member, members[*other].dev_number);
+        let without = |other: &usize| excludes(member, members[*other].device.number);
         match standings[index] {
             // It is listed as active, yet it had given up the one who lists it: not because that
             // one was away (then it would be a member in rebuild now), so it was written alone.
@@ -170,7 +170,7 @@ fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
             continue;
         }
         let lists = |other: &Superblock| {
-            let role = members[at].roles.get(other.dev_number as usize);
+            let role = members[at].roles.get(other.device.number as usize);
             let holds = matches!(other.own_role(), Role::Slot(_));
             holds && matches!(role, Some(Role::Slot(_))) && other.events >= members[at].events
         };
@@ -186,10 +186,10 @@ fn freshest(members: &[&Superblock]) -> usize {
         let member = members[index];
         let given_up = members
             .iter()
-            .any(|other| other.events >= member.events && excludes(other, member.dev_number));
+            .any(|other| other.events >= member.events && excludes(other, member.device.number));
         let holds_slot = matches!(member.own_role(), Role::Slot(_));
         // The order in which members are given says nothing.
-        let identity = (Reverse(member.dev_number), member.device_uuid.0);
+        let identity = (Reverse(member.device.number), member.device.uuid.0);
         (member.events, !given_up, holds_slot, identity)
     };
     (0..members.len()).rev().max_by_key(key).expect("there are members")
@@ -197,10 +197,10 @@ fn freshest(members: &[&Superblock]) -> usize {
 
 fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing {
     let (member, latest) = (members[index], members[freshest]);
-    let number = member.dev_number;
+    let number = member.device.number;
     let newer = |&(other, superblock): &(usize, &&Superblock)| {
-        let rank = |at: usize| (members[at].events, at == freshest, members[at].device_uuid.0, at);
-        other != index && superblock.dev_number == number && rank(other) > rank(index)
+        let rank = |at: usize| (members[at].events, at == freshest, members[at].device.uuid.0, at);
+        other != index && superblock.device.number == number && rank(other) > rank(index)
     };
     if members.iter().enumerate().any(|pair| newer(&pair)) {
         return Standing::Stale(Lapse::Replaced);

@@ -46,7 +46,7 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
     }
     for (_, found, standing) in members.counted() {
         if standing == Standing::Spare {
-            spares.push(MemberId(found.superblock.dev_number));
+            spares.push(MemberId(found.superblock.device.number));
             notes.push(Note::Spare { name: found.name.clone() });
         }
     }
@@ -84,7 +84,7 @@ fn take_seat(
         None => (copies.pop(), None),
     };
     let below = |bytes: u64| sync::recovered_below(geometry, bytes);
-    let id = |superblock: &Superblock| MemberId(superblock.dev_number);
+    let id = |superblock: &Superblock| MemberId(superblock.device.number);
     let mut seat = Seat::default();
     if let Some(found) = member {
         seat.member = Some(id(&found.superblock));
@@ -154,8 +154,9 @@ pub(super) fn gone(
 
 /// True if someone who had a slot when the array was last used is not here, whoever else has it.
 pub(super) fn is_one_away(members: &Members) -> bool {
-    let here =
-        |number: u32| members.counted().any(|(_, found, _)| found.superblock.dev_number == number);
+    let here = |number: u32| {
+        members.counted().any(|(_, found, _)| found.superblock.device.number == number)
+    };
     let mut roles = members.latest().superblock.roles.iter().zip(0..);
     roles.any(|(role, number)| matches!(role, Role::Slot(_)) && !here(number))
 }

@@ -234,12 +234,12 @@ fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     rig.edit(1, |superblock| {
         superblock.features = superblock.features.with(Features::BAD_BLOCKS);
-        superblock.bblog_shift = 99;
+        superblock.bblog.shift = 99;
     });
     says(&text(rig.all()), &["disk1", "bad-block log at byte", "bblog_shift", "99"]);
 
     let rig = Rig::of(Level::Raid5, 3, |_| ());
-    rig.edit(1, |superblock| superblock.bblog_offset = 9000);
+    rig.edit(1, |superblock| superblock.bblog.offset = 9000);
     let error = text(rig.all());
     says(&error, &["disk1", "bblog_offset at byte 188 is 9000", "where something else lies"]);
 
@@ -443,14 +443,14 @@ fn superblocks_in_other_hands_are_kept_as_they_were() {
     (0..2).for_each(|disk| {
         rig.edit(disk, |superblock| {
             superblock.logical_block_size = 512;
-            superblock.device_flags = 1;
+            superblock.device.flags = 1;
             superblock.utime = layout::md::Timestamp::new(1_600_000_000, 0);
         });
     });
     let assembly = rig.all().unwrap();
     commit(&assembly, assembly.configuration.clone(), true);
     let superblock = rig.superblock(1);
-    assert_eq!((superblock.logical_block_size, superblock.device_flags), (512, 1));
+    assert_eq!((superblock.logical_block_size, superblock.device.flags), (512, 1));
     assert_eq!(superblock.resync_offset, CLEAN);
     assert_eq!(assembly.members[1].disk.limits().bytes, 8 * MIB);
 }

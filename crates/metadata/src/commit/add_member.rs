@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use io::Disk;
 use io::broken::{Broken, broken};
-use layout::md::superblock::{MAX_DEVICES, Role};
+use layout::md::superblock::{Device, MAX_DEVICES, Role};
 use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSmall, Uuid};
 use layout::{Family, MemberId, RangeSet, Slot, private};
 
@@ -69,7 +69,7 @@ impl Ledger {
         self.prepare_member(&disk, name, &record.map).await?;
         // Others may have joined while this one was written.
         let id = self.free_number(name)?;
-        record.superblock.dev_number = id.0;
+        record.superblock.device.number = id.0;
         let data_offset = record.map.data.start;
         let mut state = self.state.borrow_mut();
         if let Some(role) = state.roles.get_mut(id.0 as usize) {
@@ -178,11 +178,14 @@ impl Ledger {
         let state = self.state.borrow();
         let any = state.records.values().next().expect("an array has members");
         Superblock {
-            device_uuid: Uuid(device_uuid),
+            device: Device {
+                uuid: Uuid(device_uuid),
+                corrected_reads: 0,
+                flags: 0,
+                ..any.superblock.device
+            },
             features: any.own_features(any.superblock.features).without(Features::BAD_BLOCKS),
             recovery_offset: 0,
-            corrected_reads: 0,
-            device_flags: 0,
             ..any.superblock.clone()
         }
     }
@@ -274,7 +277,7 @@ impl Ledger {
         if !self.has_room_for_sums(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's checksums")));
         }
-        let id = MemberId(record.superblock.dev_number);
+        let id = MemberId(record.superblock.device.number);
         let data_offset = record.map.data.start;
         let bad = record.bad_ranges();
         self.state.borrow_mut().records.insert(id, record);
@@ -337,7 +340,7 @@ impl Ledger {
         if partial.into_iter().any(|feature| theirs.features.contains(feature)) {
             return refuse("it was not rebuilt to the end when it left".to_string());
         }
-        let id = MemberId(theirs.dev_number);
+        let id = MemberId(theirs.device.number);
         if let Some(other) = state.records.get(&id).filter(|_| !state.is_gone(id)) {
             return refuse(format!("its number {} is {}'s now", id.0, other.name));
         }

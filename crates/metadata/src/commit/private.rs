@@ -292,7 +292,7 @@ impl Record {
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
         let header = PrivateHeader {
             set_uuid: superblock.set_uuid,
-            device_uuid: superblock.device_uuid,
+            device_uuid: superblock.device.uuid,
             history_id: private.history_id,
             events: superblock.events,
             utime: superblock.utime,

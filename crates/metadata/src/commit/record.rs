@@ -100,7 +100,7 @@ impl Record {
         if self.map.bad_blocks.is_none() {
             return Err(LogFull { needed: bad.ranges().len(), room: 0 });
         }
-        bad.print(self.superblock.bblog_shift, self.superblock.bblog_size)
+        bad.print(self.superblock.bblog.shift, self.superblock.bblog.sectors)
     }
 
     /// Bad bytes, counted from the start of the data.

@@ -376,9 +376,9 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
     let mut bytes = vec![0; 4096];
     disk.mem.peek(4096, &mut bytes);
     let superblock = Superblock::parse(&bytes, 8).unwrap();
-    assert_eq!((superblock.dev_number, superblock.own_role()), (3, Role::Slot(0)));
+    assert_eq!((superblock.device.number, superblock.own_role()), (3, Role::Slot(0)));
     assert!(superblock.features.contains(Features::RECOVERY_OFFSET));
-    assert_ne!(superblock.device_uuid, rig.superblock(1).device_uuid);
+    assert_ne!(superblock.device.uuid, rig.superblock(1).device.uuid);
 }
 
 /// A RAID 5 whose member 1 was lost at a time when all was clean.
@@ -521,8 +521,8 @@ fn corrected_reads_are_counted_in_the_superblock() {
     assembly.ledger.add_corrected(MemberId(1), 8);
     assembly.ledger.add_corrected(MemberId(1), 3);
     commit(&assembly, &decision(&assembly, true)).unwrap();
-    assert_eq!(rig.superblock(1).corrected_reads, 11);
-    assert_eq!(rig.superblock(0).corrected_reads, 0);
+    assert_eq!(rig.superblock(1).device.corrected_reads, 11);
+    assert_eq!(rig.superblock(0).device.corrected_reads, 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A guess, written down: superblocks that make its disks members of an array again.
 
-use layout::md::superblock::{CLEAN, Role, Version, position};
+use layout::md::superblock::{CLEAN, Device, Role, Version, position};
 use layout::md::{Features, Name, SECTOR, Superblock, Timestamp, Uuid};
 use layout::{Layout, Level};
 
@@ -61,8 +61,7 @@ pub fn stamps(
         let offset = position(version, disk_bytes[disk])?;
         let superblock = Superblock {
             super_offset: offset / SECTOR,
-            dev_number: slot as u32,
-            device_uuid: device_uuids[disk],
+            device: Device { number: slot as u32, uuid: device_uuids[disk], ..array.device },
             ..array.clone()
         };
         let bytes = superblock.print();

@@ -87,6 +87,17 @@ pub(crate) struct SuperblockView {
     pub(crate) dirty_bits: Option<u64>,
     /// Runs in the list of bad blocks.
     pub(crate) bad_blocks: u64,
+    /// Parapet's private area on this member.
+    #[serde(flatten)]
+    pub(crate) private: PrivateView,
+    /// Why the array is not run, and what is kept for others, in sentences.
+    #[serde(default)]
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Parapet's private area in words.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PrivateView {
     /// True if Parapet's private area is valid: nobody else has written the superblock since.
     pub(crate) private_area: bool,
     /// Why Parapet's private area is not valid; null if it is, or if there is no room for one.
@@ -105,9 +116,6 @@ pub(crate) struct SuperblockView {
     /// not on the members.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
-    /// Why the array is not run, and what is kept for others, in sentences.
-    #[serde(default)]
-    pub(crate) remarks: Vec<String>,
 }
 
 /// A member's intent log.
@@ -189,19 +197,19 @@ impl SuperblockView {
         if let (Some(chunk), Some(dirty)) = (self.bitmap_chunk_bytes, self.dirty_bits) {
             page.field("bitmap", format!("{dirty} bits set, {} each", page.size(chunk)));
         }
-        if let Some(policy) = self.consistency {
+        if let Some(policy) = self.private.consistency {
             page.field("consistency", policy.sentence());
         }
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = &self.private.journal {
             page.field("journal", journal.sentence());
         }
-        if self.checksums {
+        if self.private.checksums {
             page.field("checksums", "on");
         }
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.private.log {
             page.field("intent log", log.sentence(page));
         }
-        if let Some(fault) = &self.private_fault {
+        if let Some(fault) = &self.private.private_fault {
             page.field("private area", format!("does not count: {fault}"));
         }
         if self.bad_blocks > 0 {

@@ -26,7 +26,7 @@ impl Array {
         let resync = self.job.as_ref().is_some_and(|job| job.kind == JobKind::Resync);
         let able = self.writable && self.state != State::Failed;
         let whole = !self.is_short() || self.is_filling();
-        resync || self.unsynced_bytes > 0 && able && whole && !self.lacks_parity()
+        resync || self.integrity.unsynced_bytes > 0 && able && whole && !self.lacks_parity()
     }
 
     /// True if parity is not computed where the level has it.
@@ -50,10 +50,10 @@ impl Array {
 
     /// Why it will never be in sync by itself; nothing if it is, or will be.
     pub(crate) fn stays_unsynced(&self) -> Option<String> {
-        if self.unsynced_bytes == 0 || self.is_syncing() {
+        if self.integrity.unsynced_bytes == 0 || self.is_syncing() {
             return None;
         }
-        let size = crate::size::Size(self.unsynced_bytes);
+        let size = crate::size::Size(self.integrity.unsynced_bytes);
         let why = if self.state == State::Failed {
             "the array has failed"
         } else if !self.writable {
@@ -108,7 +108,7 @@ mod tests {
     fn nothing_is_synced_while_a_slot_stays_empty() {
         let unsynced = |more: serde_json::Value| {
             let mut array = degraded(more);
-            array.unsynced_bytes = 1 << 20;
+            array.integrity.unsynced_bytes = 1 << 20;
             array
         };
         let told = unsynced(serde_json::json!({})).stays_unsynced().unwrap();

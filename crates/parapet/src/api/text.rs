@@ -62,18 +62,18 @@ impl Report for Array {
             },
         );
         page.field("uuid", &self.uuid);
-        if let Some(policy) = self.consistency {
+        if let Some(policy) = self.integrity.consistency {
             page.field("consistency", policy.sentence());
         }
-        self.journal.iter().for_each(|journal| page.field("journal", journal.sentence()));
-        match self.unsummed_bytes {
+        self.integrity.journal.iter().for_each(|journal| page.field("journal", journal.sentence()));
+        match self.integrity.unsummed_bytes {
             None => {}
             Some(0) => page.field("checksums", "on"),
             Some(bytes) => {
                 page.field("checksums", format!("on; {} have none yet", page.size(bytes)));
             }
         }
-        if let Some(replay) = &self.replay {
+        if let Some(replay) = &self.integrity.replay {
             let mood = if replay.lost_bytes > 0 { Mood::Warning } else { Mood::Plain };
             page.field_in(mood, "replayed", replay.sentence(page));
         }
@@ -166,7 +166,11 @@ impl Array {
             (_, 0) if self.has_parity() && !self.parity => {
                 "without parity: a loss loses data".into()
             }
-            (_, 0) if self.has_parity() && self.unsynced_bytes > 0 && !self.verifying => {
+            (_, 0)
+                if self.has_parity()
+                    && self.integrity.unsynced_bytes > 0
+                    && !self.integrity.verifying =>
+            {
                 "until it is in sync, a loss loses data".into()
             }
             (_, 0) => "one more loss loses data".into(),

@@ -95,7 +95,7 @@ async fn settle(
             let array = daemon.view(served);
             let idle = array.job.is_none() && !array.is_filling();
             // What cannot be synced, as in an array without redundancy left, is not waited for.
-            if idle && (array.unsynced_bytes == 0 || clock.now() - busy >= IDLE) {
+            if idle && (array.integrity.unsynced_bytes == 0 || clock.now() - busy >= IDLE) {
                 return;
             }
             if !idle {

@@ -10,7 +10,9 @@ use layout::private::Tag;
 use metadata::examine::{Examination, FoundJournal, FoundSuperblock};
 use os::{Options, Spawner};
 
-use crate::api::{Examined, ExaminedDisk, JournalView, LogView, SignatureView, SuperblockView};
+use crate::api::{
+    Examined, ExaminedDisk, JournalView, LogView, PrivateView, SignatureView, SuperblockView,
+};
 use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 use crate::{disks, engine};
@@ -106,14 +108,12 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
     let map = trace.map.as_ref().and_then(|map| map.as_ref().ok());
     let recovering = superblock.features.contains(Features::RECOVERY_OFFSET);
     let bad_blocks = trace.bad_blocks.as_ref().and_then(|found| found.as_ref().ok());
-    let private = trace.private.as_ref();
-    let header = private.and_then(|found| found.header.as_ref().ok());
     SuperblockView {
         version: trace.format.to_string(),
         offset: trace.offset,
         array_uuid: superblock.set_uuid.to_string(),
         array_name: superblock.set_name.to_string(),
-        member_uuid: superblock.device_uuid.to_string(),
+        member_uuid: superblock.device.uuid.to_string(),
         level: layout.map_or_else(|_| superblock.level.to_string(), |l| l.level().to_string()),
         layout: layout.map_or_else(Clone::clone, ToString::to_string),
         chunk_bytes: u64::from(superblock.chunk_sectors) * SECTOR,
@@ -132,6 +132,15 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
         }),
         dirty_bits: trace.bitmap.as_ref().map(|found| found.dirty),
         bad_blocks: bad_blocks.map_or(0, |found| found.blocks.ranges().len() as u64),
+        private: view_private(trace),
+        remarks: trace.remarks.clone(),
+    }
+}
+
+fn view_private(trace: &FoundSuperblock) -> PrivateView {
+    let private = trace.private.as_ref();
+    let header = private.and_then(|found| found.header.as_ref().ok());
+    PrivateView {
         private_area: header.is_some(),
         // Where a header never was, and none is needed, there is nothing to say.
         private_fault: private
@@ -143,7 +152,6 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
             .map(|header| header.consistency.into()),
         journal: header.and_then(|header| header.journal).map(Into::into),
         checksums: header.is_some_and(|header| header.sums_from.is_some()),
-        remarks: trace.remarks.clone(),
         log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
             zones: header.log.zones,
             zone_bytes: header.log.zone_bytes,

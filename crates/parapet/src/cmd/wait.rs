@@ -65,7 +65,7 @@ impl What {
         match self {
             What::Idle => kind.is_none() && !filling && !array.is_syncing(),
             What::Rebuild => !matches!(kind, Some(JobKind::Rebuild | JobKind::Replace)) && !filling,
-            What::Resync => kind != Some(JobKind::Resync) && array.unsynced_bytes == 0,
+            What::Resync => kind != Some(JobKind::Resync) && array.integrity.unsynced_bytes == 0,
             What::Scrub => !matches!(kind, Some(JobKind::Check | JobKind::Repair)),
             What::Whole => array.slots.iter().all(|slot| slot.state == SlotState::InSync),
         }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use array::status::{
-    FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus,
+    FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState,
+    SlotStatus, Status,
 };
 use array::{CacheMode, ScrubResult};
 use io::Clock;
@@ -14,8 +15,8 @@ use os::Address;
 use super::watch::DELETED;
 use super::{Daemon, Served};
 use crate::api::{
-    self, Array, Finding, Job, JobKind, Journal, JournalState, Latency, Member, Problem, Scrub,
-    Slot, SlotState, Speed, State,
+    self, Array, Finding, Integrity, Job, JobKind, Journal, JournalState, Latency, Member, Problem,
+    Scrub, Slot, SlotState, Speed, State,
 };
 use crate::flags::UNLIMITED;
 
@@ -52,17 +53,7 @@ impl Daemon {
             capacity_bytes: status.capacity_bytes,
             state,
             writable: status.mode == Mode::ReadWrite,
-            dirty: !status.clean,
-            unsynced_bytes: status.unsynced_bytes,
-            verifying: status.verifying,
-            bad_bytes: status.bad_bytes,
-            consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
-            journal: status.journal.as_ref().map(journal),
-            unsummed_bytes: status.unsummed_bytes,
-            replay: status
-                .replay
-                .map(|Replay { rows, lost_bytes }| api::Replay { rows, lost_bytes }),
-            log_unusable: served.story.log_unusable.clone(),
+            integrity: served.integrity(&status, redundancy),
             redundancy,
             redundancy_left: status.redundancy_left,
             parity: status.parity,
@@ -211,7 +202,7 @@ fn journal(status: &JournalStatus) -> Journal {
 
 /// A journal device that has failed, or was not there.
 fn without_journal(array: &Array) -> Option<Problem> {
-    let journal = array.journal.as_ref().filter(|_| array.writable)?;
+    let journal = array.integrity.journal.as_ref().filter(|_| array.writable)?;
     let (name, device) = (&array.name, &journal.name);
     let what = match journal.state {
         JournalState::GivenUp => format!("the journal device {device} has failed"),
@@ -235,9 +226,9 @@ fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
     } else if !array.parity {
         let message = "started without parity: what is written is not protected".into();
         ("PPT-8010", message, format!("parapet stop {}{flag}", array.name))
-    } else if array.unsynced_bytes > 0 && !array.verifying {
-        let size = crate::size::Size(array.unsynced_bytes);
-        let why = match &array.log_unusable {
+    } else if array.integrity.unsynced_bytes > 0 && !array.integrity.verifying {
+        let size = crate::size::Size(array.integrity.unsynced_bytes);
+        let why = match &array.integrity.log_unusable {
             Some(why) => format!("; the intent log was not used: {why}"),
             None => String::new(),
         };
@@ -287,7 +278,7 @@ fn bad_bytes(array: &Array, slot: &Slot, flag: &str) -> Option<Problem> {
 
 /// Bytes of the array that a crash cut while their member was missing.
 fn cut_bytes(array: &Array) -> Option<Problem> {
-    let size = crate::size::Size(Some(array.bad_bytes).filter(|&bytes| bytes > 0)?);
+    let size = crate::size::Size(Some(array.integrity.bad_bytes).filter(|&bytes| bytes > 0)?);
     let message = format!(
         "{size} that were being written when it crashed, and never acknowledged as durable, are an \
          error until they are written"
@@ -403,6 +394,22 @@ fn missing_sentence(count: usize, so: &str) -> String {
 }
 
 impl Served {
+    fn integrity(&self, status: &Status, redundancy: usize) -> Integrity {
+        Integrity {
+            dirty: !status.clean,
+            unsynced_bytes: status.unsynced_bytes,
+            verifying: status.verifying,
+            bad_bytes: status.bad_bytes,
+            consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
+            journal: status.journal.as_ref().map(journal),
+            unsummed_bytes: status.unsummed_bytes,
+            replay: status
+                .replay
+                .map(|Replay { rows, lost_bytes }| api::Replay { rows, lost_bytes }),
+            log_unusable: self.story.log_unusable.clone(),
+        }
+    }
+
     fn slot(&self, slot: &SlotStatus) -> Slot {
         Slot {
             slot: slot.slot.index(),

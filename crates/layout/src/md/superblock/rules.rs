@@ -31,10 +31,10 @@ impl Superblock {
         if u64::from(self.raid_disks) > most {
             return Err(wrong(at::RAID_DISKS, self.raid_disks, Fault::Above { most }));
         }
-        let old = i64::from(self.raid_disks) - i64::from(self.delta_disks);
+        let old = i64::from(self.raid_disks) - i64::from(self.reshape.delta_disks);
         if self.features.contains(Features::RESHAPE) && !(1..=most as i64).contains(&old) {
             let fault = Fault::Conflict("an array of raid_disks cannot have come from that");
-            return Err(wrong(at::DELTA_DISKS, self.delta_disks as u32, fault));
+            return Err(wrong(at::DELTA_DISKS, self.reshape.delta_disks as u32, fault));
         }
         if (self.magic == Magic::Parapet) != (self.level == RAID35_LEVEL) {
             let fault = Fault::Conflict("level 35 and Parapet's magic go together");
@@ -58,7 +58,7 @@ impl Superblock {
             "a partial parity log excludes a bitmap and a journal" // K
         } else if has(Features::RAID0_LAYOUT) && self.level != 0 {
             "raid0-layout is for level 0" // K
-        } else if has(Features::BAD_BLOCKS) && self.bblog_offset == 0 {
+        } else if has(Features::BAD_BLOCKS) && self.bblog.offset == 0 {
             "there are bad blocks, but no place for their log" // K
         } else if has(Features::BITMAP) && self.bitmap_offset == 0 {
             "there is a bitmap, but no place for it"
@@ -84,8 +84,8 @@ impl Superblock {
             let fault = Fault::Below { least: LEAST_DATA_SECTORS }; // K
             return Err(at::DATA_SIZE.wrong(STRUCTURE, self.data_size, fault));
         }
-        if self.bblog_offset != 0 && self.bblog_size > 8 {
-            return Err(wrong(at::BBLOG_SIZE, self.bblog_size, Fault::Above { most: 8 })); // K
+        if self.bblog.offset != 0 && self.bblog.sectors > 8 {
+            return Err(wrong(at::BBLOG_SIZE, self.bblog.sectors, Fault::Above { most: 8 })); // K
         }
         for (field, offset) in self.data_offsets().into_iter().flatten() {
             self.check_data(field, offset)?;
@@ -97,7 +97,7 @@ impl Superblock {
     fn data_offsets(&self) -> [Option<(Field, i128)>; 2] {
         let now = i128::from(self.data_offset);
         let moves = self.features.contains(Features::NEW_OFFSET);
-        let then = moves.then(|| (at::NEW_OFFSET, now + i128::from(self.new_offset)));
+        let then = moves.then(|| (at::NEW_OFFSET, now + i128::from(self.reshape.new_offset)));
         [Some((at::DATA_OFFSET, now)), then]
     }
 

@@ -1,6 +1,6 @@
 //! Judgements on small tables of roles, each a story of who failed when.
 
-use layout::md::superblock::{CLEAN, Magic};
+use layout::md::superblock::{BadBlockLog, CLEAN, Device, Magic, Reshape};
 use layout::md::{Name, Timestamp, Uuid};
 
 use super::*;
@@ -25,23 +25,13 @@ fn superblock(number: u32, events: u64, table: &str) -> Superblock {
         chunk_sectors: 0,
         raid_disks: 3,
         bitmap_offset: 0,
-        new_level: 0,
-        reshape_position: 0,
-        delta_disks: 0,
-        new_layout: 0,
-        new_chunk: 0,
-        new_offset: 0,
+        reshape: Reshape::default(),
         data_offset: 0,
         data_size: 0,
         super_offset: 8,
         recovery_offset: 0,
-        dev_number: number,
-        corrected_reads: 0,
-        device_uuid: Uuid([number as u8; 16]),
-        device_flags: 0,
-        bblog_shift: 0,
-        bblog_size: 0,
-        bblog_offset: 0,
+        device: Device { number, uuid: Uuid([number as u8; 16]), ..Device::default() },
+        bblog: BadBlockLog::default(),
         utime: Timestamp::default(),
         events,
         resync_offset: CLEAN,
@@ -127,7 +117,7 @@ fn spares_may_lag_and_failed_members_are_no_spares() {
 #[test]
 fn a_number_belongs_to_whoever_has_it_last() {
     let mut old = superblock(3, 9, "01F2");
-    old.device_uuid = Uuid([99; 16]);
+    old.device.uuid = Uuid([99; 16]);
     let members = [superblock(0, 20, "01F2"), superblock(3, 20, "01F2")];
     let judged = judge(&[&old, &members[0], &members[1]]).unwrap();
     assert_eq!(judged.standings[0], Standing::Stale(Lapse::Replaced));

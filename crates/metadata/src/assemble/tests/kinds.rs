@@ -15,13 +15,13 @@ fn what_is_kept_for_others_is_remarked_on() {
     assert_eq!(remarks(&rig, 0), "");
     rig.edit(1, |superblock| {
         superblock.logical_block_size = 4096;
-        superblock.device_flags = 3;
+        superblock.device.flags = 3;
     });
     says(&remarks(&rig, 1), &["6.19", "blocks of 4096 bytes", "write-mostly", "failfast"]);
     // A reshape says from where to where.
     rig.edit(0, |superblock| {
         superblock.features = superblock.features.with(Features::RESHAPE);
-        (superblock.raid_disks, superblock.delta_disks) = (4, 1);
+        (superblock.raid_disks, superblock.reshape.delta_disks) = (4, 1);
     });
     says(&remarks(&rig, 0), &["being reshaped", "from 3 to 4 slots"]);
 }
