@@ -4,7 +4,8 @@
 //! ```text
 //!   session    ring | round      space of batches: free, under way, durable, reclaimable
 //!              touched           rows that a newer record covers
-//!   recovery   solve             cut row + members' bytes -> the bytes to write
+//!   recovery   verdict           record + who has it -> the row is torn, durable or unwritten
+//!              solve             cut row + members' bytes -> the bytes to write
 //!              expected          checksums that a block may have
 //! ```
 //!
@@ -21,5 +22,6 @@ pub mod setup;
 pub mod solve;
 pub mod space;
 pub mod touched;
+pub mod verdict;
 
 pub use setup::{LogPlace, LogSetup, least_zone};

@@ -47,9 +47,9 @@ pub(crate) mod generations;
 pub(crate) mod repair;
 mod torn;
 pub(crate) mod update;
+pub(crate) mod verdict;
 pub(crate) mod verify;
 
-pub(crate) use generations::newest_copies;
 pub(crate) use torn::Read;
 pub(crate) use update::New;
 

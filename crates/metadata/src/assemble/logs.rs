@@ -18,6 +18,7 @@ use layout::private::{LogShape, PrivateHeader};
 use layout::{Configuration, Geometry, MemberId, RangeSet, Slot, SlotSet, Stripe};
 use log::expected::Expected;
 use log::solve::{Partial, TornRow};
+use log::verdict::{Copies, Kind, Lacking, Verdict, verdict};
 
 use crate::assemble::probe::MemberProbe;
 use crate::commit::member_io::{Loaded, MemberIo, all};
@@ -288,9 +289,9 @@ fn zone_cuts(
         }
         for both in rows.values() {
             both.check()?;
-            let says = says(both, logs, holders, geometry);
-            if says != Says::Nothing {
-                add_cuts(both, &mut covered, (says == Says::TornRow).then_some(&mut cuts));
+            let verdict = judge(both, logs, holders, geometry);
+            if verdict != Verdict::Unwritten {
+                add_cuts(both, &mut covered, (verdict == Verdict::Torn).then_some(&mut cuts));
             }
         }
     }
@@ -307,57 +308,49 @@ fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     inside.then_some(()).ok_or_else(what)
 }
 
-/// What a record says of its row.
-#[derive(PartialEq, Eq)]
-enum Says {
-    /// The batch never was durable, and nothing was written under it.
-    Nothing,
-    /// What was to be written is durable, and so is what older records have of it.
-    Done,
-    /// A crash may have cut it.
-    TornRow,
-}
-
-/// What a record says, by who else has it.
+/// The verdict on a record, by who else has it.
 ///
-/// A member that must have it too and does not: the batch never was durable. A member that need not
-/// have had it, since it got its slot later, and holds the row now: it was filled after the row was
-/// written, and the commit that says so has flushed everybody. Such a record could not make the row
-/// right: it has one syndrome, and two members may be lost again.
-fn says(both: &Both<'_>, logs: &[Zone<'_>], holders: &Holders<'_>, geometry: &Geometry) -> Says {
-    // A batch on a journal device is one write.
+/// A member that need not have had it, since it got its slot later, and holds the row now, was
+/// filled after the row was written, and the commit that says so has flushed everybody. Such a
+/// record could not make the row right: it has one syndrome, and two members may be lost again.
+fn judge(
+    both: &Both<'_>,
+    logs: &[Zone<'_>],
+    holders: &Holders<'_>,
+    geometry: &Geometry,
+) -> Verdict {
     let device = logs.iter().any(|zone| zone.log.of.is_none());
     let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = &entry.record;
-    if record.zeros {
+    let copies = match () {
+        () if !record.paired && !record.zeros => Copies::One,
+        () if device => Copies::Device,
+        () => Copies::Several,
+    };
+    let (kind, lacking) = if record.zeros {
         let must: SlotSet = holders.since.keys().copied().collect();
         let must = must.intersection(holders.configuration.in_sync());
-        let lacking = must.difference(both.slots);
-        return match () {
-            () if device || lacking.is_empty() => Says::TornRow,
-            () if lacking.iter().all(|slot| holders.came_after(slot, record)) => Says::Done,
-            () => Says::Nothing,
+        (Kind::Zeros, must.difference(both.slots))
+    } else {
+        let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
+        let end = (record.stripe + 1) * geometry.stripe_bytes();
+        let readable = |slot: &Slot| is_readable(holders.configuration, *slot, end);
+        let lacks = |slot: Option<Slot>, one: bool| slot.filter(|slot| !one && readable(slot));
+        let lacking = [lacks(Some(roles.p), both.p.is_some()), lacks(roles.q, both.q.is_some())];
+        let whole = record.partial || usize::from(record.count) == geometry.data_count();
+        let kind = match () {
+            () if whole => Kind::Parity,
+            () if parity_came_after(&roles, holders, record, readable) => Kind::ParityRemade,
+            () => Kind::PastParity,
         };
-    }
-    let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
-    let end = (record.stripe + 1) * geometry.stripe_bytes();
-    let readable = |slot: &Slot| is_readable(holders.configuration, *slot, end);
-    // Data that was written past bad parity has a record as well: that parity is not new.
-    let with_parity = record.partial || usize::from(record.count) == geometry.data_count();
-    if !with_parity && parity_came_after(&roles, holders, record, readable) {
-        return Says::Done;
-    }
-    if both.p.is_some() && both.q.is_some() {
-        return Says::TornRow;
-    }
-    let other = if both.p.is_some() { roles.q } else { Some(roles.p) };
-    let alone = !record.paired && with_parity && !broken(Broken::FilledTakenForCut);
-    match other.filter(readable) {
-        Some(_) if alone => Says::Done,
-        Some(slot) if record.paired && !device && holders.came_after(slot, record) => Says::Done,
-        Some(_) if record.paired && !device && !broken(Broken::PairUnchecked) => Says::Nothing,
-        _ => Says::TornRow,
-    }
+        (kind, lacking.into_iter().flatten().collect())
+    };
+    let lacking = match () {
+        () if lacking.is_empty() => Lacking::None,
+        () if lacking.iter().all(|slot| holders.came_after(slot, record)) => Lacking::Later,
+        () => Lacking::Present,
+    };
+    verdict(kind, copies, lacking)
 }
 
 /// Where data was written without parity: all parity that is there now was made of it since.

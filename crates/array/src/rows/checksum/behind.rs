@@ -18,7 +18,7 @@ use metadata::Result;
 
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
-use crate::rows::checksum::generations::newest_copies;
+use crate::rows::checksum::verdict::newest_copies;
 use crate::rows::checksum::{BLOCK, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::job::{Report, Task};

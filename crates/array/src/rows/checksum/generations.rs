@@ -18,12 +18,10 @@ use layout::{MemberId, Place, RangeSet, Slot};
 use crate::member::Member;
 use crate::member::view::View;
 use crate::rows::RowWork;
+use crate::rows::checksum::verdict::newest;
 use crate::rows::checksum::{ChecksumTable, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
-
-/// Copies whose generations lie further apart than this have not lost writes: they were made anew.
-const APART_MAX: u32 = 1 << 16;
 
 /// What a row adds to the generation of its parity when these data indices are written.
 pub(crate) fn weights(written: impl Iterator<Item = usize>) -> u32 {
@@ -186,40 +184,5 @@ impl Engine {
     ) -> Option<u32> {
         let entry = self.sums_of(at, len)?.entry(member.id, block);
         entry.is_known().then_some(entry.generation)
-    }
-}
-
-/// The newest of the generations that are known.
-fn newest(each: impl Iterator<Item = Option<u32>>) -> Option<u32> {
-    each.flatten().reduce(|a, b| if is_newer(b, a) { b } else { a })
-}
-
-fn is_newer(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) > 0
-}
-
-/// Which copies, by number, have lost no writes, if generations tell: all are known, and some are
-/// behind the others.
-pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
-    let known: Option<Vec<u32>> = each.iter().copied().collect();
-    let known = known?;
-    let newest = newest(known.iter().copied().map(Some))?;
-    let close = known.iter().all(|generation| newest.wrapping_sub(*generation) <= APART_MAX);
-    let those: Vec<usize> = (0..known.len()).filter(|&copy| known[copy] == newest).collect();
-    let told = close && those.len() < known.len() && !broken(Broken::GenerationsUnasked);
-    told.then_some(those)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::rows::checksum::newest_copies;
-
-    #[test]
-    fn the_copy_with_most_writes_is_the_newest() {
-        assert_eq!(newest_copies(&[Some(4), Some(5), Some(5)]), Some(vec![1, 2]));
-        assert_eq!(newest_copies(&[Some(u32::MAX), Some(1)]), Some(vec![1]), "round the corner");
-        assert_eq!(newest_copies(&[Some(5), Some(5)]), None);
-        assert_eq!(newest_copies(&[Some(5), None]), None);
-        assert_eq!(newest_copies(&[Some(5), Some(1 << 20)]), None, "made anew");
     }
 }

@@ -1,15 +1,8 @@
-//! Who is wrong in a row where a block does not fit its sum.
+//! Repairs rows in which a block does not match its checksum, on the levels with parity; mirrors
+//! have the other copies (`rows/mirror.rs`). `verdict` decides what is wrong: the block, its entry
+//! in the table, or both.
 //!
-//! ```text
-//!   what the rest of the row says of the block      the block   its entry   then
-//!   ──────────────────────────────────────────────  ─────────   ─────────   ──────────────────────
-//!   it fits the entry                               is wrong    is right    the block is rewritten
-//!   it is what the block holds                      is right    is wrong    the entry is
-//!   neither                                         ?           ?           an error for who reads
-//! ```
-//!
-//! Owns that decision, for the levels with parity; mirrors have the other copies
-//! (`rows/mirror.rs`). A block that is wrong is never used to compute another, parity least of all.
+//! A block that is wrong is never used to compute another, parity least of all.
 
 use std::rc::Rc;
 
@@ -21,6 +14,7 @@ use metadata::{Error, ErrorKind, Result};
 use crate::member::view::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::New;
+use crate::rows::checksum::verdict::{Recovered, Repair, Suspect, repair};
 use crate::rows::checksum::verify::Verdict;
 use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
@@ -109,18 +103,33 @@ impl RowOp<'_> {
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
-            if sums.judge(member, slot, block, crc) == Verdict::Right {
+            let recovered = match sums.judge(member, slot, block, crc) {
+                Verdict::Right => Recovered::FitsEntry,
+                _ if row.have(&self.work.pieces, slot) == Some(&bytes[..]) => {
+                    Recovered::EqualsBlock
+                }
+                _ => Recovered::Neither,
+            };
+            let suspect = match () {
+                () if all_data => Suspect::Parity,
+                () if behind == Some(slot) => Suspect::Behind,
+                () => Suspect::Other,
+            };
+            let repair = repair(recovered, suspect);
+            if repair == Repair::Block {
                 let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
                 report.find(Finding { mended: writable, ..found });
-                self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
-            } else if row.have(&self.work.pieces, slot) == Some(&bytes[..]) {
+            }
+            if matches!(repair, Repair::Entry | Repair::Both) {
                 self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
-            } else if all_data || behind == Some(slot) {
-                // All the data is what it should be: so is what follows from it.
-                self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
-                self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
-            } else {
-                left.insert(slot);
+            }
+            match repair {
+                Repair::Block | Repair::Both => {
+                    let at = row.at();
+                    self.work.outgoing.push(Outgoing { slot, at, bytes: bytes.freeze() });
+                }
+                Repair::Entry => {}
+                Repair::Neither => left.insert(slot),
             }
         }
         if writable {

@@ -30,8 +30,9 @@ use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Scratch;
+use crate::rows::checksum::verdict::choose_fitting;
 use crate::rows::checksum::verify::Verdict;
-use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted, newest_copies};
+use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::job::{Finding, Report, grains};
 use crate::rows::op::RowOp;
@@ -42,20 +43,16 @@ use crate::rows::{Outgoing, RowWork};
 pub(crate) type Read<'a> = (&'a Member, (Slot, u64), Option<u32>);
 
 impl ChecksumTable {
-    /// Which of the copies of a torn block counts, by number: of those that fit their entries the
-    /// newest, else the first. `None` if none fits.
+    /// Which of the copies of a torn block counts, by number: see [`choose_fitting`].
     pub(crate) fn fitting(&self, copies: &[Read<'_>]) -> Option<usize> {
         let fits = |&(member, (slot, block), crc): &Read<'_>| {
             crc.is_some_and(|crc| self.judge(member, slot, block, crc) == Verdict::Right)
         };
-        let those: Vec<usize> = (0..copies.len()).filter(|&copy| fits(&copies[copy])).collect();
-        let generation = |&copy: &usize| {
+        let fit: Vec<bool> = copies.iter().map(fits).collect();
+        choose_fitting(&fit, |copy| {
             let (member, (_, block), _) = copies[copy];
             Some(self.entry(member.id, block).generation)
-        };
-        let newest = newest_copies(&those.iter().map(generation).collect::<Vec<_>>());
-        let first = newest.and_then(|newest| newest.first().copied()).unwrap_or(0);
-        those.get(first).copied()
+        })
     }
 }
 

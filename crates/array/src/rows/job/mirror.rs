@@ -28,7 +28,8 @@ use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
-use crate::rows::checksum::{Read, Wanted, newest_copies};
+use crate::rows::checksum::verdict::{Choice, choose};
+use crate::rows::checksum::{Read, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};
@@ -172,17 +173,14 @@ impl RowOp<'_> {
         let settled = task != Task::Resync && !self.engine.is_unsynced(at, part);
         let settled = settled && !broken(Broken::ScrubTrustsData);
         let block = self.engine.block_bytes(&view).min(part);
-        let newest = |there: &[usize], start: u64| {
-            let generation = |&copy: &usize| {
-                let Copy { member, place, .. } = &copies[copy];
-                self.engine.generation(member, (place.member_offset + start) / GRAIN, (at, part))
-            };
-            newest_copies(&there.iter().map(generation).collect::<Vec<_>>())
+        let generation = |copy: usize, start: u64| {
+            let Copy { member, place, .. } = &copies[copy];
+            self.engine.generation(member, (place.member_offset + start) / GRAIN, (at, part))
         };
         let fitting = self.engine.fitting_copies(&copies, (at, part));
         let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
         let judged = (settled, task);
-        let mut mends = judge(&copies, (at, part), block, judged, (newest, fitting), report);
+        let mut mends = judge(&copies, (at, part), block, judged, (generation, fitting), report);
         let disputed = disputed(&mends);
         if matches!(task, Task::Check | Task::Sum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
@@ -456,26 +454,15 @@ impl Mend {
     }
 }
 
-/// Who counts in one block.
-struct Verdict {
-    source: usize,
-    /// More than half of the copies that can be read are like the source, or the others have lost
-    /// writes.
-    named: bool,
-}
-
 /// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
-/// written. In what is not `settled` nobody is wrong. `newest` says which of some copies have lost
-/// no writes to the block that begins there; `fitting`, which copy counts there in any case.
+/// written. In what is not `settled` nobody is wrong. `generation` is that of a copy's block that
+/// begins there; `fitting` says which copy counts there in any case.
 fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
     block: u64,
     (settled, task): (bool, Task),
-    (newest, fitting): (
-        impl Fn(&[usize], u64) -> Option<Vec<usize>>,
-        impl Fn(u64) -> Option<usize>,
-    ),
+    (generation, fitting): (impl Fn(usize, u64) -> Option<u32>, impl Fn(u64) -> Option<usize>),
     report: &mut Report,
 ) -> Vec<Mend> {
     let mut mends: Vec<Mend> = Vec::new();
@@ -491,10 +478,15 @@ fn judge(
         let bytes = |copy: usize| &copies[copy].bytes[range.start as usize..range.end as usize];
         let readable = |&copy: &usize| !copies[copy].holes.overlaps(range.clone());
         let there: Vec<usize> = (0..copies.len()).filter(readable).collect();
-        let newest = |there: &[usize]| newest(there, start).filter(|_| settled);
-        let fitting = fitting(start).map(|source| Verdict { source, named: true });
-        let verdict = fitting.or_else(|| verdict(&there, bytes, settled, newest));
-        let Some(verdict) = verdict else {
+        let chosen = || {
+            let like = |&copy: &usize| there.iter().position(|&other| bytes(other) == bytes(copy));
+            let alike: Vec<usize> = there.iter().filter_map(like).collect();
+            let generations = || there.iter().map(|&copy| generation(copy, start)).collect();
+            let choice = choose(&alike, settled, generations)?;
+            Some(Choice { source: there[choice.source], ..choice })
+        };
+        let fitting = fitting(start).map(|source| Choice { source, named: true });
+        let Some(verdict) = fitting.or_else(chosen) else {
             report.lose(at + start, len);
             continue;
         };
@@ -560,25 +552,4 @@ fn add(mends: &mut Vec<Mend>, mend: Mend) {
         Some(last) => last.range.end = mend.range.end,
         None => mends.push(mend),
     }
-}
-
-/// The copy that most others equal, where the majority counts; else the newest, else the first.
-/// `None` if none can be read.
-fn verdict<'a>(
-    there: &[usize],
-    bytes: impl Fn(usize) -> &'a [u8],
-    settled: bool,
-    newest: impl Fn(&[usize]) -> Option<Vec<usize>>,
-) -> Option<Verdict> {
-    let &first = there.first()?;
-    let alike = |copy: usize| there.iter().filter(|&&other| bytes(other) == bytes(copy)).count();
-    let vote = settled && there.len() > 2;
-    let majority = there.iter().copied().find(|&copy| vote && 2 * alike(copy) > there.len());
-    let newest = || {
-        let those = newest(there)?;
-        let source = there[*those.first()?];
-        those.iter().all(|&copy| bytes(there[copy]) == bytes(source)).then_some(source)
-    };
-    let named = majority.or_else(newest);
-    Some(Verdict { source: named.unwrap_or(first), named: named.is_some() })
 }

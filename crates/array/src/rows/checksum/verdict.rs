@@ -1,0 +1,128 @@
+//! Who is right: pure tables over what is known of a block and its copies. Never reads anything.
+//!
+//! In a row with parity, of a block that does not fit its entry in the checksum table:
+//!
+//! ```text
+//!   redundancy gives       suspect                    the block   its entry   repair
+//!   ─────────────────────  ─────────────────────────  ──────────  ──────────  ───────────────────
+//!   bytes that fit         any                        is wrong    is right    the block
+//!   the block's own bytes  any                        is right    is wrong    the entry
+//!   other bytes            parity alone: all data     is wrong    is wrong    both: they follow
+//!                          fits                                               from the data
+//!   other bytes            alone behind all others:   is wrong    is wrong    both: it lost writes
+//!                          its entry is older                                 with their entries
+//!   other bytes            any other                  ?           ?           none: reads fail
+//! ```
+//!
+//! Among copies of a block (mirrors), the first line that holds:
+//!
+//! ```text
+//!   agreed on before   what the copies say                    counts                   the others
+//!   ─────────────────  ─────────────────────────────────────  ───────────────────────  ──────────
+//!   no                 anything                               the first                not wrong
+//!   yes                more than half of at least 3 alike     the majority             are wrong
+//!   yes                generations differ, the newest alike   the newest               are wrong
+//!   yes                anything else                          the first, by a guess    unnamed
+//! ```
+
+use io::broken::{Broken, broken};
+
+/// Copies whose generations lie further apart than this have not lost writes: they were made anew.
+const APART_MAX: u32 = 1 << 16;
+
+/// What the rest of a row gives for a block that does not fit its entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Recovered {
+    FitsEntry,
+    EqualsBlock,
+    Neither,
+}
+
+/// What is known of the slot whose block does not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Suspect {
+    /// All blocks of the row that do not fit are parity.
+    Parity,
+    /// Its generation is behind all others of the row, and it alone does not fit.
+    Behind,
+    Other,
+}
+
+/// What is written to make a block and its entry agree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Repair {
+    Block,
+    Entry,
+    Both,
+    /// Nothing: the block must not be read.
+    Neither,
+}
+
+pub(super) fn repair(recovered: Recovered, suspect: Suspect) -> Repair {
+    match (recovered, suspect) {
+        (Recovered::FitsEntry, _) => Repair::Block,
+        (Recovered::EqualsBlock, _) => Repair::Entry,
+        (Recovered::Neither, Suspect::Parity | Suspect::Behind) => Repair::Both,
+        (Recovered::Neither, Suspect::Other) => Repair::Neither,
+    }
+}
+
+/// The copy that counts, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Choice {
+    pub(crate) source: usize,
+    /// Copies that differ from it are wrong; else it is a guess, or nobody is wrong.
+    pub(crate) named: bool,
+}
+
+/// Chooses among copies that can be read. Those with equal bytes have the same number in `alike`.
+/// `None` if there are none.
+pub(crate) fn choose(
+    alike: &[usize],
+    settled: bool,
+    generations: impl FnOnce() -> Vec<Option<u32>>,
+) -> Option<Choice> {
+    alike.first()?;
+    let same = |copy: usize| alike.iter().filter(|&&other| other == alike[copy]).count();
+    let majority = || (0..alike.len()).find(|&at| alike.len() > 2 && 2 * same(at) > alike.len());
+    let newest = || {
+        let newest = newest_copies(&generations())?;
+        let source = *newest.first()?;
+        newest.iter().all(|&copy| alike[copy] == alike[source]).then_some(source)
+    };
+    let named = if settled { majority().or_else(newest) } else { None };
+    Some(Choice { source: named.unwrap_or(0), named: named.is_some() })
+}
+
+/// Which of the copies of a block that a crash may have torn counts, by number: of those that `fit`
+/// their entries the newest, else the first. `None` if none fits.
+pub(super) fn choose_fitting(
+    fit: &[bool],
+    generation: impl Fn(usize) -> Option<u32>,
+) -> Option<usize> {
+    let those: Vec<usize> = (0..fit.len()).filter(|&copy| fit[copy]).collect();
+    let each: Vec<Option<u32>> = those.iter().map(|&copy| generation(copy)).collect();
+    let first = newest_copies(&each).and_then(|newest| newest.first().copied()).unwrap_or(0);
+    those.get(first).copied()
+}
+
+/// The newest of the generations that are known.
+pub(super) fn newest(each: impl Iterator<Item = Option<u32>>) -> Option<u32> {
+    let is_newer = |a: u32, b: u32| (a.wrapping_sub(b) as i32) > 0;
+    each.flatten().reduce(|a, b| if is_newer(b, a) { b } else { a })
+}
+
+/// Which copies, by number, have lost no writes, if generations tell: all are known, and some are
+/// behind the others.
+pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
+    let known: Option<Vec<u32>> = each.iter().copied().collect();
+    let known = known?;
+    let newest = newest(known.iter().copied().map(Some))?;
+    let close = known.iter().all(|generation| newest.wrapping_sub(*generation) <= APART_MAX);
+    let those: Vec<usize> = (0..known.len()).filter(|&copy| known[copy] == newest).collect();
+    let told = close && those.len() < known.len() && !broken(Broken::GenerationsUnasked);
+    told.then_some(those)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What replay does with a row that the log has a record of: a table over who has the record.
+//!
+//! ```text
+//!   record of          written to       a member lacks it      verdict    since
+//!   ─────────────────  ───────────────  ─────────────────────  ─────────  ───────────────────────────
+//!   data, parity made  any              any                    durable    all parity of the row was
+//!   anew since                                                            computed after the write
+//!   any                any              none                   torn
+//!   data and parity    one member       one that holds the row durable    it was filled after the
+//!                                                                         write, by a flushed commit
+//!   data past parity   one member       any                    torn       no parity says otherwise
+//!   any                several members  only later ones        durable    filled after the write
+//!   any                several members  one of that time       unwritten  the batch never was durable
+//!   any                journal device   any                    torn       a batch is one write
+//! ```
+//!
+//! The first line that holds wins. Replay redoes a *torn* row. A *durable* row is left as it is,
+//! and older records of it with it. An *unwritten* record is as if it had never been: nothing went
+//! out under it.
+
+use io::broken::{Broken, broken};
+
+/// What a record is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Data of a row, with its parity.
+    Parity,
+    /// Data of a row whose parity was given up before: no syndrome.
+    PastParity,
+    /// The same, and all parity that the row has now was computed since.
+    ParityRemade,
+    /// Whole stripes that become zeros.
+    Zeros,
+}
+
+/// Where the record was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copies {
+    /// To one parity member alone.
+    One,
+    /// To every member that must have it.
+    Several,
+    /// To the journal device, in one write.
+    Device,
+}
+
+/// Whether a member that holds the row now has no copy of the record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lacking {
+    /// None: all have it, or hold nothing of the row.
+    None,
+    /// Members that got their slot after the record was written, and no others.
+    Later,
+    /// At least one that was there when the record was written.
+    Present,
+}
+
+/// What replay does with the row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The batch never was durable, and nothing was written under it.
+    Unwritten,
+    /// What was to be written is durable, and so is what older records have of it.
+    Durable,
+    /// A crash may have cut it: replay redoes it.
+    Torn,
+}
+
+/// The verdict on a record.
+pub fn verdict(kind: Kind, copies: Copies, lacking: Lacking) -> Verdict {
+    match (kind, copies, lacking) {
+        (Kind::ParityRemade, ..) => Verdict::Durable,
+        (_, _, Lacking::None) | (_, Copies::Device, _) => Verdict::Torn,
+        (Kind::Parity, Copies::One, _) if broken(Broken::FilledTakenForCut) => Verdict::Torn,
+        (Kind::Parity, Copies::One, _) => Verdict::Durable,
+        (Kind::PastParity, Copies::One, _) => Verdict::Torn,
+        (_, _, Lacking::Later) => Verdict::Durable,
+        (_, _, Lacking::Present) if broken(Broken::PairUnchecked) => Verdict::Torn,
+        (_, _, Lacking::Present) => Verdict::Unwritten,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [Kind; 4] = [Kind::Parity, Kind::PastParity, Kind::ParityRemade, Kind::Zeros];
+    const COPIES: [Copies; 3] = [Copies::One, Copies::Several, Copies::Device];
+    const LACKING: [Lacking; 3] = [Lacking::None, Lacking::Later, Lacking::Present];
+
+    fn all() -> impl Iterator<Item = (Kind, Copies, Lacking)> {
+        KINDS.into_iter().flat_map(|kind| {
+            COPIES
+                .into_iter()
+                .flat_map(move |copies| LACKING.map(|lacking| (kind, copies, lacking)))
+        })
+    }
+
+    /// Each kind of record, with `None`, `Later`, `Present` for `One`, `Several`, `Device`.
+    #[test]
+    fn every_record_has_a_verdict() {
+        let letter = |verdict| match verdict {
+            Verdict::Unwritten => 'u',
+            Verdict::Durable => 'd',
+            Verdict::Torn => 't',
+        };
+        let row = |kind| {
+            let of = |copies| LACKING.map(|lacking| letter(verdict(kind, copies, lacking)));
+            COPIES.map(|copies| of(copies).into_iter().collect::<String>()).join(" ")
+        };
+        assert_eq!(KINDS.map(row), ["tdd tdu ttt", "ttt tdu ttt", "ddd ddd ddd", "tdu tdu ttt"]);
+    }
+
+    #[test]
+    fn a_record_is_dropped_only_if_a_member_that_must_have_it_does_not() {
+        for (kind, copies, lacking) in all() {
+            if verdict(kind, copies, lacking) == Verdict::Unwritten {
+                assert_eq!(lacking, Lacking::Present, "{kind:?} {copies:?}");
+                assert_ne!(copies, Copies::Device, "{kind:?}: a batch there is one write");
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_is_called_durable_only_after_something_was_filled_or_computed_since() {
+        for (kind, copies, lacking) in all() {
+            if verdict(kind, copies, lacking) == Verdict::Durable && kind != Kind::ParityRemade {
+                let filled = lacking == Lacking::Later || copies == Copies::One;
+                assert!(filled && lacking != Lacking::None, "{kind:?} {copies:?} {lacking:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_every_member_has_is_redone() {
+        for (kind, copies, _) in all().filter(|&(kind, ..)| kind != Kind::ParityRemade) {
+            assert_eq!(verdict(kind, copies, Lacking::None), Verdict::Torn, "{kind:?} {copies:?}");
+        }
+    }
+}
