@@ -142,7 +142,7 @@ fn view_superblock(trace: &FoundSuperblock, superblock: &Superblock) -> Superblo
             .or_else(|| private.and_then(|found| found.latest.as_ref()))
             .map(|header| header.consistency.into()),
         journal: header.and_then(|header| header.journal).map(Into::into),
-        checksums: header.is_some_and(|header| header.sums_from.is_some()),
+        checksums: header.is_some_and(|header| header.checksums_from.is_some()),
         remarks: trace.remarks.clone(),
         log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
             zones: header.log.zones,

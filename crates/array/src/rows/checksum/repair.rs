@@ -1,4 +1,4 @@
-//! Who is wrong in a row where a block does not fit its sum.
+//! Who is wrong in a row where a block does not fit its checksum.
 //!
 //! ```text
 //!   what the rest of the row says of the block      the block   its entry   then
@@ -23,7 +23,7 @@ use crate::rows::Scratch;
 use crate::rows::checksum::New;
 use crate::rows::checksum::verify::Verdict;
 use crate::rows::engine::Engine;
-use crate::rows::job::{Finding, Report, grains};
+use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::message::ToKeeper;
@@ -39,7 +39,8 @@ pub(super) struct Left {
 
 impl RowOp<'_> {
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
-    /// right what does not fit its sum. Slots for which that cannot be done count as unreadable.
+    /// right what does not fit its checksum. Slots for which that cannot be done count as
+    /// unreadable.
     ///
     /// # Errors
     /// As [`RowOp::lose`].
@@ -58,8 +59,8 @@ impl RowOp<'_> {
             if wrong.is_empty() {
                 continue;
             }
-            for grain in grains(*row) {
-                let left = beside.mend_grain(grain, report).await?;
+            for block in row_blocks(*row) {
+                let left = beside.mend_block(block, report).await?;
                 row.bad = row.bad.union(left.wrong);
                 row.contradicted = row.contradicted.union(left.contradicted);
             }
@@ -67,9 +68,9 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
-    pub(super) async fn mend_grain(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
-        let Some(sums) = &self.engine.sums else { return Ok(Left::default()) };
+    /// Makes one block of each slot of a row right, as far as redundancy and checksums tell how.
+    pub(super) async fn mend_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
+        let Some(checksums) = &self.engine.checksums else { return Ok(Left::default()) };
         let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
         let view = loop {
             let view = self.engine.view();
@@ -109,7 +110,7 @@ impl RowOp<'_> {
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
-            if sums.judge(member, slot, block, crc) == Verdict::Right {
+            if checksums.judge(member, slot, block, crc) == Verdict::Right {
                 let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
                 report.find(Finding { mended: writable, ..found });
                 self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
@@ -149,11 +150,13 @@ impl RowOp<'_> {
                 self.engine.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
             }
         }
-        if let Some(sums) = self.engine.sums.as_ref().filter(|_| !self.work.news.is_empty()) {
-            sums.mended.set(true);
-            sums.crowded.raise();
+        if let Some(checksums) =
+            self.engine.checksums.as_ref().filter(|_| !self.work.news.is_empty())
+        {
+            checksums.mended.set(true);
+            checksums.crowded.raise();
         }
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         if aged && left.is_empty() {
             self.align_rows(&view, &[row]).await;
         }
@@ -161,7 +164,7 @@ impl RowOp<'_> {
         Ok(Left { wrong: left, contradicted: left })
     }
 
-    /// What the slots that do not fit their sums should hold, by all the others.
+    /// What the slots that do not fit their checksums should hold, by all the others.
     fn recover_wrong(
         &mut self,
         view: &View,
@@ -197,8 +200,8 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// An error if somebody is to be given blocks that contradict their sums and cannot be made
-    /// good.
+    /// An error if somebody is to be given blocks that contradict their checksums and cannot be
+    /// made good.
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
         let what = "a block does not fit its checksum, and redundancy cannot say what it held";
         Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))
