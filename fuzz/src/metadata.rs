@@ -16,14 +16,14 @@ use layout::private::Tag;
 
 use crate::{Target, Trail, as_it_is};
 
+mod checksums;
 pub(crate) mod mend;
 mod private;
 mod signs;
-mod sums;
 
+pub use checksums::PRIVATE_CHECKSUMS;
 pub use private::{JOURNAL_HEADER, PRIVATE_BAD, PRIVATE_HEADER, PRIVATE_LOG};
 pub use signs::FOREIGN;
-pub use sums::PRIVATE_SUMS;
 
 /// Far more than any structure here, far less than a length field can ask for.
 const MEMORY_BYTES: usize = 1 << 20;

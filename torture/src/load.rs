@@ -30,7 +30,7 @@ pub(crate) struct Court {
     /// Bytes that were read and found right.
     verified: Arc<AtomicU64>,
     /// Errors where the array may say that it does not know, in blocks.
-    doubts: Arc<AtomicU64>,
+    unverified: Arc<AtomicU64>,
 }
 
 /// Where and how hard.
@@ -40,7 +40,7 @@ pub(crate) struct Shape {
     pub(crate) windows: Vec<Range<u64>>,
     pub(crate) depth: usize,
     /// Reads may fail: the array may be in doubt.
-    pub(crate) doubtful: bool,
+    pub(crate) suspect: bool,
 }
 
 /// Clients at work.
@@ -57,7 +57,7 @@ impl Court {
             ending: Arc::new(AtomicBool::new(false)),
             answers: count(),
             verified: count(),
-            doubts: count(),
+            unverified: count(),
         }
     }
 
@@ -74,8 +74,8 @@ impl Court {
         self.verified.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn doubts(&self) -> u64 {
-        self.doubts.load(Ordering::Relaxed)
+    pub(crate) fn unverified(&self) -> u64 {
+        self.unverified.load(Ordering::Relaxed)
     }
 
     /// The oracle's verdict on bytes that a read has returned.
@@ -97,11 +97,11 @@ impl Court {
         begun: u64,
         (offset, len): (u64, u64),
         errno: u32,
-        doubtful: bool,
+        suspect: bool,
     ) -> Result<(), String> {
         self.oracle().unread(begun);
-        if doubtful || self.oracle().may_be_lost(begun, (offset, len)) {
-            self.doubts.fetch_add(1, Ordering::Relaxed);
+        if suspect || self.oracle().may_be_lost(begun, (offset, len)) {
+            self.unverified.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         Err(format!("a read at offset {offset} failed with error {errno}"))
@@ -243,8 +243,8 @@ impl Worker<'_> {
                 Err(error) => return Ok(Err(error)),
             },
             (Asked::Read { begun, offset, len }, errno) => {
-                let (place, doubtful) = ((offset, len as u64), excused || self.shape.doubtful);
-                self.court.unread(begun, place, errno, doubtful)?;
+                let (place, suspect) = ((offset, len as u64), excused || self.shape.suspect);
+                self.court.unread(begun, place, errno, suspect)?;
             }
             (Asked::Write { write, fua }, 0) => self.court.oracle().acknowledge(write, fua),
             (Asked::Flush { begun }, 0) => self.court.oracle().flushed(begun),
@@ -258,8 +258,8 @@ impl Worker<'_> {
                     }
                     _ => ("flush", false),
                 };
-                if !excused && (lost || self.shape.doubtful) {
-                    self.court.doubts.fetch_add(1, Ordering::Relaxed);
+                if !excused && (lost || self.shape.suspect) {
+                    self.court.unverified.fetch_add(1, Ordering::Relaxed);
                 } else if !excused {
                     return Err(format!("a {what} failed with error {errno}"));
                 }

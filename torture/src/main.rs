@@ -58,7 +58,7 @@ fn run(options: &Options) -> Result<(), String> {
         let plan = Plan::new(seed, options.level.as_deref());
         let started = Instant::now();
         match one(seed, &plan, options) {
-            Ok(tally) if options.strict && tally.doubts + tally.refusals > 0 => {
+            Ok(tally) if options.strict && tally.unverified + tally.refusals > 0 => {
                 return Err(failed(seed, options, "a block or a start is unverified"));
             }
             Ok(tally) => {
@@ -124,7 +124,7 @@ fn add(sum: &mut Tally, tally: &Tally) {
     sum.verified += tally.verified;
     sum.at_stake += tally.at_stake;
     sum.lost += tally.lost;
-    sum.doubts += tally.doubts;
+    sum.unverified += tally.unverified;
     sum.refusals += tally.refusals;
 }
 
@@ -134,5 +134,5 @@ fn report(sum: &Tally, rounds: u64, seconds: f64) {
     println!("{} kills, {} power cuts, {} members vanished", sum.kills, sum.cuts, sum.vanished);
     println!("{} of {} unflushed sectors lost", sum.lost, sum.at_stake);
     println!("{} requests answered, {} MiB verified", sum.answers, sum.verified >> 20);
-    println!("{} blocks unverified, {} starts refused", sum.doubts, sum.refusals);
+    println!("{} blocks unverified, {} starts refused", sum.unverified, sum.refusals);
 }

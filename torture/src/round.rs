@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     pub(crate) at_stake: u64,
     pub(crate) lost: u64,
     /// Reads of 4 KiB, and starts, that were refused because the array does not know.
-    pub(crate) doubts: u64,
+    pub(crate) unverified: u64,
     pub(crate) refusals: u64,
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct Round<'a> {
     pub(crate) story: Vec<String>,
     pub(crate) server: Option<Server>,
     /// The file in each slot, and those in none.
-    seats: Vec<usize>,
+    slots: Vec<usize>,
     spares: Vec<usize>,
     /// The slot whose member is away.
     away: Option<(usize, Fault)>,
     /// Every slot was filled and in sync when that was last looked at, and none was lost since.
     whole: bool,
     /// The array may not know some blocks any more.
-    doubtful: bool,
+    suspect: bool,
     pub(crate) bytes: u64,
     windows: Vec<std::ops::Range<u64>>,
     begun: Instant,
@@ -114,11 +114,11 @@ impl<'a> Round<'a> {
             tally: Tally::default(),
             story: Vec::new(),
             server: None,
-            seats: (0..plan.members).collect(),
+            slots: (0..plan.members).collect(),
             spares: (plan.members..plan.members + SPARES).collect(),
             away: None,
             whole: true,
-            doubtful: false,
+            suspect: false,
             bytes: 0,
             windows: Vec::new(),
             begun: Instant::now(),
@@ -143,7 +143,7 @@ impl<'a> Round<'a> {
         };
         self.tally.answers = self.court.answers();
         self.tally.verified = self.court.verified();
-        self.tally.doubts = self.court.doubts();
+        self.tally.unverified = self.court.unverified();
         ended
     }
 
@@ -171,7 +171,7 @@ impl<'a> Round<'a> {
             self.court.oracle().let_guess();
         }
         let mut words = self.plan.create();
-        words.extend(self.seats.iter().map(|file| name(*file)));
+        words.extend(self.slots.iter().map(|file| name(*file)));
         let made = self.program.run(&words)?;
         if made.code != Some(0) {
             return Err(format!("`parapet {}`: {}", words.join(" "), made.said));
@@ -198,9 +198,9 @@ impl<'a> Round<'a> {
             return Ok(true);
         }
         let gone = self.away.filter(|(_, fault)| *fault != Fault::Full).map(|(slot, _)| slot);
-        let slots = (0..self.seats.len()).filter(|slot| Some(*slot) != gone);
+        let slots = (0..self.slots.len()).filter(|slot| Some(*slot) != gone);
         let mut words: Vec<String> = vec!["tank".into()];
-        words.extend(slots.map(|slot| name(self.seats[slot])));
+        words.extend(slots.map(|slot| name(self.slots[slot])));
         words.extend(gone.map(|_| "--degraded".into()));
         words.extend(["--threads".into(), self.plan.threads.to_string()]);
         words.extend(["--cache".into(), self.plan.cache.into(), "--deadline".into(), "1".into()]);
@@ -343,7 +343,7 @@ impl<'a> Round<'a> {
             socket: self.program.socket(),
             windows: self.windows.clone(),
             depth: self.plan.depth,
-            doubtful: self.doubtful,
+            suspect: self.suspect,
         };
         Load::start(&self.court, &shape, self.plan.clients, &mut self.random)
     }
@@ -371,14 +371,14 @@ impl<'a> Round<'a> {
             self.settle()?;
         } else {
             // What the last crash left unsynced may now be unknown.
-            self.doubtful = true;
+            self.suspect = true;
         }
         let slot = self.random.below(self.plan.members);
-        self.tell(format!("member {} in slot {slot}: {fault:?}", name(self.seats[slot])));
+        self.tell(format!("member {} in slot {slot}: {fault:?}", name(self.slots[slot])));
         self.tally.vanished += 1;
         let load = self.load();
         self.work(&load)?;
-        self.members.set(self.seats[slot], fault);
+        self.members.set(self.slots[slot], fault);
         self.away = Some((slot, fault));
         self.whole = false;
         if fault == Fault::Deleted {
@@ -400,10 +400,10 @@ impl<'a> Round<'a> {
                 return Ok(());
             }
             // All that clients write may lie on others: then nobody can know.
-            let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.seats[slot]);
+            let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.slots[slot]);
             if unasked && fault == Fault::Full {
                 self.tell(format!("slot {slot} was not written to: it has space again"));
-                self.members.set(self.seats[slot], Fault::Healthy);
+                self.members.set(self.slots[slot], Fault::Healthy);
                 self.away = None;
                 return Ok(());
             }
@@ -419,7 +419,7 @@ impl<'a> Round<'a> {
     /// Takes the member that is away, or another one, into its slot.
     fn take_back(&mut self) -> Outcome {
         let Some((slot, fault)) = self.away.take() else { return Ok(()) };
-        let old = self.seats[slot];
+        let old = self.slots[slot];
         self.tell(format!("slot {slot} is filled again"));
         if fault == Fault::Hangs {
             // What was written before it was given up must not land on it when it is back.
@@ -432,7 +432,7 @@ impl<'a> Round<'a> {
             _ if self.plan.bitmap == "off" && fault != Fault::Deleted => self.add_anew(old)?,
             Fault::Deleted => {
                 let new = self.spares.remove(0);
-                self.seats[slot] = new;
+                self.slots[slot] = new;
                 let (place, new) = (slot.to_string(), name(new));
                 match self.program.status()?["slots"][slot]["state"].as_str() {
                     // A server that started without it.
@@ -527,7 +527,7 @@ impl<'a> Round<'a> {
             }
         }
         // fio takes no error for an answer.
-        let sure = !self.doubtful && (self.whole || !self.plan.has_hole());
+        let sure = !self.suspect && (self.whole || !self.plan.has_hole());
         if self.plan.fio && sure { self.fio_verifies() } else { Ok(()) }
     }
 
@@ -544,7 +544,7 @@ impl<'a> Round<'a> {
             let blocks = (at..at + len).step_by(BLOCK as usize);
             return blocks.into_iter().try_for_each(|at| self.verify_step(client, at, BLOCK));
         }
-        self.court.unread(begun, (at, len), errno, self.doubtful)
+        self.court.unread(begun, (at, len), errno, self.suspect)
     }
 
     /// At the end all is well: parity and copies agree, and the array bears what it promises to.
@@ -552,7 +552,7 @@ impl<'a> Round<'a> {
         self.take_back()?;
         self.settle()?;
         self.verify()?;
-        if !self.doubtful {
+        if !self.suspect {
             self.program.order(&["scrub", "tank", "check"])?;
             let array = self.settle()?;
             if array["last_scrub"]["mismatches"] != 0 {

@@ -115,10 +115,11 @@ impl Golden {
 
 /// An identity of its own for each, the same each time.
 fn uuid(name: &str) -> String {
-    let sum = |salt: u64| {
-        let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let checksum = |salt: u64| {
+        let step =
+            |checksum: u64, byte: u8| (checksum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ salt, step)
     };
-    let digits = format!("{:016x}{:016x}", sum(0), sum(1));
+    let digits = format!("{:016x}{:016x}", checksum(0), checksum(1));
     [&digits[..8], &digits[8..16], &digits[16..24], &digits[24..]].join(":")
 }

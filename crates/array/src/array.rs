@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
-use layout::private::sums::Seed;
+use layout::private::checksums::Seed;
 use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
 use metadata::assemble::{Assembly, Joined};
 use metadata::{Bounds, Decisions, Error, ErrorKind, Local, Result};
@@ -131,7 +131,7 @@ impl Array {
         assert!(here.contains(&mailboxes.len()), "a mailbox for each shard of this thread");
         let assembly = fitted(assembly, host);
         let blueprint = blueprint(&assembly, host);
-        let Assembly { ledger, geometry, configuration, recovered, members, .. } = assembly;
+        let Assembly { metadata, geometry, configuration, recovered, members, .. } = assembly;
         let tasks = Rc::new(TaskSet::new());
         let fronts: Vec<Front> = mailboxes
             .into_iter()
@@ -143,13 +143,13 @@ impl Array {
             })
             .collect();
         let geometry = Rc::new(geometry);
-        let ledger = Rc::new(ledger);
-        let local = || Rc::new(Local(Rc::clone(&ledger))) as Rc<dyn Decisions>;
+        let metadata = Rc::new(metadata);
+        let local = || Rc::new(Local(Rc::clone(&metadata))) as Rc<dyn Decisions>;
         let known = blueprint.members.iter().map(|known| (known.id, known.clone()));
         let keeper = Keeper::new(Start {
             decisions: host.decisions.clone().unwrap_or_else(local),
             geometry: Rc::clone(&geometry),
-            ledger,
+            metadata,
             bounds: host.bounds,
             parity: host.parity,
             clock: Rc::clone(&host.clock),
@@ -229,8 +229,8 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::lose`].
-    pub async fn lose_cut(&self, id: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::LoseCut(id)).await
+    pub async fn lose_truncated(&self, id: MemberId) -> Result<()> {
+        self.inner.keeper.command(Command::LoseTruncated(id)).await
     }
 
     /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all
@@ -262,7 +262,7 @@ impl Array {
     /// As [`Array::add`].
     pub async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
         self.inner.drained(name, None).await?;
-        let admitted = self.inner.keeper.ledger.admit(Rc::clone(&disk), name).await?;
+        let admitted = self.inner.keeper.metadata.admit(Rc::clone(&disk), name).await?;
         let (id, offset) = (admitted.id, admitted.data_offset);
         Ok(self.introduce((id, name, offset, RangeSet::new()), &disk, None))
     }
@@ -273,15 +273,15 @@ impl Array {
     /// As [`Array::readd`].
     pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
         self.inner.drained(name, None).await?;
-        let back = self.inner.keeper.ledger.readmit(Rc::clone(&disk), name).await?;
+        let back = self.inner.keeper.metadata.readmit(Rc::clone(&disk), name).await?;
         if let Err(refusal) = self.inner.drained(name, Some(back.id)).await {
-            self.inner.keeper.ledger.expel(back.id);
+            self.inner.keeper.metadata.expel(back.id);
             return Err(refusal);
         }
         let known = (back.id, name, back.data_offset, back.bad);
-        // Nothing is summed while its slot is empty: what is not by now is so later.
-        let unsummed = self.inner.keeper.summed_above(back.sums_from);
-        let ranges = back.ranges.iter().chain(unsummed.iter()).collect();
+        // Nothing is checksummed while its slot is empty: what is not by now is so later.
+        let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
+        let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
         Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
     }
 
@@ -293,7 +293,7 @@ impl Array {
     ) -> Newcomer {
         let keeper = &self.inner.keeper;
         let introduction = Introduction::new(id, name, offset, bad, keeper.shards())
-            .with_places(keeper.ledger.log_place(id), keeper.ledger.table_place(id));
+            .with_places(keeper.metadata.log_place(id), keeper.metadata.table_place(id));
         keeper.introduce(introduction.clone());
         for front in &self.inner.fronts {
             front.introduce(&introduction, Rc::clone(disk));
@@ -405,7 +405,7 @@ impl Array {
     async fn write_back(&self) -> Result<()> {
         let holds = self.inner.blueprint.cache == CacheMode::Writeback;
         let writable = self.inner.keeper.configuration().mode == Mode::ReadWrite;
-        if !holds && (self.inner.blueprint.sums.is_none() || !writable) {
+        if !holds && (self.inner.blueprint.checksums.is_none() || !writable) {
             return Ok(());
         }
         let done = self.inner.fronts[0].flush(io::Class::Foreground).await;
@@ -444,8 +444,8 @@ impl Array {
     pub fn status(&self) -> Status {
         let (inner, keeper) = (&self.inner, &self.inner.keeper);
         let now = keeper.configuration();
-        let facts = keeper.ledger.facts();
-        let slots = now.seats.iter().enumerate();
+        let facts = keeper.metadata.facts();
+        let slots = now.slots.iter().enumerate();
         Status {
             name: inner.blueprint.name.clone(),
             uuid: facts.uuid.0,
@@ -455,9 +455,9 @@ impl Array {
             mode: now.mode,
             clean: keeper.is_clean(),
             epoch: now.epoch.0,
-            events: keeper.ledger.events(),
+            events: keeper.metadata.events(),
             redundancy_left: inner.redundancy_left(now.in_sync()),
-            bad_bytes: keeper.ledger.bad_array_bytes(),
+            bad_bytes: keeper.metadata.bad_array_bytes(),
             unsynced_bytes: keeper.unsynced_bytes(),
             unsummed_bytes: facts.checksums.then(|| keeper.unsummed_bytes()),
             verifying: keeper.is_verifying(),
@@ -465,7 +465,9 @@ impl Array {
             journal: inner.journal_status(&now),
             replay: keeper.crash.replay.get(),
             parity: keeper.computes_parity(),
-            slots: slots.map(|(slot, seat)| inner.slot_status(Slot::new(slot), seat)).collect(),
+            slots: slots
+                .map(|(slot, assignment)| inner.slot_status(Slot::new(slot), assignment))
+                .collect(),
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),
             last_scrub: keeper.jobs.last_scrub.borrow().clone(),
@@ -482,7 +484,7 @@ fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
         // Nothing is logged then.
         assembly.configuration.journal = None;
     }
-    if assembly.recovered.unsummed.is_some() {
+    if assembly.recovered.unchecksummed.is_some() {
         let bytes = checksum::region_bytes(&assembly.geometry);
         assembly.geometry = assembly.geometry.with_region_bytes(bytes);
     }
@@ -498,35 +500,35 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
         let bad = joined.bad.clone();
         Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
             .with_places(
-                assembly.ledger.log_place(joined.id),
-                assembly.ledger.table_place(joined.id),
+                assembly.metadata.log_place(joined.id),
+                assembly.metadata.table_place(joined.id),
             )
     };
     let most_bytes = host.bounds.log_bytes;
     // Without parity nothing is logged, and no log of this session is trusted.
-    let log = host.parity.then(|| assembly.ledger.open_log(host.shards, most_bytes)).flatten();
-    if assembly.recovered.cuts.is_empty() {
-        assembly.ledger.begin_session();
+    let log = host.parity.then(|| assembly.metadata.open_log(host.shards, most_bytes)).flatten();
+    if assembly.recovered.torn_rows.is_empty() {
+        assembly.metadata.begin_session();
     }
     Blueprint {
         name: facts.name.clone(),
         geometry: geometry.clone(),
         bounds: host.bounds,
         kernel: host.kernel,
-        mark_bytes: facts.mark_bytes.unwrap_or(geometry.region_bytes()),
+        bitmap_bytes: facts.bitmap_bytes.unwrap_or(geometry.region_bytes()),
         limits,
         cache: host.cache,
         check_reads: host.check_reads,
         parity: host.parity,
-        doubt: assembly.recovered.doubt,
+        unverified: assembly.recovered.unverified,
         log,
-        settling: assembly.recovered.record_first || !assembly.recovered.cuts.is_empty(),
+        settling: assembly.recovered.record_first || !assembly.recovered.torn_rows.is_empty(),
         bad: assembly.recovered.bad.clone(),
         configuration: assembly.configuration.clone(),
         unsynced: assembly.recovered.unsynced.clone(),
-        sums: assembly.recovered.unsummed.clone().map(|unsummed| {
+        checksums: assembly.recovered.unchecksummed.clone().map(|unchecksummed| {
             let seed = Seed::new(&facts.uuid, parity::crc32c);
-            ChecksumSetup { seed, unsummed, torn: assembly.recovered.torn.clone() }
+            ChecksumSetup { seed, unchecksummed, torn: assembly.recovered.torn.clone() }
         }),
         members: assembly.members.iter().map(known).collect(),
         loads: (0..host.shards).map(|_| Load::default()).collect(),

@@ -31,7 +31,7 @@ use io::{Clock, Completion, Completions, Signal, TaskSet, Time};
 use layout::{Configuration, Epoch, Family, Geometry, MemberId, Mode, RangeSet, Slot, SlotSet};
 use metadata::assemble::Recovered;
 use metadata::commit::async_mutex::{AsyncMutex, Held};
-use metadata::commit::{Decision, Ledger};
+use metadata::commit::{Decision, MetadataWriter};
 use metadata::{Bounds, Decisions, Error, ErrorKind, Result, Undecided};
 
 use crate::member::Introduction;
@@ -59,7 +59,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// See the module's description.
 pub(crate) struct Keeper {
     pub(crate) geometry: Rc<Geometry>,
-    pub(crate) ledger: Rc<Ledger>,
+    pub(crate) metadata: Rc<MetadataWriter>,
     decisions: Rc<dyn Decisions>,
     pub(crate) log: EventLog,
     pub(crate) jobs: Jobs,
@@ -82,7 +82,7 @@ pub(crate) struct Keeper {
     /// Read errors of each member, and since when they are counted.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     pub(crate) inbox: Inbox,
-    /// Members that are being taken out, and still have a seat.
+    /// Members that are being taken out, and still have a slot.
     losing: RefCell<Vec<MemberId>>,
     pub(crate) regions: Regions,
     /// Raised at every arrival and every change.
@@ -103,8 +103,8 @@ pub(crate) enum Command {
     /// Take this member out: its bytes are gone, whoever needs them.
     Lose(MemberId),
     /// Take it out: bytes that it held are lost for good.
-    LoseCut(MemberId),
-    /// A spare that the ledger has admitted.
+    LoseTruncated(MemberId),
+    /// A spare that the metadata writer has admitted.
     AddSpare(MemberId),
     /// A member that came back to its slot; only these ranges differ.
     Readd(MemberId, Slot, RangeSet),
@@ -119,7 +119,7 @@ pub(crate) enum Command {
 /// What a keeper starts from.
 pub(crate) struct Start {
     pub(crate) geometry: Rc<Geometry>,
-    pub(crate) ledger: Rc<Ledger>,
+    pub(crate) metadata: Rc<MetadataWriter>,
     pub(crate) decisions: Rc<dyn Decisions>,
     pub(crate) bounds: Bounds,
     pub(crate) parity: bool,
@@ -134,10 +134,10 @@ pub(crate) struct Start {
 impl Keeper {
     pub(crate) fn new(start: Start) -> Rc<Keeper> {
         let recovered = start.recovered;
-        let settling = recovered.record_first || !recovered.cuts.is_empty();
+        let settling = recovered.record_first || !recovered.torn_rows.is_empty();
         Rc::new(Keeper {
             geometry: start.geometry,
-            ledger: start.ledger,
+            metadata: start.metadata,
             decisions: start.decisions,
             log: EventLog::default(),
             bounds: start.bounds,
@@ -157,7 +157,7 @@ impl Keeper {
             sync: SyncState {
                 unsynced: RefCell::new(recovered.unsynced),
                 undurable: RefCell::default(),
-                unsummed: RefCell::new(recovered.unsummed.unwrap_or_default()),
+                unchecksummed: RefCell::new(recovered.unchecksummed.unwrap_or_default()),
                 partial: RefCell::default(),
             },
             inbox: Inbox {
@@ -178,8 +178,8 @@ impl Keeper {
                 clean: Cell::new(recovered.clean),
                 unrecorded: Cell::new(true),
                 overtaken: Cell::new(false),
-                // A record would begin a new session of the log before the old one is settled.
-                deciding: match settling && !broken(Broken::RecordBeforeSettled) {
+                // A record would begin a new session of the log before the old one is resolved.
+                deciding: match settling && !broken(Broken::RecordBeforeResolved) {
                     true => AsyncMutex::taken(),
                     false => AsyncMutex::default(),
                 },
@@ -192,10 +192,10 @@ impl Keeper {
             },
             crash: CrashState {
                 torn: recovered.torn,
-                doubt: recovered.doubt,
-                settled: recovered.settled,
+                unverified: recovered.unverified,
+                resolved: recovered.resolved,
                 replay: Cell::new(None),
-                cuts: RefCell::new(recovered.cuts),
+                torn_rows: RefCell::new(recovered.torn_rows),
                 record_first: recovered.record_first,
                 expected: RefCell::new(recovered.expected),
             },
@@ -206,14 +206,14 @@ impl Keeper {
     pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet) {
         let keeper = Rc::clone(self);
         tasks.spawn(async move {
-            let cuts = keeper.crash.cuts.take();
-            if keeper.crash.record_first || !cuts.is_empty() {
-                keeper.settle(cuts).await;
+            let torn_rows = keeper.crash.torn_rows.take();
+            if keeper.crash.record_first || !torn_rows.is_empty() {
+                keeper.settle(torn_rows).await;
             }
             keeper.mind_changes().await;
         });
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_marks().await });
+        tasks.spawn(async move { keeper.mind_bits().await });
         let keeper = Rc::clone(self);
         tasks.spawn(async move { keeper.mind_flushes().await });
         let keeper = Rc::clone(self);
@@ -253,14 +253,14 @@ impl Keeper {
                 self.record_bad(member, (start, len), filling);
             }
             ToKeeper::Mended { offset, len } => {
-                self.ledger.set_bad(offset..offset + len, false);
+                self.metadata.set_bad(offset..offset + len, false);
             }
             ToKeeper::GivenUp { offset, len } => self.give_up_rest(offset..offset + len),
             ToKeeper::Record { shard, ticket } => {
                 self.inbox.marking.borrow_mut().push_back(bitmap::Asked::Record { shard, ticket });
             }
             ToKeeper::Good { member, start, len } => {
-                self.ledger.clear_bad_block(member, start..start + len);
+                self.metadata.clear_bad_block(member, start..start + len);
             }
             ToKeeper::Throttle { member, slow, text } => {
                 let kind = if slow { EventKind::Slow } else { EventKind::SlowOver };
@@ -268,7 +268,7 @@ impl Keeper {
             }
             ToKeeper::Refused { text } => self.note(EventKind::ClientError, None, text),
             ToKeeper::Repaired { member, offset, bytes } => {
-                self.ledger.add_corrected(member, bytes / 512);
+                self.metadata.add_corrected(member, bytes / 512);
                 self.count_read_error(member);
                 let text = format!("{bytes} bytes at offset {offset} of its disk rewritten");
                 self.note(EventKind::Repaired, Some(member), text);
@@ -285,10 +285,10 @@ impl Keeper {
              recovered: an error until they are written"
         );
         self.note(EventKind::BadBlock, Some(member), text);
-        if self.ledger.add_bad_block(member, start..start + len).is_err() {
+        if self.metadata.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };
             let full = io::Error::new(kind, FULL_LIST);
-            // What the bitmap knows to be in doubt stays so. One that is whole is worth more than
+            // What the bitmap knows to be unverified stays so. One that is whole is worth more than
             // one that is being filled from it.
             let mut lost = self.configuration.borrow().filled_beside(member);
             let filling = filling || broken(Broken::FullListUnrecorded);
@@ -315,7 +315,7 @@ impl Keeper {
             return;
         }
         let configuration = self.configuration.borrow();
-        let Some((slot, false)) = configuration.seat_of(member) else { return };
+        let Some((slot, false)) = configuration.slot_of(member) else { return };
         let whole = Keeper::unwell(&configuration).is_empty();
         if let Some(&spare) = configuration.spares.first().filter(|_| whole) {
             *count = 0;
@@ -337,14 +337,14 @@ impl Keeper {
     /// False if the level has parity, and it is not computed or may be wrong somewhere.
     pub(crate) fn has_parity(&self) -> bool {
         // What is only compared after the log was replayed is right.
-        let synced = self.crash.settled || self.sync.unsynced.borrow().is_empty();
+        let synced = self.crash.resolved || self.sync.unsynced.borrow().is_empty();
         self.geometry.family() != Family::Parity || (self.parity && synced)
     }
 
     /// What is not in sync is only compared: the intent log has told of all that was cut.
     pub(crate) fn is_verifying(&self) -> bool {
         let parity = self.geometry.family() == Family::Parity && self.parity;
-        parity && self.crash.settled && !self.sync.unsynced.borrow().is_empty()
+        parity && self.crash.resolved && !self.sync.unsynced.borrow().is_empty()
     }
 
     /// Parity is computed, if the level has any.
@@ -386,7 +386,7 @@ impl Keeper {
         let known = self.known.borrow();
         let those = known.values().filter(|known| known.name == name || Some(known.id) == id);
         let data = those.flat_map(|known| known.counters.iter()).map(|c| c.late_writes.get());
-        data.sum::<u64>() + self.ledger.late_writes(name) as u64
+        data.sum::<u64>() + self.metadata.late_writes(name) as u64
     }
 
     /// Remembers a new member.
@@ -413,8 +413,8 @@ impl Keeper {
     }
 
     fn note(&self, kind: EventKind, member: Option<MemberId>, text: impl Into<String>) {
-        let seat = member.and_then(|id| self.configuration.borrow().seat_of(id));
-        let slot = seat.map(|(slot, _)| slot);
+        let assignment = member.and_then(|id| self.configuration.borrow().slot_of(id));
+        let slot = assignment.map(|(slot, _)| slot);
         let member = member.map(|id| self.name_of(id));
         let unix_micros = self.clock.unix_micros();
         self.log.push(Event { unix_micros, kind, member, slot, text: text.into() });
@@ -423,16 +423,16 @@ impl Keeper {
     /// What is to be durable if this is the configuration. Below the first range that is not synced
     /// everything is; above it, the bitmap knows.
     fn decision(&self, configuration: Configuration) -> Decision {
-        // What is compared after the log was replayed was right before: nothing is in doubt.
+        // What is compared after the log was replayed was right before: nothing is unverified.
         if self.record.clean.get() || Keeper::unwell(&configuration).is_empty() {
             // Whatever was cut was written again, and is durable when this is on record.
             self.record.unlogged.set(false);
         }
-        let unsettled = !self.crash.settled && !self.sync.unsynced.borrow().is_empty();
-        self.ledger.set_doubt(unsettled || self.record.unlogged.get());
-        self.ledger.set_sums_from(
-            self.sync.unsummed.borrow().next(0).map_or(u64::MAX, |range| range.start),
-            self.are_sums_torn(),
+        let unresolved = !self.crash.resolved && !self.sync.unsynced.borrow().is_empty();
+        self.metadata.set_unverified(unresolved || self.record.unlogged.get());
+        self.metadata.set_checksums_from(
+            self.sync.unchecksummed.borrow().next(0).map_or(u64::MAX, |range| range.start),
+            self.are_checksums_torn(),
         );
         let resync_from = self.sync.unsynced.borrow().next(0).map(|range| range.start);
         Decision { configuration, clean: self.record.clean.get(), resync_from }
@@ -478,13 +478,13 @@ impl Keeper {
         }
     }
 
-    /// A member with a seat is reported as lost, and the next change takes it out. Perhaps because
+    /// A member with a slot is reported as lost, and the next change takes it out. Perhaps because
     /// it failed to take a superblock: with the header of one more commit it would have none that
     /// goes with the superblock it has, and after a crash its log would not be trusted.
     fn loses_one(&self, configuration: &Configuration) -> bool {
         let (lost, losing) = (self.inbox.lost.borrow(), self.losing.borrow());
         let mut each = lost.iter().map(|(id, _)| id).chain(&*losing);
-        each.any(|id| configuration.seat_of(*id).is_some())
+        each.any(|id| configuration.slot_of(*id).is_some())
     }
 
     /// Reports losses that the keeper itself has noticed.
@@ -502,7 +502,7 @@ impl Keeper {
 
     /// Slots that do not hold all that they should.
     fn unwell(configuration: &Configuration) -> SlotSet {
-        SlotSet::first(configuration.seats.len()).difference(configuration.in_sync())
+        SlotSet::first(configuration.slots.len()).difference(configuration.in_sync())
     }
 
     /// Completes when no shard takes requests any more, and none is under way.
@@ -532,7 +532,7 @@ impl Keeper {
         // The commit flushes every member before it says that they are clean.
         self.record().await?;
         if redundant {
-            self.clear_all_marks().await;
+            self.clear_all_bits().await;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(crate) mod write_zeroes;
 pub(crate) use scratch::Scratch;
 
 /// So many runs of rows that were written since a crash, before they are synced, are remembered.
-const SETTLED_MAX: usize = 1 << 16;
+const RESOLVED_MAX: usize = 1 << 16;
 
 /// A row of a unit.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +43,9 @@ pub(crate) struct RowWork {
     pub(crate) roles: Roles,
     /// Slots of this row that turned out to be unreadable.
     pub(crate) bad: SlotSet,
-    /// Slots whose bytes do not fit their sums: to be looked at.
+    /// Slots whose bytes do not fit their checksums: to be looked at.
     pub(crate) wrong: SlotSet,
-    /// Of those that are unreadable, slots that contradict their sums, and redundancy too.
+    /// Of those that are unreadable, slots that contradict their checksums, and redundancy too.
     pub(crate) contradicted: SlotSet,
     /// For writes.
     pub(crate) plan: Option<WritePlan>,
@@ -121,7 +121,7 @@ impl RowWork {
 
 impl Engine {
     /// The rows that an array range touches, stripe by stripe.
-    pub(crate) fn cut_rows(&self, offset: u64, len: u64, into: &mut Vec<RowWork>) {
+    pub(crate) fn split_rows(&self, offset: u64, len: u64, into: &mut Vec<RowWork>) {
         into.clear();
         let geometry = &self.setup.geometry;
         let (stripe_bytes, chunk) = (geometry.stripe_bytes(), geometry.chunk_bytes());
@@ -147,20 +147,20 @@ impl Engine {
         let readable = |slot: &Slot| view.is_readable(*slot, end, work.at(), work.row.len());
         let readable: SlotSet = view.present.iter().filter(readable).collect();
         let readable = readable.difference(work.bad);
-        let doubtful = !synced && self.is_doubtful(work);
+        let suspect = !synced && self.is_suspect(work);
         let whole_only = broken(Broken::RebuildMissesWrites);
         let writable = if whole_only { view.in_sync } else { view.present };
-        RowState { readable, writable, synced, doubtful }
+        RowState { readable, writable, synced, suspect }
     }
 
     /// True if parity of this row, which is not synced, may belong to a write that a crash cut.
-    fn is_doubtful(&self, work: &RowWork) -> bool {
+    fn is_suspect(&self, work: &RowWork) -> bool {
         let range = work.at()..work.at() + work.row.len();
-        self.setup.doubt && !self.settled.borrow().covers(&range)
+        self.setup.unverified && !self.resolved.borrow().covers(&range)
     }
 
     /// Parity of these rows has been computed from all their data since the crash.
-    pub(crate) fn settle_rows(&self, rows: &[RowWork]) {
+    pub(crate) fn resolve_rows(&self, rows: &[RowWork]) {
         for work in rows {
             let whole = work.plan.is_some_and(|plan| {
                 matches!(plan.method, Method::Full | Method::Reconstruct)
@@ -172,13 +172,13 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::settle_rows`], of what lies here on every member.
+    /// As [`Engine::resolve_rows`], of what lies here on every member.
     pub(crate) fn settle(&self, range: Range<u64>) {
-        let mut settled = self.settled.borrow_mut();
-        let asked = self.setup.doubt && !self.unsynced.borrow().is_empty();
+        let mut resolved = self.resolved.borrow_mut();
+        let asked = self.setup.unverified && !self.unsynced.borrow().is_empty();
         // What is not remembered is an error where it could have been recovered, no more.
-        if asked && settled.count() < SETTLED_MAX {
-            settled.insert(range);
+        if asked && resolved.count() < RESOLVED_MAX {
+            resolved.insert(range);
         }
     }
 
@@ -217,9 +217,9 @@ impl Engine {
     /// something may come back with a member, or would go to one that is still being filled.
     fn useless_parity(&self, view: &View, work: &RowWork) -> SlotSet {
         let state = self.state_of(view, work);
-        let settled = work.roles.data.is_subset(view.in_sync);
+        let resolved = work.roles.data.is_subset(view.in_sync);
         match plan_write(&work.roles, &state, work.touched()) {
-            Err(_) if settled => work.roles.parity().intersection(state.readable),
+            Err(_) if resolved => work.roles.parity().intersection(state.readable),
             _ => SlotSet::EMPTY,
         }
     }
@@ -233,7 +233,7 @@ impl Engine {
     ) -> impl Iterator<Item = &'v Rc<Member>> + use<'v> {
         let (at, len) = (work.at(), work.row.len());
         let members = self.passed_parity(view, work).iter().flat_map(|slot| {
-            let most = if broken(Broken::CopyOfParityBelieved) { 1 } else { usize::MAX };
+            let most = if broken(Broken::CopyOfParityTrusted) { 1 } else { usize::MAX };
             view.targets(slot).take(most)
         });
         members.filter(move |member| !member.is_bad(at, len))

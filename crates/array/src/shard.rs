@@ -29,10 +29,10 @@ use crate::member::view::View;
 use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::flush::CacheMode;
-use crate::rows::job::{Report, Task, Upkeep};
+use crate::rows::job::{RangeJob, Report, Task};
 use crate::rows::locks::Claim;
 use crate::rows::op::RowOp;
-use crate::shard::bitmap::{Intent, Marks};
+use crate::shard::bitmap::{HeldRegions, Intent};
 use crate::shard::cache::Cache;
 use crate::shard::cache::readahead::Ahead;
 use crate::shard::mail::Post;
@@ -41,8 +41,8 @@ use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
 pub(crate) mod bitmap;
+mod bounds;
 pub(crate) mod cache;
-mod cut;
 mod ending;
 pub(crate) mod mail;
 pub(crate) mod message;
@@ -61,8 +61,8 @@ pub(crate) struct Shard {
     /// Lists for units that write, to be used again.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
     /// Background work sent out from this shard.
-    pub(crate) upkeeps: Completions<(Result<()>, Report)>,
-    marks: Marks,
+    pub(crate) jobs: Completions<(Result<()>, Report)>,
+    regions: HeldRegions,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
     queue: RefCell<Queue>,
     /// Raised when a write is held in the queue.
@@ -74,7 +74,7 @@ pub(crate) struct Shard {
     /// No new request is taken.
     quiescing: Cell<bool>,
     /// When an error to a client was told last, and how many were not since.
-    told: Cell<(Option<Time>, u64)>,
+    reported: Cell<(Option<Time>, u64)>,
     /// Raised when it may be that no request is under way any more.
     emptied: Signal,
 }
@@ -128,8 +128,8 @@ impl Shard {
             cache: Cache::new(bounds.cache_bytes),
             ahead: Ahead::new(bounds.ahead_bytes, bounds.ahead_streams),
             lists: RefCell::default(),
-            upkeeps: Completions::new(),
-            marks: Marks::new(intent),
+            jobs: Completions::new(),
+            regions: HeldRegions::new(intent),
             members: RefCell::new(members),
             queue: RefCell::default(),
             held_up: Signal::new(),
@@ -137,7 +137,7 @@ impl Shard {
             marking,
             stirred: Signal::new(),
             quiescing: Cell::new(false),
-            told: Cell::default(),
+            reported: Cell::default(),
             emptied: Signal::new(),
         })
     }
@@ -151,11 +151,11 @@ impl Shard {
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.keep_deadlines().await });
         let engine = Rc::clone(&self.engine);
-        tasks.spawn(async move { engine.keep_pace().await });
+        tasks.spawn(async move { engine.track_latency().await });
         let engine = Rc::clone(&self.engine);
         tasks.spawn(async move { engine.mind_late().await });
         let shard = Rc::clone(self);
-        tasks.spawn(async move { shard.tend_marks().await });
+        tasks.spawn(async move { shard.tend_bits().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.release_held().await });
         if self.engine.log.is_some() {
@@ -164,9 +164,9 @@ impl Shard {
             let engine = Rc::clone(&self.engine);
             tasks.spawn(async move { engine.retire_logged().await });
         }
-        if self.engine.sums.is_some() {
+        if self.engine.checksums.is_some() {
             let engine = Rc::clone(&self.engine);
-            tasks.spawn(async move { engine.tend_sums().await });
+            tasks.spawn(async move { engine.tend_checksums().await });
         }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_stillness().await });
@@ -203,17 +203,17 @@ impl Shard {
     }
 
     /// Sends one range of background work to the shard that owns it.
-    pub(crate) fn upkeep_range(
+    pub(crate) fn job_range(
         &self,
         task: Task,
         offset: u64,
         len: u64,
     ) -> Completion<(Result<()>, Report)> {
-        let (ticket, completion) = self.upkeeps.start();
+        let (ticket, completion) = self.jobs.start();
         let bits = ticket.to_bits();
         let from =
             Origin { shard: self.engine.index, request: bits as u32, part: (bits >> 32) as u32 };
-        let action = Action::Upkeep(Upkeep { task, report: Report::default() });
+        let action = Action::RangeJob(RangeJob { task, report: Report::default() });
         let (class, merged) = (Class::Background, Vec::new());
         self.dispatch(
             self.owner(offset),
@@ -246,7 +246,7 @@ impl Shard {
 
     /// A member handle for configurations to come.
     pub(crate) fn introduce(&self, member: Rc<Member>) {
-        self.engine.sums.as_ref().inspect(|sums| sums.forget(member.id));
+        self.engine.checksums.as_ref().inspect(|checksums| checksums.forget(member.id));
         self.members.borrow_mut().insert(member.id, member);
     }
 
@@ -309,10 +309,10 @@ impl Shard {
         }
         let charged = unit.len;
         self.engine.setup.clock.charge(io::Cost::Request, charged);
-        let marked = if self.needs_marks(&unit) {
-            let marks = self.marks_of(unit.offset, unit.len);
-            match self.marks.enter(marks.clone()).await {
-                Ok(()) => Some(marks),
+        let marked = if self.needs_bits(&unit) {
+            let regions = self.bits_of(unit.offset, unit.len);
+            match self.regions.enter(regions.clone()).await {
+                Ok(()) => Some(regions),
                 // It is read as it is, then.
                 Err(_) if matches!(unit.action, Action::Read(_)) => None,
                 Err(error) => {
@@ -343,8 +343,8 @@ impl Shard {
             // Whatever came of it, in the same turn, and before anybody is told.
             _ => self.ahead.forget(covered),
         }
-        if let Some(marks) = marked {
-            self.marks.exit(marks, self.engine.setup.clock.now());
+        if let Some(regions) = marked {
+            self.regions.exit(regions, self.engine.setup.clock.now());
             self.stirred.raise();
         }
         drop(claim);
@@ -363,14 +363,14 @@ impl Shard {
             | Action::ReadAhead(_)
             | Action::Extents(_)
             | Action::Flush { .. }
-            | Action::Upkeep(_) => false,
+            | Action::RangeJob(_) => false,
         }
     }
 
-    fn needs_marks(&self, unit: &Unit) -> bool {
+    fn needs_bits(&self, unit: &Unit) -> bool {
         let settles = || {
             let range = (unit.offset, unit.len);
-            matches!(unit.action, Action::Read(_)) && self.engine.must_settle_copies(range)
+            matches!(unit.action, Action::Read(_)) && self.engine.must_resolve_copies(range)
         };
         (self.writes(unit) && self.engine.setup.geometry.family() != Family::Plain) || settles()
     }
@@ -422,10 +422,10 @@ impl Shard {
                 (Gain::Extents(found), result)
             }
             Action::Flush { after } => (Gain::Nothing, self.flush_after(work, *after).await),
-            Action::Upkeep(upkeep) => {
-                let mut upkeep = upkeep.clone();
-                let result = op.upkeep(range, &mut upkeep).await;
-                (Gain::Upkeep(upkeep), result)
+            Action::RangeJob(job) => {
+                let mut job = job.clone();
+                let result = op.job(range, &mut job).await;
+                (Gain::RangeJob(job), result)
             }
         }
     }

@@ -68,8 +68,8 @@ fn members_find_their_slots_in_any_order_and_by_any_name() {
         let assembling = assemble(shuffled.clone(), &options, Rc::new(Still), Rc::clone(&random));
         let assembly = complete(assembling).unwrap().unwrap();
         assert_eq!(assembly.facts(), &made);
-        for (slot, seat) in assembly.configuration.seats.iter().enumerate() {
-            let id = seat.member.expect("all are there");
+        for (slot, assignment) in assembly.configuration.slots.iter().enumerate() {
+            let id = assignment.member.expect("all are there");
             let joined = assembly.members.iter().find(|joined| joined.id == id).unwrap();
             assert_eq!(joined.name, format!("/by-id/m{slot}"));
             assert!(Rc::ptr_eq(&joined.disk, &members[slot].disk));

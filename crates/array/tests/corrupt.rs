@@ -1,5 +1,5 @@
 //! Damage on disks: bad sectors where nothing of the array lies cost nothing, and of images whose
-//! sums are right and whose numbers are not nothing is believed.
+//! checksums are right and whose numbers are not nothing is trusted.
 
 mod world;
 
@@ -45,10 +45,10 @@ fn a_journal_whose_log_lies_at_the_end_of_numbers_is_no_panic() {
     }
     // Refused or started without its log, but no panic.
     let assembled = world.assemble(0..5, &Options::default());
-    let believed = assembled.as_ref().is_ok_and(|assembly| {
+    let trusted = assembled.as_ref().is_ok_and(|assembly| {
         !assembly.notes.iter().any(|n| matches!(n, metadata::assemble::Note::LogUnusable { .. }))
     });
-    assert!(!believed, "a log that is not there is believed");
+    assert!(!trusted, "a log that is not there is believed");
 }
 
 fn raid6() -> (World, Array) {
@@ -86,7 +86,7 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
     assert!(record.syndrome == Syndrome::Q && record.len == 8192 && record.partial);
     // The same batch, with a record of half the row, in the last place of the zone.
     record.len = 512;
-    (record.checked, record.summed) = (false, false);
+    (record.checked, record.checksummed) = (false, false);
     let payload = [7_u8; 512];
     let mut head = vec![0; form::head_bytes(batch.form, 1, 0)];
     form::put_record(batch.form, &mut head, 0, &record);
@@ -158,7 +158,7 @@ fn zones_of_nothing_are_not_looked_at_one_by_one() {
         }
     }
     let array = world.start();
-    assert!(array.status().unsynced_bytes > 0, "a log of nothing is believed");
+    assert!(array.status().unsynced_bytes > 0, "a log of nothing is trusted");
 }
 
 /// A sector that no superblock of the array lies in cannot be read: in the data, near the end.

@@ -1,5 +1,5 @@
 //! The intent log: a write that was cut leaves every block that it did not touch as it was, members
-//! missing or not; and the log is believed only if nobody else has run the array since.
+//! missing or not; and the log is trusted only if nobody else has run the array since.
 
 mod world;
 

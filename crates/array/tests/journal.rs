@@ -1,5 +1,5 @@
 //! The journal on a device of its own: a crash costs nothing while it is there; when it is lost the
-//! array goes on; and no log is believed that is not the last session's.
+//! array goes on; and no log is trusted that is not the last session's.
 
 mod world;
 
@@ -202,7 +202,7 @@ fn a_device_that_was_away_is_back_at_the_next_start() {
 
 /// What was read of a row that was cut stays, though the device comes back that tells otherwise.
 #[test]
-fn a_device_that_was_away_after_a_crash_is_not_believed_when_it_is_back() {
+fn a_device_that_was_away_after_a_crash_is_not_trusted_when_it_is_back() {
     for level in [Level::Raid5, Level::Raid6] {
         let (world, _) = cut(level, 0);
         let array = world.start_without(&[world.disks.len() - 1]);
@@ -270,7 +270,7 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
 }
 
 #[test]
-fn what_was_cut_when_device_and_member_were_lost_at_once_is_in_doubt() {
+fn what_was_torn_when_device_and_member_were_lost_at_once_is_unverified() {
     let (world, array) = filled(Level::Raid5);
     // One row is being written when the device fails to log another one.
     let second = holder(&array, 1);

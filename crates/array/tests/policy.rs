@@ -86,8 +86,8 @@ fn who_has_missed_the_change_of_policy_is_given_it() {
             world.cut(array);
             let again = world.assemble(0..5, &Options::default());
             let again = again.unwrap_or_else(|why| panic!("{what}: {why}"));
-            let seats = &again.configuration.seats;
-            assert!(seats.iter().all(|seat| seat.member.is_some()), "{what}");
+            let slots = &again.configuration.slots;
+            assert!(slots.iter().all(|assignment| assignment.member.is_some()), "{what}");
         }
         // The spare has a slot.
         let array = world.start();
@@ -191,7 +191,8 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
     assert!(refusal.contains("disk2"), "{refusal}");
     let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
     assert!(!assembly.facts().checksums);
-    let told = |note: &Note| matches!(note, Note::SumsDropped { why } if why.contains("disk2"));
+    let told =
+        |note: &Note| matches!(note, Note::ChecksumsDropped { why } if why.contains("disk2"));
     assert!(assembly.notes.iter().any(told), "{:?}", assembly.notes);
     let array = Array::start(assembly, &world.host);
     let content = pattern(0, 256 << 10, 1);
@@ -239,5 +240,5 @@ fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {
         Options { degraded: true, consistency: Some(Consistency::Intent), ..Options::default() };
     let assembly = world.assemble(there.iter().copied(), &wanted).expect("in order");
     let facts = assembly.facts().clone();
-    assert!(facts.mark_bytes.is_some(), "policy intent without a bitmap, for ever");
+    assert!(facts.bitmap_bytes.is_some(), "policy intent without a bitmap, for ever");
 }

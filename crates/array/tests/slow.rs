@@ -273,7 +273,7 @@ fn where_parity_or_copies_may_disagree_a_slow_member_is_waited_for() {
 }
 
 #[test]
-fn the_late_answer_of_a_member_that_left_is_not_believed() {
+fn the_late_answer_of_a_member_that_left_is_not_trusted() {
     // A read hangs; meanwhile the member leaves, and its disk is overwritten.
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
         let (world, array) = self::world(level, members);

@@ -133,7 +133,7 @@ fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
 /// A copy says that it is whole, and a write is cut that has reached its source alone: what is read
 /// of that one then stays so when it is lost the next time.
 #[test]
-fn a_copy_that_a_crash_has_put_in_doubt_says_so_before_its_source_is_read() {
+fn a_copy_that_a_crash_made_suspect_says_so_before_its_source_is_read() {
     for consistency in [Consistency::Bitmap, Consistency::Intent] {
         let world = World::new(4, 8 << 20);
         let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);

@@ -133,7 +133,7 @@ fn errors(world: &World, array: &Array, expected: &[u8]) -> usize {
 }
 
 #[test]
-fn what_a_crash_made_doubtful_is_an_error_and_no_garbage_when_a_member_is_lost() {
+fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {
         let world = World::new(members, MEMBER_BYTES);
         let layout = Layout::default_for(level, members);

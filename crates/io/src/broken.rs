@@ -72,13 +72,13 @@ ways! {
     /// A flush counts for writes that were under way when it was sent.
     FlushCoversFlying: "ours",
     /// What the last process did not flush is read without a flush.
-    StartUnflushed: "ours" by "test power",
+    StartUnflushed: "ours" by "test power_loss",
     /// Where copies may disagree, one that has a bad block is not read beside it.
     LeaderOfAll: "ours" by "test unsynced",
     /// What a scrub has repaired is not durable.
-    RepairVolatile: "ours" by "test power",
+    RepairVolatile: "ours" by "test power_loss",
     /// What a checked read has put right is not durable.
-    CorrectedVolatile: "ours" by "test power",
+    CorrectedVolatile: "ours" by "test power_loss",
 
     // ---- the write-intent bitmap, and what superblocks say of writes
     /// Data goes out before the region's bit, and the dirty mark, are durable.
@@ -86,12 +86,12 @@ ways! {
     /// Bits are cleared though what was written there is not flushed.
     BitClearedUnflushed: "4",
     /// Bits are cleared while a member is missing that will need them.
-    BitClearedDegraded: "5" by "test absent",
+    BitClearedDegraded: "5" by "test stale_members",
     /// A copy of a member from just before the last session is taken for one that a crash left
     /// behind.
-    RolledBackBelieved: "ours" by "test absent",
+    RolledBackTrusted: "ours" by "test stale_members",
     /// A member that saw both of two others is not asked which of them went on later.
-    WitnessUnheard: "ours" by "test absent",
+    WitnessUnheard: "ours" by "test stale_members",
     /// Members are marked clean while writes are under way.
     CleanWhileWriting: "ours",
     /// A checkpoint of an unfinished sync is taken for a mark of writes.
@@ -103,7 +103,7 @@ ways! {
     /// A member comes back by the bitmap though bits were cleared since it left.
     ReaddAfterClear: "B7",
     /// A member that has lost bytes comes back by the bitmap.
-    CutReadded: "ours" by "test life",
+    CutReadded: "ours" by "test lifecycle",
     /// A member that comes back by the bitmap gets nothing of what it missed.
     ReaddCopiesNothing: "ours",
 
@@ -130,15 +130,16 @@ ways! {
     LogRecycledUnflushed: "12",
     /// The log's space is used again before a durable batch says that it may be.
     LogRecycledUnrecorded: "ours" by "test intents",
-    /// The log's space is used again though a member that lacks its sums is not on record as lost.
-    SumsLossUnrecorded: "ours" by "test sums",
+    /// The log's space is used again though a member that lacks its checksums is not on record as
+    /// lost.
+    ChecksumsLossUnrecorded: "ours" by "test checksums",
     /// Of a member's log only its own newest batch says what does not matter any more.
     OwnTailOnly: "ours" by "test intents",
     /// A log is replayed on superblocks that somebody else wrote.
     ForeignLog: "13",
     /// The log of an earlier session is taken for this one's.
     SessionReused: "13",
-    /// A batch is believed whatever its sum says.
+    /// A batch is trusted whatever its sum says.
     LogUnchecked: "14",
     /// A batch of the log with a right checksum that cannot be parsed counts as never written.
     UnparsableUnwritten: "ours" by "test corrupt",
@@ -160,14 +161,14 @@ ways! {
     CutLossForgotten: "ours",
     /// What replay could not settle, and was listed as lost, is forgotten at the next assembly.
     LostListUnread: "ours",
-    /// A record is made, and begins a new session of the log, before what a crash cut is settled.
-    RecordBeforeSettled: "ours",
+    /// A record is made, and begins a new session of the log, before what a crash cut is resolved.
+    RecordBeforeResolved: "ours",
 
     // ---- the journal device
     /// A journal device that is not here is taken for an empty log.
     AbsentJournalIgnored: "ours" by "test journal",
     /// A copy of the journal device that does not know the last session is taken for the log.
-    StaleJournalBelieved: "13" by "test journal",
+    StaleJournalTrusted: "13" by "test journal",
     /// The journal device of another array is taken for this one's.
     ForeignJournalTaken: "ours" by "test journal",
     /// The members name a session before the journal device knows it.
@@ -176,7 +177,7 @@ ways! {
     DataAloneUnlogged: "ours" by "test journal",
     /// That the journal device is lost is on record nowhere.
     JournalLossUnrecorded: "B3" by "test journal",
-    /// Rows that were cut when journal device and member were lost at once are in no doubt.
+    /// Rows that were cut when journal device and member were lost at once are verified.
     JournalLossUndoubted: "ours" by "test journal",
 
     // ---- membership
@@ -189,12 +190,12 @@ ways! {
     /// A commit goes on without the members that failed it, and calls them well.
     CommitWithoutFailed: "ours",
     /// A member that a crash has left one event behind misses the next commit, too.
-    BehindStays: "ours" by "test power",
+    BehindStays: "ours" by "test power_loss",
     /// Superblocks are written before what they vouch for is flushed.
     CommitUnflushed: "18",
     /// The private area's header is written after the superblock that it goes with.
     HeaderAfterSuperblock: "20",
-    /// A superblock is believed whatever its sum says.
+    /// A superblock is trusted whatever its sum says.
     SuperblockUnchecked: "20",
     /// Two changes of membership at once.
     TwoChangesAtOnce: "ours",
@@ -223,20 +224,20 @@ ways! {
     /// A replacement on RAID 0 copies nothing.
     ReplaceCopiesNothing: "ours",
     /// After a crash a copy counts as far as it was made.
-    CopyTrustedAfterCrash: "ours" by "test life",
-    /// A member that was away when an array that had died was started is believed when it is back.
+    CopyTrustedAfterCrash: "ours" by "test lifecycle",
+    /// A member that was away when an array that had died was started is trusted when it is back.
     AbsentUnrecorded: "ours" by "test journal",
     /// The log is used anew before it is on record who was lost while it was replayed.
-    SettledLossLate: "ours" by "test ppl",
+    ResolvedLossLate: "ours" by "test ppl",
     /// In replay, what lies beside a bad part of a block is lost with it, and parity belongs to
     /// something else.
-    BesideBadLost: "ours" by "test luck",
+    BesideBadLost: "ours" by "test rare_faults",
     /// That all rows were made right is not on record before they are read.
-    SettledUnrecorded: "ours" by "test intents",
+    ResolvedUnrecorded: "ours" by "test intents",
     /// A block that could not be read while its row was made right keeps what it holds.
     UnreadLeftAlone: "ours" by "test intents",
     /// Replay writes again what nobody wrote, where the slot has a replacement.
-    KeptWrittenAgain: "ours" by "test life",
+    KeptWrittenAgain: "ours" by "test lifecycle",
     /// A row of which something had to be restored is not compared.
     RestoredUncompared: "ours" by "test unsynced",
     /// What a newer record has taken a part of counts as cut, though it was durable before.
@@ -244,11 +245,11 @@ ways! {
     /// A batch of the log names the one before it though its member failed to take that.
     FailedBatchNamed: "ours" by "test intents",
     /// A copy takes the slot with the same superblock that first says that it is whole.
-    TakesOverInOneStep: "ours" by "test life",
+    TakesOverInOneStep: "ours" by "test lifecycle",
     /// A job goes on before the keeper has heard which blocks are lost.
-    AnswerOvertakes: "ours" by "test life",
+    AnswerOvertakes: "ours" by "test lifecycle",
     /// That a spare was removed comes on record with the next change.
-    RemovalUnrecorded: "ours" by "test power",
+    RemovalUnrecorded: "ours" by "test power_loss",
     /// What no copy could give is taken for rebuilt.
     LostTakenForRebuilt: "F14",
     /// Background work goes over the borders of regions, which other shards write.
@@ -290,92 +291,92 @@ ways! {
     /// A flush of a write-back cache does not wait for what is held.
     FlushForgetsHeld: "ours",
     /// A row that has lost too much is written before it is on record that its parity is given up.
-    ParityBelieved: "ours" by "test luck",
+    ParityTrusted: "ours" by "test rare_faults",
     /// A resync says nothing of parity that it could not make, for a block that is listed as bad.
-    DoubtForgotten: "ours" by "test listed",
+    UnverifiedForgotten: "ours" by "test bad_blocks",
     /// Without redundancy, a copy that has failed takes its slot.
-    FailedCopyKept: "ours" by "test listed",
+    FailedCopyKept: "ours" by "test bad_blocks",
     /// A block is taken off the list of bad ones before what was written there is durable.
-    ListBeforeData: "ours" by "test listed",
+    ListBeforeData: "ours" by "test bad_blocks",
     /// What takes a block off the list is acknowledged before the list on the member says so.
-    HealedUnrecorded: "ours" by "test listed",
+    HealedUnrecorded: "ours" by "test bad_blocks",
     /// Where the list of what a crash has cost is full, what is written in its place is read.
     FillerRead: "ours" by "test intents",
     /// After a crash blocks that cannot be read count as lost with all that was written at once.
     CutLostTogether: "ours" by "test intents",
     /// Blocks that cannot be read count as lost together with all that is read at once.
-    ReadTogether: "ours" by "test listed",
+    ReadTogether: "ours" by "test bad_blocks",
     /// What is recovered for a block that cannot be read is not compared with its checksum.
-    RecoveredUnjudged: "ours" by "test sums",
+    RecoveredUnjudged: "ours" by "test checksums",
     /// A scrub leaves out what has a listed block if the rest of its row can be compared.
-    ListedLeftOut: "ours" by "test listed",
+    ListedLeftOut: "ours" by "test bad_blocks",
     /// What was written stays on the list of bad blocks if another member was lost meanwhile.
-    ListedAfterLoss: "ours" by "test listed",
+    ListedAfterLoss: "ours" by "test bad_blocks",
     /// A record is held to be torn if a member that came later does not have it.
     JoinedMustHave: "ours" by "test intents",
-    /// A record before the log is settled says that all members got their slots just then.
+    /// A record before the log is resolved says that all members got their slots just then.
     SinceForgotten: "ours" by "test intents",
     /// Parity is given up on its member alone, and not on the copy that is to take its place.
-    CopyOfParityBelieved: "ours" by "test luck",
+    CopyOfParityTrusted: "ours" by "test rare_faults",
     /// The bit of a region is cleared before what a resync has written there is durable.
     BitClearedUndurable: "ours" by "test resynced",
     /// A copy takes its slot though it is not whole on record.
     CopyTakenUnasked: "ours" by "test takeover",
     /// Without redundancy it is on no record that a copy goes on without its source.
     PlainAbsentUnrecorded: "ours" by "test takeover",
-    /// A copy that a crash has put in doubt still says that it is whole.
+    /// A copy that a crash has put unverified still says that it is whole.
     ShortCopyUnrecorded: "ours" by "test takeover",
     /// Members that have missed a change of policy keep to the old one.
     PolicyUnaligned: "ours" by "test policy",
     /// Writes that were merged fail together, whichever of them cannot be done.
-    MergedFailTogether: "ours" by "test luck",
-    /// What md's log says of a row is believed though data was written past its parity since.
-    OlderEntryBelieved: "ours" by "test ppl",
+    MergedFailTogether: "ours" by "test rare_faults",
+    /// What md's log says of a row is trusted though data was written past its parity since.
+    OlderEntryTrusted: "ours" by "test ppl",
     /// A write that has begun is left cut when the array takes no more.
     BegunWriteRefused: "ours" by "test intents",
     /// A member with a cache that joins an array without is not flushed before an answer.
     JoinedCacheUnflushed: "ours" by "test flush",
 
     // ---- checksums
-    /// A stop writes no sums if there is something in the cache that could not be written out.
-    StuckStopUnsummed: "ours" by "test sums",
+    /// A stop writes no checksums if there is something in the cache that could not be written out.
+    StuckStopUnsummed: "ours" by "test checksums",
     /// Nothing that is read is compared with its checksum.
-    SumsUnchecked: "22" by "test sums",
+    ChecksumsUnchecked: "22" by "test checksums",
     /// Parity is computed from the buffer of a read that failed.
-    FailedReadUsed: "ours" by "test sums",
+    FailedReadUsed: "ours" by "test checksums",
     /// Checksums do not depend on where a block lies.
-    SumsUnseeded: "23" by "test sums",
+    ChecksumsUnseeded: "23" by "test checksums",
     /// The log has no old checksums: the table may be ahead of the data.
-    OldSumUnlogged: "24" by "test sums",
+    OldChecksumUnlogged: "24" by "test checksums",
     /// The log's space is used again before the checksums of its rows are durable.
-    LogRecycledUnsummed: "ours" by "test sums",
+    LogRecycledUnsummed: "ours" by "test checksums",
     /// Some writes leave the old checksum behind.
-    SumStaleAfterWrite: "ours" by "test sums",
-    /// Rows that are rebuilt, compared or settled keep generations that do not go together.
-    RowsUnaligned: "ours" by "test sums",
+    ChecksumStaleAfterWrite: "ours" by "test checksums",
+    /// Rows that are rebuilt, compared or resolved keep generations that do not go together.
+    RowsUnaligned: "ours" by "test checksums",
     /// A scrub does not ask generations who has lost a write.
-    GenerationsUnasked: "22" by "test sums",
+    GenerationsUnasked: "22" by "test checksums",
     /// What is rebuilt has no checksums when the checkpoint says that it is there.
     RebuiltUnsummed: "ours" by "checksums",
-    /// After a crash checksums of dirty regions are believed, though no log can settle them.
-    DirtySumsBelieved: "ours" by "test sums",
+    /// After a crash checksums of dirty regions are trusted, though no log can settle them.
+    DirtyChecksumsTrusted: "ours" by "test checksums",
     /// After a crash blocks of dirty regions are taken as they are, though another copy, or their
     /// row, fits the entry.
-    TornSumsIgnored: "ours" by "test sums",
+    TornChecksumsIgnored: "ours" by "test checksums",
     /// A write of a part of a block that is lost makes the rest of it readable.
-    RestOfBlockForgotten: "ours" by "test sums",
+    RestOfBlockForgotten: "ours" by "test checksums",
     /// Reads that are to be checked do not compare copies.
-    CopiesUncompared: "ours" by "test sums",
+    CopiesUncompared: "ours" by "test checksums",
     /// What the log says of checksums is not looked at after a crash.
-    ClaimsIgnored: "ours" by "test sums",
+    ClaimsIgnored: "ours" by "test checksums",
     /// The dirty mark is taken away before checksums are written.
     CleanUnsummed: "ours" by "checksums",
     /// Pages of a member's table are written after it was removed.
-    ForgottenPageWritten: "ours" by "test sums",
+    ForgottenPageWritten: "ours" by "test checksums",
     /// A member comes back while a page of its table is on its way to it.
-    PageOvertaken: "ours" by "test sums",
-    /// The checksums of a member that comes back are believed though it has missed some.
-    ReaddSumsBelieved: "ours" by "test sums",
+    PageOvertaken: "ours" by "test checksums",
+    /// The checksums of a member that comes back are trusted though it has missed some.
+    ReaddChecksumsTrusted: "ours" by "test checksums",
     /// Of several batches that tell of a piece the newest alone is asked whether it is durable.
     NewestAlone: "ours" by "test intents",
     /// A member comes back while a batch of the log without units is on its way to it.
@@ -383,31 +384,31 @@ ways! {
     /// The log of a journal device is looked for wherever its header says.
     JournalUnbounded: "ours" by "test corrupt",
     /// What P contradicts is not asked of Q.
-    ContradictedByP: "ours" by "test sums",
+    ContradictedByP: "ours" by "test checksums",
     /// A block without a checksum is held to be wrong when its row is made right after a crash.
-    UnsummedWrong: "ours" by "test sums",
+    UnsummedWrong: "ours" by "test checksums",
     /// A page of a table that was not read in time counts as one that knows nothing.
-    UnreadForgotten: "ours" by "test sums",
-    /// What a member holds whose table was not read in time is believed when rows are made right.
-    LateTableBelieved: "ours" by "test sums",
+    UnreadForgotten: "ours" by "test checksums",
+    /// What a member holds whose table was not read in time is trusted when rows are made right.
+    LateTableTrusted: "ours" by "test checksums",
     /// A bad-block list that is full costs members that are being filled, whatever it was for.
-    FullListUnrecorded: "ours" by "test listed",
+    FullListUnrecorded: "ours" by "test bad_blocks",
     /// A scrub forgets the checksum of a block that no copy has.
-    LostSumForgotten: "ours" by "test sums",
-    /// The first bad block of a member is not believed without a superblock that says so.
-    FirstListUnread: "ours" by "test listed",
+    LostChecksumForgotten: "ours" by "test checksums",
+    /// The first bad block of a member is not trusted without a superblock that says so.
+    FirstListUnread: "ours" by "test bad_blocks",
     /// A list of bad blocks that is full costs members that are whole.
-    FullListCostsAll: "ours" by "test listed",
-    /// Copies that differ after a crash are believed by the user's word.
+    FullListCostsAll: "ours" by "test bad_blocks",
+    /// Copies that differ after a crash are trusted by the user's word.
     ForcedCopies: "ours" by "test resynced",
     /// What nobody wrote beside a bad sector is made like another copy.
     UnsettledTogether: "ours" by "test resynced",
     /// A job waits as it would beside clients, though they are gone.
-    ClientsRemembered: "ours" by "test life",
+    ClientsRemembered: "ours" by "test lifecycle",
     /// A bad sector wherever a superblock could lie costs the member.
     AnySectorNeeded: "ours" by "test corrupt",
-    /// Checksums are believed though somebody else has run the array.
-    ForeignSums: "13" by "test sums",
+    /// Checksums are trusted though somebody else has run the array.
+    ForeignChecksums: "13" by "test checksums",
 }
 
 /// 0: none; else one more than the way's number.

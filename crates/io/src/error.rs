@@ -23,7 +23,7 @@ pub enum ErrorKind {
     /// The disk is not there any more.
     Gone,
     /// The disk has lost bytes for good: its file was cut while it was in use.
-    Cut,
+    Truncated,
     /// Someone with a newer epoch owns the disk now.
     Fenced,
     /// The store behind the disk is full.
@@ -84,7 +84,7 @@ impl fmt::Display for Error {
             }
             ErrorKind::Timeout => "no answer in time",
             ErrorKind::Gone => "the disk is gone",
-            ErrorKind::Cut => "the disk has lost bytes",
+            ErrorKind::Truncated => "the disk has lost bytes",
             ErrorKind::Fenced => "the disk has a newer owner",
             ErrorKind::NoSpace => "no space left",
             ErrorKind::Refused => "refused",

@@ -30,7 +30,7 @@ pub enum Mode {
 
 /// Who holds a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seat {
+pub struct SlotAssignment {
     /// The member, if there is one.
     pub member: Option<MemberId>,
     /// Up to which array offset the member holds what it should; `None` when it holds all.
@@ -45,7 +45,7 @@ pub struct Configuration {
     /// Its number.
     pub epoch: Epoch,
     /// Who holds each slot.
-    pub seats: Vec<Seat>,
+    pub slots: Vec<SlotAssignment>,
     /// Members that wait for a slot to become free.
     pub spares: Vec<MemberId>,
     /// The device that the log lies on; `None`: on the members, if there is one.
@@ -57,42 +57,50 @@ pub struct Configuration {
 impl Configuration {
     /// Slots that hold all that they should.
     pub fn in_sync(&self) -> SlotSet {
-        let whole = |(_, seat): &(usize, &Seat)| seat.member.is_some() && seat.recovered.is_none();
-        self.seats.iter().enumerate().filter(whole).map(|(slot, _)| Slot::new(slot)).collect()
+        let whole = |(_, assignment): &(usize, &SlotAssignment)| {
+            assignment.member.is_some() && assignment.recovered.is_none()
+        };
+        self.slots.iter().enumerate().filter(whole).map(|(slot, _)| Slot::new(slot)).collect()
     }
 
     /// Slots that have a member, whole or being rebuilt.
     pub fn present(&self) -> SlotSet {
-        let held = |(_, seat): &(usize, &Seat)| seat.member.is_some();
-        self.seats.iter().enumerate().filter(held).map(|(slot, _)| Slot::new(slot)).collect()
+        let held = |(_, assignment): &(usize, &SlotAssignment)| assignment.member.is_some();
+        self.slots.iter().enumerate().filter(held).map(|(slot, _)| Slot::new(slot)).collect()
     }
 
     /// Every member with a slot, replacements included.
-    pub fn seated(&self) -> impl Iterator<Item = (Slot, MemberId)> + '_ {
-        self.seats.iter().enumerate().flat_map(|(slot, seat)| {
-            let replacement = seat.replacement.map(|(id, _)| id);
-            seat.member.into_iter().chain(replacement).map(move |id| (Slot::new(slot), id))
+    pub fn assigned(&self) -> impl Iterator<Item = (Slot, MemberId)> + '_ {
+        self.slots.iter().enumerate().flat_map(|(slot, assignment)| {
+            let replacement = assignment.replacement.map(|(id, _)| id);
+            assignment.member.into_iter().chain(replacement).map(move |id| (Slot::new(slot), id))
         })
     }
 
     /// Members that are being filled, or else copies, where this one is whole.
     pub fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
-        let is_whole = |seat: &Seat| seat.member == Some(whole) && seat.recovered.is_none();
-        if !self.seats.iter().any(is_whole) {
+        let is_whole = |assignment: &SlotAssignment| {
+            assignment.member == Some(whole) && assignment.recovered.is_none()
+        };
+        if !self.slots.iter().any(is_whole) {
             return Vec::new();
         }
-        let filled = self.seats.iter().filter(|seat| seat.recovered.is_some());
-        let filled: Vec<MemberId> = filled.filter_map(|seat| seat.member).collect();
+        let filled = self.slots.iter().filter(|assignment| assignment.recovered.is_some());
+        let filled: Vec<MemberId> = filled.filter_map(|assignment| assignment.member).collect();
         if !filled.is_empty() {
             return filled;
         }
-        self.seats.iter().filter_map(|seat| seat.replacement).map(|(id, _)| id).collect()
+        self.slots
+            .iter()
+            .filter_map(|assignment| assignment.replacement)
+            .map(|(id, _)| id)
+            .collect()
     }
 
     /// The slot a member sits in, and whether as a replacement.
-    pub fn seat_of(&self, id: MemberId) -> Option<(Slot, bool)> {
-        self.seated().find(|&(_, seated)| seated == id).map(|(slot, _)| {
-            let replacement = self.seats[slot.index()]
+    pub fn slot_of(&self, id: MemberId) -> Option<(Slot, bool)> {
+        self.assigned().find(|&(_, assigned)| assigned == id).map(|(slot, _)| {
+            let replacement = self.slots[slot.index()]
                 .replacement
                 .is_some_and(|(replacement, _)| replacement == id);
             (slot, replacement)

@@ -450,7 +450,7 @@ fn usable(layout: Layout, unit: u64, members: Vec<u64>) -> Result<Vec<u64>, Geom
         let (slot, bytes) = (Slot::new(index), members[index]);
         return Err(GeometryError::MemberTooSmall { slot, bytes, needed });
     }
-    // With this no product or sum of sizes below can overflow.
+    // With this no product or checksum of sizes below can overflow.
     let total = members.iter().try_fold(0_u64, |total, bytes| total.checked_add(*bytes));
     if total.is_none_or(|total| total > i64::MAX as u64) {
         return Err(GeometryError::TooLarge);

@@ -18,7 +18,7 @@ pub mod ranges;
 pub mod sync;
 pub mod units;
 
-pub use config::{Configuration, MemberId, Mode, Seat};
+pub use config::{Configuration, MemberId, Mode, SlotAssignment};
 pub use geometry::{
     Family, Geometry, GeometryError, Layout, LayoutError, Level, Owner, Place, Places, Raid0Layout,
     Raid5Layout, Raid6Layout, Shape, StripeMap, StripeRole,

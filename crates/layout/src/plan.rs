@@ -153,7 +153,7 @@ pub struct RowState {
     pub synced: bool,
     /// Parity may belong to a write that was cut by a crash: what is recovered from it may never
     /// have been written.
-    pub doubtful: bool,
+    pub suspect: bool,
 }
 
 /// How a write computes parity.
@@ -247,7 +247,7 @@ fn erasure(roles: &Roles, state: &RowState) -> Result<(Option<Erasure>, SlotSet)
 ///
 /// # Errors
 /// [`DataLost`] if something wanted can be neither read nor recovered, or could be recovered from
-/// doubtful parity only.
+/// suspect parity only.
 ///
 /// # Panics
 /// If `wanted` is not a set of data slots.
@@ -256,7 +256,7 @@ pub fn plan_read(roles: &Roles, state: &RowState, wanted: SlotSet) -> Result<Rea
     if wanted.is_subset(state.readable) {
         return Ok(ReadPlan { read: wanted, recover: None });
     }
-    if state.doubtful {
+    if state.suspect {
         return Err(DataLost { slots: wanted.difference(state.readable) });
     }
     let (recover, parity) = erasure(roles, state)

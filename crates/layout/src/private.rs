@@ -1,8 +1,8 @@
 //! Parapet's private area: bytes that md leaves unused between its own structures and the data.
 //!
-//! Owns the header of the area, how the area is divided, and the rule by which it is believed. What
-//! is logged there has a module of its own ([`log`]), and so have the table of checksums ([`sums`])
-//! and the device that the log may lie on instead ([`journal`]).
+//! Owns the header of the area, how the area is divided, and the rule by which it is trusted. What
+//! is logged there has a module of its own ([`log`]), and so have the table of checksums
+//! ([`checksums`]) and the device that the log may lie on instead ([`journal`]).
 //!
 //! ```text
 //!   bounds.start                                                              bounds.end
@@ -41,10 +41,10 @@ use crate::md::field::{Fault, ParseError, fields};
 use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
+pub mod checksums;
 mod frame;
 pub mod journal;
 pub mod log;
-pub mod sums;
 
 fields! { 384;
     MAGIC            "magic"            0   8
@@ -76,7 +76,7 @@ fields! { 384;
     BAD_CRC          "bad_crc"          200 4
     LOG_RUN          "log_run"          204 8
     LOG_SINCE        "log_since"        212 4
-    SUMS_FROM        "sums_from"        216 8
+    CHECKSUMS_FROM        "checksums_from"        216 8
     JOURNAL_UUID     "journal_uuid"     224 16
     JOURNAL_NAME     "journal_name"     240 128
     PAD2             "pad2"             368 16
@@ -110,21 +110,25 @@ const FRAME: Frame = Frame {
 };
 /// The levels at which the kernel never updates a superblock: linear and RAID 0.
 const UNWITNESSED: [i32; 2] = [-1, 0];
-/// Bit of `flags`: see [`PrivateHeader::doubt`].
-const FLAG_DOUBT: u64 = 1;
-/// Bit of `flags`: see [`PrivateHeader::sums_from`].
-const FLAG_SUMS: u64 = 2;
+/// Bit of `flags`: see [`PrivateHeader::unverified`].
+const FLAG_UNVERIFIED: u64 = 1;
+/// Bit of `flags`: see [`PrivateHeader::checksums_from`].
+const FLAG_CHECKSUMS: u64 = 2;
 /// Bit of `flags`: the log lies on the journal device.
 const FLAG_JOURNAL: u64 = 4;
 /// Bit of `flags`: the journal device was given up.
 const FLAG_GIVEN_UP: u64 = 8;
-/// Bit of `flags`: see [`PrivateHeader::sums_torn`].
-const FLAG_SUMS_TORN: u64 = 16;
+/// Bit of `flags`: see [`PrivateHeader::checksums_torn`].
+const FLAG_CHECKSUMS_TORN: u64 = 16;
 /// Bit of `flags`: batches of the log have the wide form. Programs that read only the narrow form
 /// refuse the header, and so do not mistake such a log for an empty one.
 const FLAG_WIDE: u64 = 32;
-const FLAGS: u64 =
-    FLAG_DOUBT | FLAG_SUMS | FLAG_JOURNAL | FLAG_GIVEN_UP | FLAG_SUMS_TORN | FLAG_WIDE;
+const FLAGS: u64 = FLAG_UNVERIFIED
+    | FLAG_CHECKSUMS
+    | FLAG_JOURNAL
+    | FLAG_GIVEN_UP
+    | FLAG_CHECKSUMS_TORN
+    | FLAG_WIDE;
 /// `slot` of a member that has none: a spare.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -317,15 +321,15 @@ pub struct PrivateHeader {
     pub consistency: Consistency,
     /// Some parity was never in sync, or was cut by a crash that the log could not make good, and
     /// has not been synced since: of that the log knows nothing.
-    pub doubt: bool,
+    pub unverified: bool,
     /// The list of the array's bad blocks that goes with this copy of the header.
     pub bad: BadList,
-    /// The array keeps checksums ([`sums`]), and from this array offset on they mean nothing yet;
-    /// `u64::MAX`: all of them count. `None`: it keeps none.
-    pub sums_from: Option<u64>,
-    /// From `sums_from` on a crash may have separated blocks from their entries. A block that fits
-    /// its entry is right there; of any other block the entry proves nothing.
-    pub sums_torn: bool,
+    /// The array keeps checksums ([`checksums`]), and from this array offset on they mean nothing
+    /// yet; `u64::MAX`: all of them count. `None`: it keeps none.
+    pub checksums_from: Option<u64>,
+    /// From `checksums_from` on a crash may have separated blocks from their entries. A block that
+    /// fits its entry is right there; of any other block the entry proves nothing.
+    pub checksums_torn: bool,
     /// The array's journal device, if it has one.
     pub journal: Option<JournalNote>,
 }
@@ -385,10 +389,10 @@ impl PrivateHeader {
                 },
             },
             consistency: read_consistency(at::CONSISTENCY.get(bytes))?,
-            doubt: at::FLAGS.get(bytes) & FLAG_DOUBT != 0,
+            unverified: at::FLAGS.get(bytes) & FLAG_UNVERIFIED != 0,
             bad: BadList { count: at::BAD_COUNT.get_u32(bytes), crc: at::BAD_CRC.get_u32(bytes) },
-            sums_from: read_sums(bytes)?,
-            sums_torn: at::FLAGS.get(bytes) & FLAG_SUMS_TORN != 0,
+            checksums_from: read_checksums(bytes)?,
+            checksums_torn: at::FLAGS.get(bytes) & FLAG_CHECKSUMS_TORN != 0,
             journal: read_journal(bytes)?,
         };
         let flags = at::FLAGS.get(bytes);
@@ -472,7 +476,7 @@ impl PrivateHeader {
             at::JOURNAL_UUID.put_bytes(&mut bytes, &journal.uuid.0);
             at::JOURNAL_NAME.put_bytes(&mut bytes, &journal.name.0);
         }
-        at::SUMS_FROM.put(&mut bytes, self.sums_from.unwrap_or(0));
+        at::CHECKSUMS_FROM.put(&mut bytes, self.checksums_from.unwrap_or(0));
         at::BAD_COUNT.put(&mut bytes, self.bad.count.into());
         at::BAD_CRC.put(&mut bytes, self.bad.crc.into());
         FRAME.close(&mut bytes, crc32c);
@@ -482,9 +486,9 @@ impl PrivateHeader {
     fn flags(&self) -> u64 {
         let flag = |is: bool, flag| if is { flag } else { 0 };
         let used = self.journal.map(|journal| journal.used);
-        flag(self.doubt, FLAG_DOUBT)
-            | flag(self.sums_from.is_some(), FLAG_SUMS)
-            | flag(self.sums_from.is_some() && self.sums_torn, FLAG_SUMS_TORN)
+        flag(self.unverified, FLAG_UNVERIFIED)
+            | flag(self.checksums_from.is_some(), FLAG_CHECKSUMS)
+            | flag(self.checksums_from.is_some() && self.checksums_torn, FLAG_CHECKSUMS_TORN)
             | flag(used == Some(JournalUse::Logging), FLAG_JOURNAL)
             | flag(used == Some(JournalUse::GivenUp), FLAG_GIVEN_UP)
             | flag(self.log.form == log::Form::Wide, FLAG_WIDE)
@@ -555,15 +559,17 @@ fn read_slot(number: u32) -> Result<Option<u16>, ParseError> {
     }
 }
 
-fn read_sums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
-    let (from, flags) = (at::SUMS_FROM.get(bytes), at::FLAGS.get(bytes));
-    if flags & (FLAG_SUMS | FLAG_SUMS_TORN) == FLAG_SUMS_TORN {
+fn read_checksums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
+    let (from, flags) = (at::CHECKSUMS_FROM.get(bytes), at::FLAGS.get(bytes));
+    if flags & (FLAG_CHECKSUMS | FLAG_CHECKSUMS_TORN) == FLAG_CHECKSUMS_TORN {
         return Err(at::FLAGS.wrong(STRUCTURE, flags, Fault::Refused("of an array without sums")));
     }
-    match flags & FLAG_SUMS {
-        0 if from != 0 => {
-            Err(at::SUMS_FROM.wrong(STRUCTURE, from, Fault::Refused("of an array without sums")))
-        }
+    match flags & FLAG_CHECKSUMS {
+        0 if from != 0 => Err(at::CHECKSUMS_FROM.wrong(
+            STRUCTURE,
+            from,
+            Fault::Refused("of an array without sums"),
+        )),
         0 => Ok(None),
         _ => Ok(Some(from)),
     }

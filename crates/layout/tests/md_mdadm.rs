@@ -182,7 +182,7 @@ fn expected(level: &Level, version: Version, superblock: &Superblock) -> Vec<(St
             format!("before={before} sectors, after=0 sectors")
         }
     };
-    let sum = layout::md::superblock::checksum(&superblock.print());
+    let checksum = layout::md::superblock::checksum(&superblock.print());
     let avail = superblock.data_size;
     let used = format!("{} sectors {}", superblock.size, human(superblock.size * SECTOR));
     let array = superblock.size * level.data * SECTOR;
@@ -220,7 +220,7 @@ fn expected(level: &Level, version: Version, superblock: &Superblock) -> Vec<(St
             "Bad Block Log",
             format!("512 entries available at offset {} sectors", superblock.bblog.offset),
         ),
-        line(true, "Checksum", format!("{sum:x} - correct")),
+        line(true, "Checksum", format!("{checksum:x} - correct")),
         line(true, "Events", "17".into()),
         line(level.layout_name.is_some(), "Layout", level.layout_name.unwrap_or("").into()),
         line(linear, "Rounding", format!("{chunk}K")),

@@ -52,8 +52,9 @@ fn words(order: ByteOrder) -> [u32; WORDS] {
 }
 
 fn checksum(words: &[u32; WORDS]) -> u32 {
-    let sum: u64 = words.iter().map(|&word| u64::from(word)).sum::<u64>() - u64::from(words[38]);
-    (sum as u32).wrapping_add((sum >> 32) as u32)
+    let checksum: u64 =
+        words.iter().map(|&word| u64::from(word)).sum::<u64>() - u64::from(words[38]);
+    (checksum as u32).wrapping_add((checksum >> 32) as u32)
 }
 
 fn bytes(words: &[u32; WORDS], order: ByteOrder) -> Vec<u8> {

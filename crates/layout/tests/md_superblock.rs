@@ -1,4 +1,4 @@
-//! The superblock against broken input: every byte matters, no length is believed, nothing panics.
+//! The superblock against broken input: every byte matters, no length is trusted, nothing panics.
 
 use layout::md::superblock::{
     self, BadBlockLog, CLEAN, Device, MAX_DEVICES, PplPlace, RAID35_LEVEL, Reshape,
@@ -67,8 +67,8 @@ fn used(bytes: &[u8]) -> usize {
 /// Makes the checksum right again.
 fn seal(bytes: &mut [u8]) {
     let used = used(bytes);
-    let sum = superblock::checksum(&bytes[..used]);
-    bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+    let checksum = superblock::checksum(&bytes[..used]);
+    bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
 }
 
 fn random(state: &mut u64) -> u64 {

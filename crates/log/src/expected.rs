@@ -1,4 +1,4 @@
-//! What blocks may hold after a crash, by the intent log: old sums and new.
+//! What blocks may hold after a crash, by the intent log: old checksums and new.
 //!
 //! Owns the gathering of that from the records of a log. Whether a block holds any of it, and what
 //! follows, is for `keeper/replay_checksums.rs`.
@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use layout::private::CHECKSUM_BLOCK_BYTES;
+use layout::private::checksums::{ChecksumEntry, blocks};
 use layout::private::log::Entry;
-use layout::private::sums::{Sum, blocks};
 use layout::{Geometry, Slot, Stripe};
 
 /// What the log has for the blocks of data that were being written.
@@ -20,7 +20,7 @@ pub enum Claim {
     /// Bytes with this CRC, that were being written.
     New(u32),
     /// What the table had.
-    Old(Sum),
+    Old(ChecksumEntry),
     /// The log does not say what: zeros or what was there before them, or a part of a block.
     Any,
 }
@@ -40,7 +40,7 @@ impl Expected {
                 }
             }
         }
-        if !record.summed {
+        if !record.checksummed {
             return;
         }
         let map = geometry.stripe(Stripe(record.stripe));

@@ -30,15 +30,15 @@ struct Live {
     bytes: u64,
     /// Units whose rows are not all written.
     users: u32,
-    /// How many flushes, and how many writings of sums, had begun when the last of its units had
-    /// written its rows.
+    /// How many flushes, and how many writings of checksums, had begun when the last of its units
+    /// had written its rows.
     landed: Option<(u64, u64)>,
     /// Its rows are durable.
     durable: bool,
-    /// How many flushes had begun when the sums of its blocks had been written to the members.
-    summed: Option<u64>,
+    /// How many flushes had begun when the checksums of its blocks had been written to the members.
+    checksummed: Option<u64>,
     /// Nothing need be flushed.
-    settled: bool,
+    resolved: bool,
     retired: bool,
 }
 
@@ -62,9 +62,9 @@ pub struct Ring {
     durable: u64,
     /// Flushes that have begun.
     flushes: u64,
-    /// The blocks have sums, which must be durable too.
-    sums: bool,
-    /// Writings of sums that have begun.
+    /// The blocks have checksums, which must be durable too.
+    checksums: bool,
+    /// Writings of checksums that have begun.
     writings: u64,
 }
 
@@ -82,8 +82,8 @@ pub struct Placed {
 }
 
 impl Ring {
-    /// An empty ring of this size, in bytes; `sums`: the array keeps checksums.
-    pub fn new(zone_bytes: u64, sums: bool) -> Ring {
+    /// An empty ring of this size, in bytes; `checksums`: the array keeps checksums.
+    pub fn new(zone_bytes: u64, checksums: bool) -> Ring {
         Ring {
             zone_bytes,
             head: 0,
@@ -94,7 +94,7 @@ impl Ring {
             recording: 0,
             durable: 0,
             flushes: 0,
-            sums,
+            checksums,
             writings: 0,
         }
     }
@@ -158,15 +158,15 @@ impl Ring {
         let (sequence, tail) = (self.next, self.next - self.live.len() as u64);
         let empty = users == 0;
         let landed = empty.then_some((self.flushes, self.writings));
-        let (durable, summed, settled, retired) = (empty, None, empty, empty);
+        let (durable, checksummed, resolved, retired) = (empty, None, empty, empty);
         self.live.push_back(Live {
             start,
             bytes,
             users,
             landed,
             durable,
-            summed,
-            settled,
+            checksummed,
+            resolved,
             retired,
         });
         self.head = start + bytes;
@@ -193,31 +193,34 @@ impl Ring {
     /// A unit of this batch has written all its rows. If nothing has to be flushed, they are
     /// durable.
     pub fn landed(&mut self, sequence: u64, volatile: bool) {
-        let (now, sums) = ((self.flushes, self.writings), self.sums);
+        let (now, checksums) = ((self.flushes, self.writings), self.checksums);
         let batch = self.batch(sequence).expect("a batch is kept while it has users");
         batch.users -= 1;
-        batch.settled = !volatile;
+        batch.resolved = !volatile;
         if batch.users == 0 {
             batch.landed = Some(now);
             batch.durable = !volatile || broken(Broken::LogRecycledUnflushed);
-            batch.retired = batch.durable && (!sums || broken(Broken::LogRecycledUnsummed));
+            batch.retired = batch.durable && (!checksums || broken(Broken::LogRecycledUnsummed));
             self.pop();
         }
     }
 
-    /// The sums of all that has landed are about to be written to the members; gives its number.
-    pub fn sums_begin(&mut self) -> u64 {
+    /// The checksums of all that has landed are about to be written to the members; gives its
+    /// number.
+    pub fn checksums_begin(&mut self) -> u64 {
         self.writings += 1;
         self.writings - 1
     }
 
     /// They have been written.
-    pub fn sums_written(&mut self, number: u64) {
+    pub fn checksums_written(&mut self, number: u64) {
         let flushes = self.flushes;
         for batch in &mut self.live {
-            if batch.summed.is_none() && batch.landed.is_some_and(|(_, landed)| landed <= number) {
-                batch.summed = Some(flushes);
-                batch.retired |= batch.settled;
+            if batch.checksummed.is_none()
+                && batch.landed.is_some_and(|(_, landed)| landed <= number)
+            {
+                batch.checksummed = Some(flushes);
+                batch.retired |= batch.resolved;
             }
         }
         self.pop();
@@ -231,11 +234,12 @@ impl Ring {
 
     /// A flush has succeeded: what had landed before it began is durable.
     pub fn flushed(&mut self, number: u64) {
-        let sums = self.sums && !broken(Broken::LogRecycledUnsummed);
+        let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
         for batch in &mut self.live {
             batch.durable |= batch.landed.is_some_and(|(landed, _)| landed <= number);
-            let summed = !sums || batch.summed.is_some_and(|summed| summed <= number);
-            batch.retired |= batch.durable && summed;
+            let checksummed =
+                !checksums || batch.checksummed.is_some_and(|checksummed| checksummed <= number);
+            batch.retired |= batch.durable && checksummed;
         }
         self.pop();
     }

@@ -12,7 +12,7 @@ pub enum LogSetup {
         /// The new data is logged too.
         data: bool,
         /// The array keeps checksums.
-        sums: bool,
+        checksums: bool,
         /// A journal device has all of it, until it is lost.
         device: bool,
     },
@@ -37,8 +37,8 @@ impl LogSetup {
     }
 
     /// The array keeps checksums: new and old ones are logged with every row.
-    pub fn with_sums(self) -> bool {
-        matches!(self, LogSetup::Zone { sums: true, .. })
+    pub fn with_checksums(self) -> bool {
+        matches!(self, LogSetup::Zone { checksums: true, .. })
     }
 }
 

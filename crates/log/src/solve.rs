@@ -100,21 +100,21 @@ pub struct Held {
 pub fn solve(
     kernel: Kernel,
     map: &StripeMap,
-    cut: &TornRow,
+    torn_row: &TornRow,
     held: &mut Held,
 ) -> Vec<(Range<u64>, Vec<usize>)> {
-    for (index, new) in &cut.logged {
+    for (index, new) in &torn_row.logged {
         held.data[*index] = Some(new.clone());
     }
     let lost: Vec<usize> = (0..held.data.len()).filter(|&i| held.data[i].is_none()).collect();
     if lost.is_empty() {
         return Vec::new();
     }
-    let len = cut.len as usize;
+    let len = torn_row.len as usize;
     let mut found: Vec<Vec<u8>> = lost.iter().map(|_| vec![0; len]).collect();
     let mut unsolved = Vec::new();
-    for block in blocks(cut) {
-        let puzzle = Puzzle { kernel, map, cut, held, lost: &lost, block: block.clone() };
+    for block in blocks(torn_row) {
+        let puzzle = Puzzle { kernel, map, torn_row, held, lost: &lost, block: block.clone() };
         let missing = puzzle.solve(&mut found);
         if !missing.is_empty() {
             unsolved.push((block.start as u64..block.end as u64, missing));
@@ -127,8 +127,8 @@ pub fn solve(
 }
 
 /// The pieces of a cut that are checked one by one, from its start.
-fn blocks(cut: &TornRow) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (start, end) = (cut.start, cut.start + cut.len);
+fn blocks(torn_row: &TornRow) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (start, end) = (torn_row.start, torn_row.start + torn_row.len);
     let mut at = start;
     std::iter::from_fn(move || {
         let next = ((at / CHECK_BYTES + 1) * CHECK_BYTES).min(end);
@@ -141,7 +141,7 @@ fn blocks(cut: &TornRow) -> impl Iterator<Item = Range<usize>> + use<> {
 struct Puzzle<'a> {
     kernel: Kernel,
     map: &'a StripeMap,
-    cut: &'a TornRow,
+    torn_row: &'a TornRow,
     held: &'a Held,
     lost: &'a [usize],
     block: Range<usize>,
@@ -149,8 +149,8 @@ struct Puzzle<'a> {
 
 impl Puzzle<'_> {
     fn is_written(&self, index: usize) -> bool {
-        let first = usize::from(self.cut.record.first);
-        let count = usize::from(self.cut.record.count);
+        let first = usize::from(self.torn_row.record.first);
+        let count = usize::from(self.torn_row.record.count);
         (first..first + count).contains(&index)
     }
 
@@ -177,7 +177,7 @@ impl Puzzle<'_> {
             Some(Partial::Bytes(bytes)) => Some(bytes[self.block.clone()].to_vec()),
             _ => None,
         };
-        let (p, q) = (bytes(&self.cut.p), bytes(&self.cut.q));
+        let (p, q) = (bytes(&self.torn_row.p), bytes(&self.torn_row.q));
         let all = (0..self.held.data.len()).filter(|&index| !self.is_written(index));
         self.recover(lost, all.collect(), p.as_deref(), q.as_deref(), found)
     }
@@ -191,7 +191,7 @@ impl Puzzle<'_> {
         let (p, q) = (part(&self.held.p), part(&self.held.q));
         let all: Vec<usize> = (0..self.held.data.len()).collect();
         // Where nothing can be checked, parity is trusted as md does.
-        let record = &self.cut.record;
+        let record = &self.torn_row.record;
         let unchecked = record.count == 1 || !(record.checked || record.zeros);
         let durable = self.number().is_none() && !broken(Broken::OldRecordDistrusted);
         let trusted = unchecked || durable;
@@ -199,19 +199,19 @@ impl Puzzle<'_> {
             return self.recover(lost, all, p.as_deref(), q.as_deref(), found)
                 && (durable || lost.iter().all(|&index| self.is_new(index, found)));
         }
-        let mut told: Vec<Vec<u8>> = Vec::new();
+        let mut solutions: Vec<Vec<u8>> = Vec::new();
         for (p, q) in [(p.as_deref(), None), (None, q.as_deref())] {
             if (p, q) == (None, None) || !self.recover(lost, all.clone(), p, q, found) {
                 continue;
             }
             let bytes = self.have(lost[0], found).to_vec();
             // What one of them says and the other too was either never cut, or wholly written.
-            if self.is_new(lost[0], found) || told.contains(&bytes) {
+            if self.is_new(lost[0], found) || solutions.contains(&bytes) {
                 return true;
             }
-            told.push(bytes);
+            solutions.push(bytes);
         }
-        if let Some(bytes) = told.first().filter(|_| trusted) {
+        if let Some(bytes) = solutions.first().filter(|_| trusted) {
             let at = self.lost.iter().position(|&index| index == lost[0]).expect("one of them");
             found[at][self.block.clone()].copy_from_slice(bytes);
             return true;
@@ -260,22 +260,22 @@ impl Puzzle<'_> {
 
     /// Which of the record's blocks this is; `None` if a newer record has a part of that.
     fn number(&self) -> Option<usize> {
-        let record = &self.cut.record;
-        let start = self.cut.start + self.block.start as u64 - record.start;
+        let record = &self.torn_row.record;
+        let start = self.torn_row.start + self.block.start as u64 - record.start;
         let range = start..start + self.block.len() as u64;
         record.blocks().position(|block| block == range)
     }
 
     /// True if the block of a written index is what was to be written.
     fn is_new(&self, index: usize, found: &[Vec<u8>]) -> bool {
-        let (cut, bytes) = (self.cut, self.have(index, found));
-        if cut.record.zeros {
+        let (torn_row, bytes) = (self.torn_row, self.have(index, found));
+        if torn_row.record.zeros {
             return self.kernel.is_zero(bytes);
         }
         let Some(number) = self.number() else { return false };
-        let each = cut.record.blocks().count();
-        let check = (index - usize::from(cut.record.first)) * each + number;
-        cut.checks.get(check) == Some(&parity::crc32c(0, bytes))
+        let each = torn_row.record.blocks().count();
+        let check = (index - usize::from(torn_row.record.first)) * each + number;
+        torn_row.checks.get(check) == Some(&parity::crc32c(0, bytes))
     }
 }
 

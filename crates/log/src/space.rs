@@ -19,7 +19,9 @@ impl Space {
     /// The space of an empty log.
     pub fn new(setup: LogSetup) -> Space {
         match setup {
-            LogSetup::Zone { zone_bytes, sums, .. } => Space::Ring(Ring::new(zone_bytes, sums)),
+            LogSetup::Zone { zone_bytes, checksums, .. } => {
+                Space::Ring(Ring::new(zone_bytes, checksums))
+            }
             LogSetup::Ppl { pp_bytes, .. } => Space::Round(Box::new(Round::new(pp_bytes))),
         }
     }
@@ -107,18 +109,18 @@ impl Space {
         }
     }
 
-    /// See [`Ring::sums_begin`]. md's log knows of no checksums.
-    pub fn sums_begin(&mut self) -> u64 {
+    /// See [`Ring::checksums_begin`]. md's log knows of no checksums.
+    pub fn checksums_begin(&mut self) -> u64 {
         match self {
-            Space::Ring(ring) => ring.sums_begin(),
+            Space::Ring(ring) => ring.checksums_begin(),
             Space::Round(_) => 0,
         }
     }
 
-    /// See [`Ring::sums_written`].
-    pub fn sums_written(&mut self, number: u64) {
+    /// See [`Ring::checksums_written`].
+    pub fn checksums_written(&mut self, number: u64) {
         if let Space::Ring(ring) = self {
-            ring.sums_written(number);
+            ring.checksums_written(number);
         }
     }
 

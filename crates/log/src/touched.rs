@@ -22,7 +22,7 @@ use io::broken::{Broken, broken};
 use layout::SlotSet;
 
 /// Rows are looked up in pieces of this size.
-const GRAIN: u64 = 4096;
+const BLOCK: u64 = 4096;
 /// Pieces of rows that are known at once, at most.
 const CAPACITY: usize = 1 << 14;
 /// Places of a new table.
@@ -34,7 +34,7 @@ const PROBES: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Member offset, in grains, plus 1; 0: nobody.
+    /// Member offset, in blocks, plus 1; 0: nobody.
     key: u64,
     slots: SlotSet,
     /// Bytes of it, the first and the one behind the last.
@@ -89,7 +89,7 @@ impl Touched {
         if self.flooded > 0 && (self.flooding..=self.flooded).any(&is_live) {
             return true;
         }
-        grains(at, len).any(|(key, span)| {
+        blocks(at, len).any(|(key, span)| {
             let piece = self.find(key).map(|place| &self.pieces[place]);
             piece.is_some_and(|piece| piece.is_cut_by(slots, span) && piece.matters(&is_live))
         })
@@ -103,7 +103,7 @@ impl Touched {
         sequence: u64,
         is_live: impl Fn(u64) -> bool,
     ) {
-        for (key, span) in grains(at, len) {
+        for (key, span) in blocks(at, len) {
             let place = self.place(key, &is_live);
             let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
                 self.flood(sequence, &is_live);
@@ -168,12 +168,12 @@ impl Touched {
 }
 
 /// The keys of a row, and which bytes of each it has.
-fn grains(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
+fn blocks(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
     let end = at + len;
-    (at / GRAIN..=(end - 1) / GRAIN).map(move |grain| {
-        let start = grain * GRAIN;
-        let within = |offset: u64| offset.clamp(start, start + GRAIN) - start;
-        (grain + 1, (within(at) as u16, within(end) as u16))
+    (at / BLOCK..=(end - 1) / BLOCK).map(move |block| {
+        let start = block * BLOCK;
+        let within = |offset: u64| offset.clamp(start, start + BLOCK) - start;
+        (block + 1, (within(at) as u16, within(end) as u16))
     })
 }
 
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn a_full_table_conflicts_with_everything_until_it_is_emptied() {
         let mut touched = Touched::default();
-        touched.insert((0, 2 * CAPACITY as u64 * GRAIN), slots(&[0]), 1, |_| true);
+        touched.insert((0, 2 * CAPACITY as u64 * BLOCK), slots(&[0]), 1, |_| true);
         assert!(touched.conflicts((u64::MAX / 2, 512), slots(&[1]), |_| true));
         assert!(!touched.conflicts((u64::MAX / 2, 512), slots(&[1]), |_| false));
         let found = (0..100).filter(|row| {
             let mut fresh = Touched::default();
-            fresh.insert((row * GRAIN * 77, GRAIN), slots(&[0]), 1, |_| true);
-            fresh.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true)
+            fresh.insert((row * BLOCK * 77, BLOCK), slots(&[0]), 1, |_| true);
+            fresh.conflicts((row * BLOCK * 77, BLOCK), slots(&[1]), |_| true)
         });
         assert_eq!(found.count(), 100);
     }
@@ -250,11 +250,11 @@ mod tests {
     fn nothing_is_forgotten_while_the_table_grows() {
         let (mut touched, rows) = (Touched::default(), 0..4 * FIRST as u64);
         for row in rows.clone() {
-            touched.insert((row * GRAIN * 77, GRAIN), slots(&[0]), row, |_| true);
+            touched.insert((row * BLOCK * 77, BLOCK), slots(&[0]), row, |_| true);
         }
         assert_eq!(touched.flooded, 0);
         for row in rows {
-            assert!(touched.conflicts((row * GRAIN * 77, GRAIN), slots(&[1]), |_| true), "{row}");
+            assert!(touched.conflicts((row * BLOCK * 77, BLOCK), slots(&[1]), |_| true), "{row}");
         }
     }
 
@@ -266,14 +266,14 @@ mod tests {
         let other = SlotSet::only(layout::Slot::new(1));
         let mut at = 0;
         while touched.flooded == 0 {
-            touched.insert((at, GRAIN), slots, 5, |_| true);
-            at += GRAIN;
+            touched.insert((at, BLOCK), slots, 5, |_| true);
+            at += BLOCK;
         }
-        let lost = at - GRAIN;
+        let lost = at - BLOCK;
         while touched.flooded == 5 {
-            touched.insert((at, GRAIN), slots, 6, |_| true);
-            at += GRAIN;
+            touched.insert((at, BLOCK), slots, 6, |_| true);
+            at += BLOCK;
         }
-        assert!(touched.conflicts((lost, GRAIN), other, |sequence| sequence == 5));
+        assert!(touched.conflicts((lost, BLOCK), other, |sequence| sequence == 5));
     }
 }

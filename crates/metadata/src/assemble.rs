@@ -33,7 +33,7 @@ use crate::commit::journal_device::Journal;
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::{Private, Zones};
 use crate::commit::record::Record;
-use crate::commit::{Facts, Format, Ledger, Opened, Random};
+use crate::commit::{Facts, Format, MetadataWriter, Opened, Random};
 use crate::error::{Error, Result};
 
 pub(crate) mod dirty;
@@ -136,7 +136,7 @@ pub struct Joined {
 /// An array, ready to be started.
 pub struct Assembly {
     /// The superblocks and the bitmap of its members.
-    pub ledger: Ledger,
+    pub metadata: MetadataWriter,
     /// Where its bytes live.
     pub geometry: Geometry,
     /// Who sits where, at the first epoch.
@@ -158,20 +158,20 @@ pub struct Recovered {
     pub unsynced: RangeSet,
     /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
     /// not said that this will do.
-    pub doubt: bool,
+    pub unverified: bool,
     /// The intent log tells of all that may have been cut.
-    pub settled: bool,
+    pub resolved: bool,
     /// Array ranges that are lost though no member's block is bad: errors until they are written.
     pub bad: RangeSet,
     /// Rows that the intent log tells of: they are made right when the array is started.
-    pub cuts: Vec<TornRow>,
+    pub torn_rows: Vec<TornRow>,
     /// The array was not shut down in order, and a member is missing or the log cannot be read:
     /// what is left out, and could tell otherwise later, is so on record before anything is read.
     pub record_first: bool,
     /// What the intent log says of the checksums of blocks.
     pub expected: Expected,
     /// Array ranges whose checksums do not count yet; `None`: none are kept.
-    pub unsummed: Option<RangeSet>,
+    pub unchecksummed: Option<RangeSet>,
     /// Of these, ranges where a crash may have separated blocks from their checksums.
     pub torn: RangeSet,
     /// The array was shut down in order: the superblocks say that nothing is being written,
@@ -182,18 +182,18 @@ pub struct Recovered {
 impl Assembly {
     /// What never changes about the array.
     pub fn facts(&self) -> &Facts {
-        self.ledger.facts()
+        self.metadata.facts()
     }
 
     /// How many shards the array may be run with; `None` for any number. Each has a zone of its own
     /// in the intent log.
     pub fn most_shards(&self) -> Option<u64> {
-        self.ledger.zones_possible()
+        self.metadata.zones_possible()
     }
 
     /// The event count of the freshest superblock.
     pub fn events(&self) -> u64 {
-        self.ledger.events()
+        self.metadata.events()
     }
 }
 
@@ -212,31 +212,31 @@ pub async fn assemble(
     let (mut members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
     let heard = hear(&reach, &mut members, &geometry, &journals, options).await?;
-    let Heard { mut seated, mut loaded, intents } = heard;
+    let Heard { mut assigned, mut loaded, intents } = heard;
     let dirty = loaded.unsynced.clone();
-    loaded.permit(&members, &mut seated, &geometry, options, &intents)?;
-    let shortened = dirty::Loaded::shorten_copies(&dirty, &mut seated, &geometry);
+    loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
+    let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
     let change = (intents.consistency, consistency);
     policy::permit(change, &intents)?;
-    let found = policy::align(&mut loaded, (&members, &seated))?;
-    let seating = (&members, &mut seated);
-    policy::adopt(&mut loaded, seating, &geometry, change, options.consistency.is_some())?;
+    let found = policy::align(&mut loaded, (&members, &assigned))?;
+    let slot_order = (&members, &mut assigned);
+    policy::adopt(&mut loaded, slot_order, &geometry, change, options.consistency.is_some())?;
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     // A checkpoint is no mark of writes: the first one must be on record before it is made.
     let clean = latest.resync_offset != 0;
-    let settled = intents.cuts.is_ok() && !intents.doubt && seated.read_only_reason.is_none();
-    let doubt = !settled && is_doubtful(&loaded, &geometry, options);
-    let crashed = (!latest.is_clean()).then_some((&dirty, settled));
-    let asked = (&intents, options);
-    let (unsummed, torn) = policy::sums(&loaded, &mut seated, &geometry, asked, crashed)?;
-    let read_only = seated.read_only_reason.as_deref();
+    let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
+    let unverified = !resolved && is_suspect(&loaded, &geometry, options);
+    let crashed = (!latest.is_clean()).then_some((&dirty, resolved));
+    let (unchecksummed, torn) =
+        policy::checksums(&loaded, &mut assigned, &geometry, (&intents, options), crashed)?;
+    let read_only = assigned.read_only_reason.as_deref();
     let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
-    seated.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
-    let private = private(&intents, (consistency, settled), &unsummed, adopted.note, &random);
-    let record_first = leaves_out(&members, &seated, (&loaded, shortened), &geometry);
-    let notes = [members.notes, seated.notes, loaded.notes, adopted.notes].concat();
+    assigned.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
+    let private = private(&intents, (consistency, resolved), &unchecksummed, adopted.note, &random);
+    let record_first = leaves_out(&members, &assigned, (&loaded, shortened), &geometry);
+    let notes = [members.notes, assigned.notes, loaded.notes, adopted.notes].concat();
     let members = joined(&loaded.records, adopted.device.as_ref());
     let opened = Opened {
         facts: Facts::of(&latest, format, &geometry, header, &private),
@@ -247,41 +247,41 @@ pub async fn assemble(
         private,
         journal: adopted.device,
         bad: intents.bad.clone(),
-        sealed: seated.read_only_reason.clone(),
-        configuration: seated.configuration.clone(),
+        sealed: assigned.read_only_reason.clone(),
+        configuration: assigned.configuration.clone(),
         latest,
     };
     Ok(Assembly {
-        ledger: Ledger::new(opened, clock, random, reach),
+        metadata: MetadataWriter::new(opened, clock, random, reach),
         geometry,
-        configuration: seated.configuration,
+        configuration: assigned.configuration,
         recovered: Recovered {
             unsynced: loaded.unsynced,
-            doubt,
-            settled,
-            cuts: to_replay(&intents, &seated.read_only_reason),
+            unverified,
+            resolved,
+            torn_rows: to_replay(&intents, &assigned.read_only_reason),
             bad: intents.bad,
             record_first,
-            expected: if unsummed.is_some() { intents.expected } else { Expected::default() },
-            unsummed,
+            expected: if unchecksummed.is_some() { intents.expected } else { Expected::default() },
+            unchecksummed,
             torn,
             clean,
         },
         members,
         notes,
-        read_only_reason: seated.read_only_reason,
+        read_only_reason: assigned.read_only_reason,
     })
 }
 
 /// The rows that replay works on: none while the array can only be read.
 fn to_replay(intents: &intents::Intents, read_only_reason: &Option<String>) -> Vec<TornRow> {
-    let cuts = intents.cuts.clone().ok().filter(|_| read_only_reason.is_none());
-    cuts.unwrap_or_default()
+    let torn_rows = intents.torn_rows.clone().ok().filter(|_| read_only_reason.is_none());
+    torn_rows.unwrap_or_default()
 }
 
 /// Who sits where, and what these members say.
 struct Heard {
-    seated: slots::Seated,
+    assigned: slots::Assigned,
     loaded: dirty::Loaded,
     intents: intents::Intents,
 }
@@ -297,32 +297,32 @@ async fn hear(
     options: &Options,
 ) -> Result<Heard> {
     loop {
-        let seated = slots::seat(members, geometry, options)?;
-        let loaded = dirty::load(reach, members, &seated, geometry).await;
-        let intents = intents::load(reach, members, &seated, geometry, journals).await;
+        let assigned = slots::assignment(members, geometry, options)?;
+        let loaded = dirty::load(reach, members, &assigned, geometry).await;
+        let intents = intents::load(reach, members, &assigned, geometry, journals).await;
         let unheard = intents.unheard.filter(|&id| {
-            let configuration = &seated.configuration;
+            let configuration = &assigned.configuration;
             let mut in_sync = configuration.in_sync();
             let degraded = in_sync != geometry.all_slots();
-            if let Some((slot, false)) = configuration.seat_of(id) {
+            if let Some((slot, false)) = configuration.slot_of(id) {
                 in_sync.remove(slot);
             }
             degraded
                 && !loaded.unsynced.is_empty()
-                && seated.read_only_reason.is_none()
+                && assigned.read_only_reason.is_none()
                 && geometry.survives(geometry.all_slots().difference(in_sync))
         });
-        match (unheard, &intents.cuts) {
+        match (unheard, &intents.torn_rows) {
             (Some(id), Err(why)) if members.leave_out(id, why) => {}
-            _ => return Ok(Heard { seated, loaded, intents }),
+            _ => return Ok(Heard { assigned, loaded, intents }),
         }
     }
 }
 
-/// Where parity or copies may disagree, and no log has settled them: may what was written there
+/// Where parity or copies may disagree, and no log has resolved them: may what was written there
 /// differ from what they say? Parity may be trusted by the user's word; copies that differ stay
 /// two. All that was ever written to a new array has its parity.
-fn is_doubtful(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
+fn is_suspect(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
     let trusted = options.force_dirty_degraded
         && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
     !loaded.unsynced.is_empty() && !is_new(loaded) && !trusted
@@ -338,11 +338,11 @@ fn is_new(loaded: &dirty::Loaded) -> bool {
 /// alone the next time. Without redundancy no write is marked, and no order known.
 fn leaves_out(
     members: &Members,
-    seated: &slots::Seated,
+    assigned: &slots::Assigned,
     (loaded, shortened): (&dirty::Loaded, bool),
     geometry: &Geometry,
 ) -> bool {
-    if seated.read_only_reason.is_some() || broken(Broken::AbsentUnrecorded) {
+    if assigned.read_only_reason.is_some() || broken(Broken::AbsentUnrecorded) {
         return false;
     }
     let unread =
@@ -370,11 +370,11 @@ async fn gather(
     Ok((members, journals))
 }
 
-/// What the headers will say: until all is settled what they said, then what is to be.
+/// What the headers will say: until all is resolved what they said, then what is to be.
 fn private(
     intents: &intents::Intents,
-    (next_consistency, settled): (Consistency, bool),
-    unsummed: &Option<RangeSet>,
+    (next_consistency, resolved): (Consistency, bool),
+    unchecksummed: &Option<RangeSet>,
     next_journal: Option<JournalNote>,
     random: &Random,
 ) -> Private {
@@ -387,14 +387,14 @@ fn private(
         consistency: intents.consistency,
         next_consistency,
         history_id,
-        kept: intents.kept || unsummed.is_some(),
+        kept: intents.kept || unchecksummed.is_some(),
         log: intents.zones,
         next_log: Zones::default(),
-        doubt: !settled,
-        sums_from: unsummed
+        unverified: !resolved,
+        checksums_from: unchecksummed
             .as_ref()
-            .map(|unsummed| unsummed.next(0).map_or(u64::MAX, |range| range.start)),
-        sums_torn: intents.sums_torn,
+            .map(|unchecksummed| unchecksummed.next(0).map_or(u64::MAX, |range| range.start)),
+        checksums_torn: intents.checksums_torn,
         journal: intents.journal,
         next_journal,
         begun: false,

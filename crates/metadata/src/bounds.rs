@@ -20,7 +20,7 @@ pub struct Bounds {
     /// The most that one shard uses of each member for its intent log.
     pub log_bytes: u64,
     /// Memory of one shard for checksums of its members' blocks: 1/512 of what is in use at once.
-    pub sums_bytes: u64,
+    pub checksums_bytes: u64,
     /// The most that is read ahead of one sequential reader; 0: nothing. Two stripes of five
     /// members with chunks of 512 KiB.
     pub ahead_bytes: u64,
@@ -64,7 +64,7 @@ impl Default for Bounds {
             cache_bytes: 64 << 20,
             cache_linger: Duration::from_secs(1),
             log_bytes: 64 << 20,
-            sums_bytes: 64 << 20,
+            checksums_bytes: 64 << 20,
             ahead_bytes: 4 << 20,
             ahead_streams: 8,
             stream_patience: Duration::from_micros(20),

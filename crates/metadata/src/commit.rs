@@ -1,8 +1,8 @@
 //! The superblocks and the bitmap of all members of one array, as they were last written.
 //!
 //! Owns every byte that describes the array on its members, and the order in which such bytes are
-//! written. Decides nothing: the keeper says who sits where and how far things are, the ledger
-//! makes it durable.
+//! written. Decides nothing: the keeper says who sits where and how far things are, the metadata
+//! writer makes it durable.
 //!
 //! # A commit
 //!
@@ -26,7 +26,7 @@
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
 //! two commits with the same event count can be told apart.
 //!
-//! Invariant: `events` only grows. Bits of the bitmap: see `marks`.
+//! Invariant: `events` only grows. Bits of the bitmap: see `bits`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +120,7 @@ pub struct Facts {
     /// Bytes of the array.
     pub capacity: u64,
     /// Bytes of sync space that a bit of the bitmap stands for; `None` without a bitmap.
-    pub mark_bytes: Option<u64>,
+    pub bitmap_bytes: Option<u64>,
     /// How it is written down.
     pub format: Format,
     /// When it was created: seconds since 1970, UTC.
@@ -147,11 +147,11 @@ impl Facts {
             chunk_bytes: geometry.chunk_bytes(),
             slots: geometry.slots(),
             capacity: geometry.capacity(),
-            mark_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
+            bitmap_bytes: bitmap.map(|header| u64::from(header.chunk_bytes)),
             format,
             created_s: superblock.ctime.seconds(),
             consistency: private.next_consistency,
-            checksums: private.sums_from.is_some(),
+            checksums: private.checksums_from.is_some(),
         }
     }
 }
@@ -168,7 +168,7 @@ pub struct Decision {
 }
 
 /// The record of one array. One keeper uses it, through a shared reference.
-pub struct Ledger {
+pub struct MetadataWriter {
     facts: Facts,
     geometry: Geometry,
     state: RefCell<State>,
@@ -188,7 +188,7 @@ pub struct Ledger {
     /// Members that have missed the last commit before this start.
     behind: RefCell<Option<Behind>>,
     /// With the next commit the bitmap ceases to tell what members lack that have left.
-    void_marks: Cell<bool>,
+    void_bits: Cell<bool>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
     sealed: Option<String>,
 }
@@ -238,19 +238,19 @@ fn stranger() -> io::Error {
     io::Error::new(io::ErrorKind::Gone, "a member that was removed")
 }
 
-impl Ledger {
+impl MetadataWriter {
     pub(crate) fn new(
         opened: Opened,
         clock: Rc<dyn Clock>,
         random: Random,
         reach: MemberIo,
-    ) -> Ledger {
+    ) -> MetadataWriter {
         let behind = Behind::of(&opened);
         let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
         let Opened { bad, sealed, latest, .. } = opened;
         let (events, roles) = (latest.events, latest.roles);
         let (leaving, doomed) = (BTreeSet::new(), BTreeSet::new());
-        Ledger {
+        MetadataWriter {
             facts,
             geometry,
             state: RefCell::new(State { records, roles, leaving, bits, doomed, bad }),
@@ -264,7 +264,7 @@ impl Ledger {
             private: Cell::new(private),
             journal,
             behind: RefCell::new(behind),
-            void_marks: Cell::new(false),
+            void_bits: Cell::new(false),
             sealed,
         }
     }
@@ -284,7 +284,7 @@ impl Ledger {
         self.events.get()
     }
 
-    /// Makes a decision durable on every seated member and every spare. In an array that was
+    /// Makes a decision durable on every assigned member and every spare. In an array that was
     /// started read-only it holds until the array is stopped, and leaves no trace.
     ///
     /// # Errors
@@ -295,21 +295,21 @@ impl Ledger {
         }
         let _turn = self.committing.take().await;
         let configuration = &decision.configuration;
-        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
-        self.none_late(seated.iter().chain(&configuration.spares))?;
+        let assigned: Vec<MemberId> = configuration.assigned().map(|(_, id)| id).collect();
+        self.none_late(assigned.iter().chain(&configuration.spares))?;
         self.catch_up(configuration).await?;
         let events = self.events.get() + 1;
         self.events.set(events);
-        let mut failures = self.strangers(&seated);
-        failures.extend(self.prepare(&seated, events).await);
+        let mut failures = self.strangers(&assigned);
+        failures.extend(self.prepare(&assigned, events).await);
         failures.extend(self.begin_journal(configuration).await);
         let utime = self.stamp();
-        let alive = self.records(&seated, &failures);
+        let alive = self.records(&assigned, &failures);
         let (early, late): (Vec<_>, Vec<_>) =
             alive.into_iter().partition(|_| !broken(Broken::HeaderAfterSuperblock));
         failures.extend(self.write_headers(early, configuration, events, utime).await);
         let alive =
-            self.records(&seated, &failures).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+            self.records(&assigned, &failures).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         if !broken(Broken::CommitUnflushed) {
             failures.extend(self.flush(&alive).await);
         }
@@ -322,7 +322,7 @@ impl Ledger {
         }
 
         let superblocks = self.draw_up(decision, events, utime);
-        let mut everyone = seated;
+        let mut everyone = assigned;
         everyone.extend(&configuration.spares);
         let writes = self.records(&everyone, &failures).into_iter();
         let writes = writes.map(|(id, record)| {
@@ -349,14 +349,14 @@ impl Ledger {
     }
 
     /// Seated members that were expelled: nothing can be made durable on them.
-    fn strangers(&self, seated: &[MemberId]) -> Failures {
+    fn strangers(&self, assigned: &[MemberId]) -> Failures {
         let state = self.state.borrow();
-        let unknown = seated.iter().filter(|id| !state.records.contains_key(id));
+        let unknown = assigned.iter().filter(|id| !state.records.contains_key(id));
         unknown.map(|&id| (id, stranger())).collect()
     }
 
     /// Writes what must lie on the members before a superblock with `events` does.
-    async fn prepare(&self, seated: &[MemberId], events: u64) -> Failures {
+    async fn prepare(&self, assigned: &[MemberId], events: u64) -> Failures {
         {
             let mut state = self.state.borrow_mut();
             let State { records, bits, .. } = &mut *state;
@@ -365,9 +365,9 @@ impl Ledger {
                 records.values_mut().for_each(|r| r.behind = r.behind.union(Pages::HEADER));
             }
         }
-        let mut failures = self.write_marks(seated).await;
-        failures.extend(self.empty_ppl(seated, &failures).await);
-        let mut changed = self.records(seated, &failures);
+        let mut failures = self.write_bitmap(assigned).await;
+        failures.extend(self.empty_ppl(assigned, &failures).await);
+        let mut changed = self.records(assigned, &failures);
         changed.retain(|(_, record)| record.bad_changed);
         // The list counts at once: what is not on it any more must be there.
         if !changed.is_empty() && !broken(Broken::ListBeforeData) {
@@ -439,15 +439,15 @@ impl Ledger {
         Superblock { features, recovery_offset, ..record.superblock.clone() }
     }
 
-    /// How many sectors of a seated member are there (`None`: all); true if it is a replacement.
+    /// How many sectors of a assigned member are there (`None`: all); true if it is a replacement.
     fn progress(&self, configuration: &Configuration, id: MemberId) -> Option<(Option<u64>, bool)> {
-        let (slot, replacement) = configuration.seat_of(id)?;
-        let seat = &configuration.seats[slot.index()];
-        let recovered = match seat.replacement {
+        let (slot, replacement) = configuration.slot_of(id)?;
+        let assignment = &configuration.slots[slot.index()];
+        let recovered = match assignment.replacement {
             Some((_, copied)) if replacement => {
                 Some(copied).filter(|&at| at < self.geometry.capacity())
             }
-            _ => seat.recovered,
+            _ => assignment.recovered,
         };
         let sectors = |offset: u64| sync::recovery_offset(&self.geometry, offset) / SECTOR;
         let offset = |offset: u64| sectors(offset.min(self.geometry.capacity()));
@@ -486,7 +486,7 @@ impl Ledger {
         }
         for (number, role) in roles.iter_mut().enumerate() {
             let id = MemberId(number as u32);
-            *role = match (configuration.seat_of(id), *role) {
+            *role = match (configuration.slot_of(id), *role) {
                 (Some((slot, _)), _) => Role::Slot(slot.0.into()),
                 (None, _) if configuration.spares.contains(&id) => Role::Spare,
                 (None, Role::Slot(_)) => Role::Faulty,

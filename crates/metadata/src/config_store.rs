@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use layout::{Epoch, MemberId};
 
-use crate::commit::{Decision, Ledger};
+use crate::commit::{Decision, MetadataWriter};
 
 /// Why a decision was not made.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub trait Decisions {
 pub type Verdict<'a> = Pin<Box<dyn Future<Output = Result<(), Undecided>> + 'a>>;
 
 /// The superblocks decide: this process alone has the members open.
-pub struct Local(pub Rc<Ledger>);
+pub struct Local(pub Rc<MetadataWriter>);
 
 impl Decisions for Local {
     fn decide<'a>(&'a self, _: Epoch, next: &'a Decision) -> Verdict<'a> {

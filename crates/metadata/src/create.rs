@@ -277,10 +277,10 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         kept: parity || plan.checksums,
         log: Zones::default(),
         next_log: Zones::default(),
-        doubt: false,
-        // What is synced is summed.
-        sums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
-        sums_torn: false,
+        unverified: false,
+        // What is synced is checksummed.
+        checksums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
+        checksums_torn: false,
         journal: None,
         next_journal: None,
         begun: false,
@@ -368,7 +368,7 @@ fn array_superblock(
         features,
         set_uuid,
         set_name,
-        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then believes no
+        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then trusts no
         // member's superblock, and shows no UUID.
         ctime: Timestamp::new(seconds, 0),
         level: level_number,
@@ -395,7 +395,7 @@ async fn write_structures(
     wipe(reach, (&record.name, &record.disk), old).await?;
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
-    let table = zeroed && private.sums_from.is_some();
+    let table = zeroed && private.checksums_from.is_some();
     // What is written here and above must lie within `writes`.
     zero_private(&record.writer(reach), &record.map, table).await?;
     if let Some(bits) = bits {

@@ -46,7 +46,7 @@ use file_systems::Walker;
 use pages::{PAGE, Pages};
 use rows::{Agreement, Row};
 use signatures::{Sign, Start};
-use slot_order::{Order, Votes, seat};
+use slot_order::{Order, Votes, assignment};
 
 /// What is known already; the rest is searched for.
 #[derive(Clone, Debug, Default)]
@@ -161,10 +161,10 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
             weighed.push(weigh(&pages, hypothesis).await);
         }
     }
-    let most = weighed.iter().map(|weighed| weighed.told.count).max().unwrap_or(0);
+    let most = weighed.iter().map(|weighed| weighed.expected.count).max().unwrap_or(0);
     // Signs on missing disks are not seen yet: under the right hypothesis there are fewer.
     let there = disks.len() as f64 / slots as f64;
-    weighed.retain(|weighed| weighed.told.count as f64 * 1.5 >= most as f64 * there * there);
+    weighed.retain(|weighed| weighed.expected.count as f64 * 1.5 >= most as f64 * there * there);
     let mut guesses = Vec::new();
     let mut sampled: Option<((u64, u64), Vec<Row>)> = None;
     for weighed in weighed {
@@ -287,7 +287,7 @@ fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Ve
 /// A hypothesis, and what signs say under it.
 struct Weighed {
     hypothesis: Hypothesis,
-    told: Expected,
+    expected: Expected,
 }
 
 /// What signs say.
@@ -343,29 +343,29 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
     };
     let mut best = nothing();
     for start in hypothesis.starts(pages, 0).await {
-        let mut told = nothing();
+        let mut expected = nothing();
         let mut inside = start.inside.clone();
         inside.retain(|at| at.is_multiple_of(PAGE));
         inside.truncate(MOST_INSIDE);
-        told.hear(pages, &hypothesis, (start, 0)).await;
+        expected.hear(pages, &hypothesis, (start, 0)).await;
         for at in inside {
             // One thing begins there: each disk may have something that could, such as a partition
             // table of its own.
-            let mut likeliest = told.clone();
+            let mut likeliest = expected.clone();
             for start in hypothesis.starts(pages, at).await {
-                let mut with = told.clone();
+                let mut with = expected.clone();
                 with.hear(pages, &hypothesis, (start, at)).await;
                 if with.count > likeliest.count {
                     likeliest = with;
                 }
             }
-            told = likeliest;
+            expected = likeliest;
         }
-        if told.count > best.count {
-            best = told;
+        if expected.count > best.count {
+            best = expected;
         }
     }
-    Weighed { hypothesis, told: best }
+    Weighed { hypothesis, expected: best }
 }
 
 impl Expected {
@@ -401,7 +401,7 @@ async fn judge(
     rows: &[Row],
     known: Option<&Order>,
 ) -> Option<Guess> {
-    let Weighed { hypothesis, told: Expected { content, signs, votes, .. } } = weighed;
+    let Weighed { hypothesis, expected: Expected { content, signs, votes, .. } } = weighed;
     let geometry = &hypothesis.geometry;
     let kernel = parity::best();
     let agrees = |order: &Order| rows::parity(geometry, order, rows, kernel);
@@ -413,8 +413,8 @@ async fn judge(
     };
     let (orders, is_all) = every.map_or_else(
         || {
-            let seating = seat(&votes, disks, &agrees);
-            (seating.orders, seating.is_all)
+            let slot_order = assignment(&votes, disks, &agrees);
+            (slot_order.orders, slot_order.is_all)
         },
         |orders| (orders, true),
     );

@@ -33,12 +33,12 @@ pub(crate) struct Reactor {
     backend: Backend,
     sleeper: Arc<Sleeper>,
     spin: Duration,
-    luck: std::cell::Cell<u32>,
+    misses: std::cell::Cell<u32>,
 }
 
-/// Spins that may fail in a row before the reactor doubts them; from then on it tries only one in
-/// `DOUBT` turns, until one succeeds.
-const DOUBT: u32 = 64;
+/// Spins that may fail in a row before the reactor spins less; from then on it tries only one in
+/// `RETRY_EVERY` turns, until one succeeds.
+const RETRY_EVERY: u32 = 64;
 
 impl Reactor {
     /// A reactor on io_uring, with a submission queue of `entries`.
@@ -57,7 +57,7 @@ impl Reactor {
     }
 
     fn new(backend: Backend, sleeper: Arc<Sleeper>, spin: Duration) -> Reactor {
-        Reactor { backend, sleeper, spin, luck: std::cell::Cell::new(0) }
+        Reactor { backend, sleeper, spin, misses: std::cell::Cell::new(0) }
     }
 
     /// What wakers ring.
@@ -115,25 +115,26 @@ impl Reactor {
     }
 
     /// Looks again and again for a short while; true if that found something. Waking up costs more
-    /// than most answers take to come, but a spin that mostly fails is a stolen core: see `DOUBT`.
+    /// than most answers take to come, but a spin that mostly fails is a stolen core: see
+    /// `RETRY_EVERY`.
     fn spins(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) -> bool {
         let spin = patience.map_or(self.spin, |patience| patience.min(self.spin));
-        let failures = self.luck.get();
+        let failures = self.misses.get();
         if spin.is_zero() {
             return false;
         }
-        if failures >= 8 && !failures.is_multiple_of(DOUBT) {
-            self.luck.set(failures.wrapping_add(1).max(8));
+        if failures >= 8 && !failures.is_multiple_of(RETRY_EVERY) {
+            self.misses.set(failures.wrapping_add(1).max(8));
             return false;
         }
         let start = Instant::now();
         loop {
             if awake() || self.peek() > 0 {
-                self.luck.set(0);
+                self.misses.set(0);
                 return true;
             }
             if start.elapsed() >= spin {
-                self.luck.set(failures.wrapping_add(1));
+                self.misses.set(failures.wrapping_add(1));
                 return false;
             }
             std::hint::spin_loop();

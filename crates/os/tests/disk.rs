@@ -167,7 +167,7 @@ fn a_cut_file_is_noticed_and_never_made_whole_with_zeros() {
             let lost = ErrorKind::Medium { offset: mib(1), len: 4096 };
             assert_eq!(kind(&done), Some(lost), "{engine:?} {direct:?}");
             for op in [Op::write(mib(2), pool.take(4096).freeze()), Op::flush()] {
-                assert_eq!(kind(&submit(&on, &disk, op)), Some(ErrorKind::Cut));
+                assert_eq!(kind(&submit(&on, &disk, op)), Some(ErrorKind::Truncated));
             }
             assert_eq!(fs::metadata(&path).unwrap().len(), mib(1), "nothing was written");
             let below = submit(&on, &disk, Op::read(0, pool.take(4096)));
@@ -184,7 +184,7 @@ fn a_flush_notices_a_cut_file() {
     let disk = new_disk(&path, Direct::Auto, &on);
     submit(&on, &disk, Op::flush()).result.unwrap();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(mib(1)).unwrap();
-    assert_eq!(kind(&submit(&on, &disk, Op::flush())), Some(ErrorKind::Cut));
+    assert_eq!(kind(&submit(&on, &disk, Op::flush())), Some(ErrorKind::Truncated));
 }
 
 #[test]

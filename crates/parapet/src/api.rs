@@ -143,8 +143,9 @@ pub(crate) struct Integrity {
 impl Array {
     /// All its members: those with a slot, spares, and those that were failed.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
-        let seated = self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
-        seated.chain(&self.spares).chain(&self.faulty)
+        let assigned =
+            self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
+        assigned.chain(&self.spares).chain(&self.faulty)
     }
 }
 
@@ -299,8 +300,8 @@ pub(crate) enum JobKind {
     Check,
     /// Everything is read and compared, and what disagrees is repaired.
     Repair,
-    /// What has no checksums that count is read, compared and summed.
-    Sum,
+    /// What has no checksums that count is read, compared and checksummed.
+    Checksum,
 }
 
 /// How a rebuild went.

@@ -20,7 +20,7 @@ use crate::api::{Array, Demonstration, SlotState};
 use crate::cmd::Progress;
 use crate::daemon::{Daemon, Served};
 use crate::failure::{Failure, Id, Result};
-use crate::page::{Manner, Page};
+use crate::page::{OutputOptions, Page};
 use crate::terminal::Terminal;
 
 /// What the demonstration writes.
@@ -205,7 +205,7 @@ impl Demo<'_> {
 
     fn draw(&self, done: u64, array: &Array) {
         let percent = crate::api::percent(done, BYTES);
-        let page = Page::new(false, Manner::default());
+        let page = Page::new(false, OutputOptions::default());
         let job = array.job.as_ref().map(|job| format!("; {}", job.sentence(&page)));
         let (done, job) = (self.size(done), job.unwrap_or_default());
         self.terminal.draw("", &format!("{percent:.1} % ({done}) {}{job}", array.picture()));

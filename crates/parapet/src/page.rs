@@ -9,7 +9,7 @@ use crate::size::Size;
 
 /// What a colour means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mood {
+pub(crate) enum Style {
     /// Nothing special.
     Plain,
     /// As it should be.
@@ -24,15 +24,15 @@ pub(crate) enum Mood {
     Strong,
 }
 
-impl Mood {
+impl Style {
     fn code(self) -> &'static str {
         match self {
-            Mood::Plain => "",
-            Mood::Good => "32",
-            Mood::Warning => "33",
-            Mood::Bad => "31;1",
-            Mood::Faint => "2",
-            Mood::Strong => "1",
+            Style::Plain => "",
+            Style::Good => "32",
+            Style::Warning => "33",
+            Style::Bad => "31;1",
+            Style::Faint => "2",
+            Style::Strong => "1",
         }
     }
 }
@@ -41,12 +41,12 @@ impl Mood {
 pub(crate) struct Page {
     text: String,
     colour: bool,
-    manner: Manner,
+    options: OutputOptions,
 }
 
 /// How sizes are shown, and how much is told.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Manner {
+pub(crate) struct OutputOptions {
     /// In bytes.
     pub(crate) exact: bool,
     /// In powers of 1000.
@@ -57,8 +57,8 @@ pub(crate) struct Manner {
 
 impl Page {
     /// An empty page, with colour or without.
-    pub(crate) fn new(colour: bool, manner: Manner) -> Page {
-        Page { text: String::new(), colour, manner }
+    pub(crate) fn new(colour: bool, options: OutputOptions) -> Page {
+        Page { text: String::new(), colour, options }
     }
 
     /// What has been written.
@@ -68,17 +68,17 @@ impl Page {
 
     /// A size, as the user wants sizes.
     pub(crate) fn size(&self, bytes: u64) -> String {
-        match self.manner {
-            Manner { exact: true, .. } => bytes.to_string(),
-            Manner { si: true, .. } => Size(bytes).in_thousands(),
+        match self.options {
+            OutputOptions { exact: true, .. } => bytes.to_string(),
+            OutputOptions { si: true, .. } => Size(bytes).in_thousands(),
             _ => Size(bytes).to_string(),
         }
     }
 
     /// A size in both kinds of units, unless the user wants one.
     pub(crate) fn in_both_units(&self, bytes: u64) -> String {
-        match self.manner {
-            Manner { exact: false, si: false, .. } => {
+        match self.options {
+            OutputOptions { exact: false, si: false, .. } => {
                 format!("{} ({})", Size(bytes), Size(bytes).in_thousands())
             }
             _ => self.size(bytes),
@@ -87,7 +87,7 @@ impl Page {
 
     /// True if everything is to be told.
     pub(crate) fn is_verbose(&self) -> bool {
-        self.manner.verbose
+        self.options.verbose
     }
 
     /// A line.
@@ -97,7 +97,7 @@ impl Page {
     }
 
     /// A line in one colour.
-    pub(crate) fn painted(&mut self, mood: Mood, text: impl AsRef<str>) {
+    pub(crate) fn styled(&mut self, mood: Style, text: impl AsRef<str>) {
         let text = self.paint(mood, text.as_ref());
         self.text.push_str(&text);
         self.text.push('\n');
@@ -105,20 +105,20 @@ impl Page {
 
     /// Label and value, the values below each other.
     pub(crate) fn field(&mut self, label: &str, value: impl AsRef<str>) {
-        self.field_in(Mood::Plain, label, value);
+        self.field_in(Style::Plain, label, value);
     }
 
     /// Label and value in a colour.
-    pub(crate) fn field_in(&mut self, mood: Mood, label: &str, value: impl AsRef<str>) {
+    pub(crate) fn field_in(&mut self, mood: Style, label: &str, value: impl AsRef<str>) {
         let label = format!("{label:>12}");
-        let label = self.paint(Mood::Faint, &label);
+        let label = self.paint(Style::Faint, &label);
         let value = self.paint(mood, value.as_ref());
         self.text.push_str(&format!("{label}  {value}\n"));
     }
 
     /// Rows with aligned columns; the first row is the heading. The mood colours a row's second
     /// column, which is its state.
-    pub(crate) fn table(&mut self, rows: &[(Mood, Vec<String>)]) {
+    pub(crate) fn table(&mut self, rows: &[(Style, Vec<String>)]) {
         let columns = rows.iter().map(|(_, row)| row.len()).max().unwrap_or(0);
         let shown: Vec<Vec<String>> =
             rows.iter().map(|(_, row)| row.iter().map(|cell| shown(cell)).collect()).collect();
@@ -131,9 +131,9 @@ impl Page {
             let mut line = String::from("  ");
             for (column, cell) in row.iter().enumerate() {
                 let mood = match (index, column) {
-                    (0, _) => Mood::Faint,
+                    (0, _) => Style::Faint,
                     (_, 1) => *mood,
-                    _ => Mood::Plain,
+                    _ => Style::Plain,
                 };
                 let last = column + 1 == row.len();
                 let pad = if last { 0 } else { widths[column] + 2 - cell.chars().count() };
@@ -144,9 +144,9 @@ impl Page {
         }
     }
 
-    fn paint(&self, mood: Mood, text: &str) -> String {
+    fn paint(&self, mood: Style, text: &str) -> String {
         let text = shown(text);
-        if !self.colour || mood == Mood::Plain || text.is_empty() {
+        if !self.colour || mood == Style::Plain || text.is_empty() {
             return text;
         }
         format!("\x1b[{}m{text}\x1b[0m", mood.code())
@@ -171,12 +171,12 @@ mod tests {
     use super::*;
 
     fn sample(colour: bool) -> String {
-        let mut page = Page::new(colour, Manner::default());
+        let mut page = Page::new(colour, OutputOptions::default());
         let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
         page.table(&[
-            (Mood::Plain, row(["SLOT", "STATE", "MEMBER"])),
-            (Mood::Good, row(["0", "in sync", "a"])),
-            (Mood::Bad, row(["10", "missing", "e\x1b[2Jvil"])),
+            (Style::Plain, row(["SLOT", "STATE", "MEMBER"])),
+            (Style::Good, row(["0", "in sync", "a"])),
+            (Style::Bad, row(["10", "missing", "e\x1b[2Jvil"])),
         ]);
         page.into_text()
     }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_as_asked_for() {
-        let page = |exact, si| Page::new(false, Manner { exact, si, verbose: false });
+        let page = |exact, si| Page::new(false, OutputOptions { exact, si, verbose: false });
         assert_eq!(page(true, false).size(65536), "65536");
         assert_eq!(page(false, false).size(65536), "64 KiB");
         assert_eq!(page(false, true).size(65536), "65.5 kB");

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::api::{ErrorView, Report};
 use crate::failure::{Failure, Id, Result};
 use crate::flags::{Colour, Global};
-use crate::page::{Manner, Mood, Page, shown};
+use crate::page::{OutputOptions, Page, Style, shown};
 
 /// Where a terminal does not tell.
 const USUAL_COLUMNS: usize = 80;
@@ -24,7 +24,7 @@ pub(crate) const ERROR_SCHEMA: &str = "parapet/error/1";
 pub(crate) struct Terminal {
     json: bool,
     quiet: bool,
-    manner: Manner,
+    options: OutputOptions,
     colour_out: bool,
     colour_err: bool,
     attended: bool,
@@ -65,7 +65,11 @@ impl Terminal {
         Terminal {
             json: global.json,
             quiet: global.quiet,
-            manner: Manner { exact: global.bytes, si: global.si, verbose: global.verbose > 0 },
+            options: OutputOptions {
+                exact: global.bytes,
+                si: global.si,
+                verbose: global.verbose > 0,
+            },
             colour_out: colour(out) && !global.json,
             colour_err: colour(err),
             attended: err && std::io::stdin().is_terminal() && !global.json,
@@ -105,7 +109,7 @@ impl Terminal {
 
     /// An empty page for standard output.
     pub(crate) fn page(&self) -> Page {
-        Page::new(self.colour_out, self.manner)
+        Page::new(self.colour_out, self.options)
     }
 
     /// Plain data: completions, a schema.
@@ -118,7 +122,7 @@ impl Terminal {
         if self.json || self.quiet {
             return;
         }
-        let mut page = Page::new(self.colour_err, self.manner);
+        let mut page = Page::new(self.colour_err, self.options);
         report.text(&mut page);
         let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
     }
@@ -155,8 +159,8 @@ impl Terminal {
             print(&json_of_failure(failure));
             return ExitCode::from(exit);
         }
-        let mut page = Page::new(self.colour_err, self.manner);
-        page.painted(Mood::Bad, format!("parapet: {} [{}]", failure.message, failure.id));
+        let mut page = Page::new(self.colour_err, self.options);
+        page.styled(Style::Bad, format!("parapet: {} [{}]", failure.message, failure.id));
         if !failure.action.is_empty() {
             page.line(format!("  {}", failure.action));
         }

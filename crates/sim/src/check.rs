@@ -4,7 +4,8 @@
 //! tests hold against md's formulas) and what the array last read as.
 //!
 //! - every byte of data lies where the map says, on each of its copies;
-//! - P is the XOR of a stripe's data, Q the sum of g^exponent · data in GF(2⁸) mod x⁸+x⁴+x³+x²+1;
+//! - P is the XOR of a stripe's data, Q the checksum of g^exponent · data in GF(2⁸) mod
+//!   x⁸+x⁴+x³+x²+1;
 //! - each superblock can be read, names its slot, says clean, and all have the same event count;
 //! - no bit of a bitmap is set;
 //! - every block fits its checksum, if the array keeps them.
@@ -16,8 +17,8 @@ use layout::md::superblock::{Role, Superblock, Version, position};
 use layout::md::{Bitmap, ByteMap, SECTOR};
 use layout::{Geometry, Owner, Slot, Stripe};
 
+use crate::checksummed;
 use crate::disk::SimDisk;
-use crate::summed;
 
 /// A member at rest.
 pub struct Member {
@@ -111,7 +112,7 @@ impl Products {
 /// # Errors
 /// The first thing that is wrong.
 pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Verdict {
-    let mut seats: Vec<Option<Member>> = (0..geometry.slots()).map(|_| None).collect();
+    let mut slots: Vec<Option<Member>> = (0..geometry.slots()).map(|_| None).collect();
     let mut events = None;
     for disk in disks {
         let member = member(disk)?;
@@ -128,19 +129,19 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
         if !dirty.is_empty() {
             return Err(format!("{}: bits {dirty:?} of the bitmap are set", disk.name));
         }
-        let seat = &mut seats[slot.index()];
-        if let Some(other) = seat {
+        let assignment = &mut slots[slot.index()];
+        if let Some(other) = assignment {
             return Err(format!("{} and {} both hold slot {slot}", disk.name, other.disk.name));
         }
-        *seat = Some(member);
+        *assignment = Some(member);
     }
     let mut products = Products::default();
-    for (slot, member) in seats.iter().enumerate() {
+    for (slot, member) in slots.iter().enumerate() {
         let Some(member) = member else { return Err(format!("nobody holds slot {slot}")) };
         walk(geometry, member, Slot::new(slot), content, &mut products)?;
-        let (seat, bytes) = (Slot::new(slot), geometry.member_bytes(Slot::new(slot)));
-        let is_used = |at| !matches!(geometry.owner(seat, at), Owner::Unused { .. });
-        summed::fits(member, slot as u32, bytes, is_used)?;
+        let (assignment, bytes) = (Slot::new(slot), geometry.member_bytes(Slot::new(slot)));
+        let is_used = |at| !matches!(geometry.owner(assignment, at), Owner::Unused { .. });
+        checksummed::fits(member, slot as u32, bytes, is_used)?;
     }
     Ok(())
 }
@@ -154,17 +155,17 @@ fn walk(
     products: &mut Products,
 ) -> Verdict {
     let (mut at, end) = (0, geometry.member_bytes(slot));
-    let (mut found, mut sum) = (Vec::new(), Vec::new());
+    let (mut found, mut checksum) = (Vec::new(), Vec::new());
     while at < end {
         let owner = geometry.owner(slot, at);
         let len = owner.bytes().min(end - at);
-        sum.clear();
-        sum.resize(len as usize, 0);
+        checksum.clear();
+        checksum.resize(len as usize, 0);
         let expected = match owner {
             Owner::Data { array_offset, .. } => &content[array_offset as usize..][..len as usize],
-            Owner::P { stripe, .. } => syndrome(geometry, stripe, at, content, None, &mut sum),
+            Owner::P { stripe, .. } => syndrome(geometry, stripe, at, content, None, &mut checksum),
             Owner::Q { stripe, .. } => {
-                syndrome(geometry, stripe, at, content, Some(products), &mut sum)
+                syndrome(geometry, stripe, at, content, Some(products), &mut checksum)
             }
             Owner::Unused { .. } => {
                 at += len;
@@ -187,27 +188,27 @@ fn walk(
 }
 
 /// P, or Q where there are products, of one chunk from `at` on, of what the array reads as: added
-/// to `sum`.
+/// to `checksum`.
 fn syndrome<'a>(
     geometry: &Geometry,
     stripe: Stripe,
     at: u64,
     content: &[u8],
     mut products: Option<&mut Products>,
-    sum: &'a mut [u8],
+    checksum: &'a mut [u8],
 ) -> &'a [u8] {
     let map = geometry.stripe(stripe);
     let (chunk, within) = (geometry.chunk_bytes(), at - map.member_offset());
     for index in 0..map.data_count() {
         let start = stripe.0 * geometry.stripe_bytes() + index as u64 * chunk + within;
-        let data = sum.iter_mut().zip(&content[start as usize..]);
+        let data = checksum.iter_mut().zip(&content[start as usize..]);
         match &mut products {
-            None => data.for_each(|(sum, &byte)| *sum ^= byte),
+            None => data.for_each(|(checksum, &byte)| *checksum ^= byte),
             Some(products) => {
                 let table = products.of(map.exponent(index));
-                data.for_each(|(sum, &byte)| *sum ^= table[usize::from(byte)]);
+                data.for_each(|(checksum, &byte)| *checksum ^= table[usize::from(byte)]);
             }
         }
     }
-    sum
+    checksum
 }

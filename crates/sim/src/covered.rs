@@ -67,8 +67,8 @@ pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
 }
 
-/// The superblock's sum: its words, the sum itself taken as 0, folded once.
-fn sum(bytes: &[u8]) -> u32 {
+/// The superblock's checksum: its words, the checksum itself taken as 0, folded once.
+fn checksum(bytes: &[u8]) -> u32 {
     let words = (0..bytes.len() / 4).filter(|&at| at != 216 / 4);
     let total: u64 = words.map(|at| u64::from(word(bytes, 4 * at))).sum();
     (total as u32).wrapping_add((total >> 32) as u32)
@@ -94,7 +94,7 @@ pub fn read(disk: &Rc<SimDisk>) -> Option<Raw> {
         let roles =
             (0..most).map(|at| u16::from_le_bytes([bytes[256 + 2 * at], bytes[257 + 2 * at]]));
         let roles = roles.collect();
-        if sum(&bytes[..256 + 2 * most]) != word(&bytes, 216) {
+        if checksum(&bytes[..256 + 2 * most]) != word(&bytes, 216) {
             return None;
         }
         let features = word(&bytes, 8);
@@ -150,8 +150,8 @@ impl Raw {
         bytes[200..208].copy_from_slice(&events.to_le_bytes());
         bytes[208..216].copy_from_slice(&resync_sector.to_le_bytes());
         let most = word(&bytes, 220) as usize;
-        let sum = sum(&bytes[..256 + 2 * most]);
-        bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+        let checksum = checksum(&bytes[..256 + 2 * most]);
+        bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
         self.disk.poke(self.start, &bytes);
         if let Some(bitmap) = self.bitmap_start {
             self.disk.poke_bytes(bitmap + 24, &events.to_le_bytes());
@@ -219,15 +219,15 @@ struct Bits {
 }
 
 /// True if the members say that nothing was being written.
-pub fn is_quiet(seats: &BTreeMap<usize, Raw>) -> bool {
+pub fn is_quiet(slots: &BTreeMap<usize, Raw>) -> bool {
     let quiet = |raw: &Raw| {
         raw.resync_sector == u64::MAX && raw.dirty().is_none_or(|marked| marked.is_empty())
     };
-    seats.values().all(quiet)
+    slots.values().all(quiet)
 }
 
 /// The members that count, by slot: those that the freshest superblock lists as whole.
-pub fn seats(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
+pub fn slots(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
     let members: Vec<Raw> = disks.iter().filter_map(read).collect();
     let given_up = |member: &Raw| {
         let newer = members.iter().filter(|other| other.events >= member.events);
@@ -238,17 +238,17 @@ pub fn seats(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
         return BTreeMap::new();
     };
     let (events, roles) = (freshest.events, freshest.roles.clone());
-    let mut seats = BTreeMap::new();
+    let mut slots = BTreeMap::new();
     for member in members {
         let role = roles.get(member.number as usize).copied().unwrap_or(0xffff);
         let own = member.role(member.number);
         let whole = member.features & (RECOVERY_OFFSET | REPLACEMENT) == 0;
         let counts = role < 0xfffd && own == role && whole && events - member.events <= 1;
         if counts {
-            seats.insert(usize::from(role), member);
+            slots.insert(usize::from(role), member);
         }
     }
-    seats
+    slots
 }
 
 /// Holds the members of a crashed array against what they say is dirty.
@@ -261,10 +261,10 @@ pub fn covered(
     promise: Promise,
     journal: Option<&Rc<SimDisk>>,
 ) -> Result<(), String> {
-    let seats = seats(disks);
-    let Some(freshest) = seats.values().max_by_key(|member| member.events) else { return Ok(()) };
+    let slots = slots(disks);
+    let Some(freshest) = slots.values().max_by_key(|member| member.events) else { return Ok(()) };
     let from = freshest.resync_sector.saturating_mul(SECTOR);
-    let copies: Vec<_> = seats.values().filter_map(Raw::dirty).collect();
+    let copies: Vec<_> = slots.values().filter_map(Raw::dirty).collect();
     let marked = |at: u64, len: u64| {
         if freshest.resync_sector == u64::MAX || at + len <= from {
             return false;
@@ -274,14 +274,14 @@ pub fn covered(
     };
     match geometry.family() {
         Family::Plain => Ok(()),
-        Family::Parity if seats.len() < geometry.slots() => Ok(()),
+        Family::Parity if slots.len() < geometry.slots() => Ok(()),
         Family::Parity => {
             let closed = promise == Promise::Closed;
             let ppl = freshest.ppl.is_some();
             let log = closed.then(|| {
                 LazyCell::new(|| match ppl {
-                    true => ppl::rows(geometry, seats.values()),
-                    false => logged::rows(seats.values(), journal),
+                    true => ppl::rows(geometry, slots.values()),
+                    false => logged::rows(slots.values(), journal),
                 })
             });
             let logged = |stripe: u64, sector: Range<u64>| {
@@ -289,43 +289,45 @@ pub fn covered(
                 let holds = |row: &Range<u64>| row.start <= sector.start && sector.end <= row.end;
                 rows.is_none_or(|rows| rows.is_some_and(|rows| rows.iter().any(holds)))
             };
-            parity(geometry, &seats, closed, marked, logged)
+            parity(geometry, &slots, closed, marked, logged)
         }
-        Family::Mirror => mirrors(geometry, &seats, marked),
+        Family::Mirror => mirrors(geometry, &slots, marked),
     }
 }
 
 /// Makes the parity of a stripe anew from its data.
-pub fn encode(geometry: &Geometry, seats: &BTreeMap<usize, Raw>, stripe: u64) {
+pub fn encode(geometry: &Geometry, slots: &BTreeMap<usize, Raw>, stripe: u64) {
     let len = geometry.chunk_bytes() as usize;
     let (mut bytes, mut p, mut q) = (vec![0_u8; len], vec![0_u8; len], vec![0_u8; len]);
     let map = geometry.stripe(Stripe(stripe));
     let place = |slot: Slot| {
-        let raw = &seats[&slot.index()];
+        let raw = &slots[&slot.index()];
         (&raw.disk, raw.data_offset + map.member_offset())
     };
     for index in 0..map.data_count() {
         let (disk, at) = place(map.data(index));
         disk.peek(at, &mut bytes);
-        p.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= byte);
+        p.iter_mut().zip(&bytes).for_each(|(checksum, byte)| *checksum ^= byte);
         if map.q().is_some() {
             let power = (0..map.exponent(index)).fold(1, |power, _| check_double(power));
             let table = product(power);
-            q.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= table[*byte as usize]);
+            q.iter_mut()
+                .zip(&bytes)
+                .for_each(|(checksum, byte)| *checksum ^= table[*byte as usize]);
         }
     }
-    for (slot, sum) in std::iter::once((map.p(), &p)).chain(map.q().map(|slot| (slot, &q))) {
+    for (slot, checksum) in std::iter::once((map.p(), &p)).chain(map.q().map(|slot| (slot, &q))) {
         let (disk, at) = place(slot);
         disk.peek(at, &mut bytes);
-        if bytes != *sum {
-            disk.poke(at, sum);
+        if bytes != *checksum {
+            disk.poke(at, checksum);
         }
     }
 }
 
 fn parity(
     geometry: &Geometry,
-    seats: &BTreeMap<usize, Raw>,
+    slots: &BTreeMap<usize, Raw>,
     closed: bool,
     marked: impl Fn(u64, u64) -> bool,
     logged: impl Fn(u64, Range<u64>) -> bool,
@@ -341,7 +343,7 @@ fn parity(
         }
         let map = geometry.stripe(Stripe(stripe));
         let read = |slot: Slot, into: &mut [u8]| {
-            let member = &seats[&slot.index()];
+            let member = &slots[&slot.index()];
             member.disk.peek(member.data_offset + map.member_offset(), into);
         };
         p.fill(0);
@@ -351,23 +353,25 @@ fn parity(
             if bytes.iter().fold(0, |any, byte| any | byte) == 0 {
                 continue;
             }
-            p.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= byte);
+            p.iter_mut().zip(&bytes).for_each(|(checksum, byte)| *checksum ^= byte);
             if map.q().is_some() {
                 let table = tables.entry(map.exponent(index)).or_insert_with_key(|&exponent| {
                     product((0..exponent).fold(1, |power, _| check_double(power)))
                 });
-                q.iter_mut().zip(&bytes).for_each(|(sum, byte)| *sum ^= table[*byte as usize]);
+                q.iter_mut()
+                    .zip(&bytes)
+                    .for_each(|(checksum, byte)| *checksum ^= table[*byte as usize]);
             }
         }
         read(map.p(), &mut bytes);
-        let wrong = |sum: &[u8], bytes: &[u8]| {
-            if sum == bytes {
+        let wrong = |checksum: &[u8], bytes: &[u8]| {
+            if checksum == bytes {
                 return None;
             }
             (0..len).step_by(SECTOR as usize).find(|&at| {
                 let end = (at + SECTOR as usize).min(len);
                 let logged = || logged(stripe, at as u64..end as u64);
-                sum[at..end] != bytes[at..end] && !(marked && logged())
+                checksum[at..end] != bytes[at..end] && !(marked && logged())
             })
         };
         if let Some(at) = wrong(&p, &bytes) {
@@ -404,7 +408,7 @@ fn product(factor: u8) -> [u8; 256] {
 
 fn mirrors(
     geometry: &Geometry,
-    seats: &BTreeMap<usize, Raw>,
+    slots: &BTreeMap<usize, Raw>,
     marked: impl Fn(u64, u64) -> bool,
 ) -> Result<(), String> {
     // RAID 1 has stretches as long as the array.
@@ -417,7 +421,7 @@ fn mirrors(
         let (start, end) = (at, at + len);
         at = end;
         let mut copies = places.copies().filter_map(|place| {
-            let member = seats.get(&place.slot.index())?;
+            let member = slots.get(&place.slot.index())?;
             Some((place, member))
         });
         let Some((place, member)) = copies.next() else { continue };

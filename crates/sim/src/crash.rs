@@ -102,10 +102,10 @@ impl Director {
         if self.nodes.len() == 1 {
             return true;
         }
-        let doubt = |node: &Rc<Node>| {
-            node.geometry().family() == Family::Parity && node.promise() == Promise::Doubt
+        let unverified = |node: &Rc<Node>| {
+            node.geometry().family() == Family::Parity && node.promise() == Promise::Unverified
         };
-        self.nodes[1..].iter().all(|node| !doubt(node) || node.endangered().is_empty())
+        self.nodes[1..].iter().all(|node| !unverified(node) || node.endangered().is_empty())
     }
 
     /// Everything stops at once.
@@ -124,8 +124,8 @@ impl Director {
         let disks = world.disks();
         let (unlucky, mut torn) = (rng.below(disks.len() as u64), Vec::new());
         for (number, disk) in disks.iter().enumerate() {
-            let seat = self.nodes.iter().find_map(|node| node.seat_of(disk));
-            let parts = Parts::of(disk, seat);
+            let assignment = self.nodes.iter().find_map(|node| node.slot_of(disk));
+            let parts = Parts::of(disk, assignment);
             let some = crash.mode == Mode::SomeSuperblocks;
             let unlucky = if some { rng.percent(50) } else { number as u64 == unlucky };
             let mut cut = Cut::new(crash.mode, unlucky, Rng::stream(rng.bits(), "cut", 0));
@@ -297,12 +297,12 @@ impl Director {
             let (back, away) = node.away.take().into_iter().partition(|_| rng.percent(30));
             node.away.replace(away);
             back.into_iter().for_each(|disk| self.bring_back(node, disk));
-            let seats = covered::seats(&node.sim_disks());
-            let seat = |disk: &Rc<SimDisk>| {
-                let held = seats.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, disk));
+            let slots = covered::slots(&node.sim_disks());
+            let assignment = |disk: &Rc<SimDisk>| {
+                let held = slots.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, disk));
                 held.map(|(&slot, _)| Slot::new(slot))
             };
-            let mut here: SlotSet = seats.keys().map(|&slot| Slot::new(slot)).collect();
+            let mut here: SlotSet = slots.keys().map(|&slot| Slot::new(slot)).collect();
             let spares = |slot: Option<Slot>, here: SlotSet| {
                 node.last_geometry().is_none_or(|geometry| {
                     slot.is_none() || geometry.survives(geometry.all_slots().difference(here))
@@ -311,7 +311,7 @@ impl Director {
             let (sick, well): (Vec<_>, Vec<_>) =
                 node.sim_disks().into_iter().partition(|disk| disk.is_sick());
             for disk in &sick {
-                let slot = seat(disk);
+                let slot = assignment(disk);
                 let without = slot.map_or(here, |slot| here.without(slot));
                 // Where too many are sick, some must be well again.
                 if rng.percent(crash.mended_percent) || !spares(slot, without) {
@@ -323,9 +323,9 @@ impl Director {
                 }
             }
             // Who was sick just now may lack something that the others have.
-            here = sick.iter().filter_map(seat).fold(here, SlotSet::without);
+            here = sick.iter().filter_map(assignment).fold(here, SlotSet::without);
             for disk in well.iter().filter(|_| node.may_miss.get()) {
-                let slot = seat(disk);
+                let slot = assignment(disk);
                 let without = slot.map_or(here, |slot| here.without(slot));
                 if unplug.percent(unplugged_percent) && spares(slot, without) {
                     here = without;
@@ -369,7 +369,7 @@ impl Director {
             Err(refusal) => refusal,
         };
         let way_out = refusal.to_string().contains("--force-dirty-degraded");
-        let known = node.promise() == Promise::Doubt && refusal.kind() == ErrorKind::Refused;
+        let known = node.promise() == Promise::Unverified && refusal.kind() == ErrorKind::Refused;
         assert!(way_out && known, "{}: not assembled again: {}", node.name, chain(&refusal));
         self.tell(|| format!("    {refusal}"));
         self.mark(mark::REFUSED);

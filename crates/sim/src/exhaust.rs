@@ -49,7 +49,7 @@ pub enum Promise {
     #[default]
     Closed,
     /// The array refuses to start, unless it is told what that may cost.
-    Doubt,
+    Unverified,
 }
 
 /// How much is tried.
@@ -242,7 +242,7 @@ impl Cuts<'_> {
 /// The number of a trial: which members are lost, and what the others hold.
 fn without(numbers: &[u64], lost: SlotSet) -> u64 {
     let left = numbers.iter().enumerate().filter(|(disk, _)| !lost.contains(Slot::new(*disk)));
-    left.fold(0, |sum, (disk, &number)| mix(sum ^ number) ^ mix(disk as u64))
+    left.fold(0, |checksum, (disk, &number)| mix(checksum ^ number) ^ mix(disk as u64))
 }
 
 /// Every set of members that the level can do without; the empty one first.

@@ -1,4 +1,4 @@
-//! Another engine runs the array between two of our sessions: our log must not be believed (I9).
+//! Another engine runs the array between two of our sessions: our log must not be trusted (I9).
 //!
 //! ```text
 //!   die ──▶ it makes parity agree, writes a row of its own ──▶ it stops, or dies ──▶ assemble
@@ -55,7 +55,7 @@ impl Director {
         let mut ran = false;
         self.crash_with(crash, || ran = self.session(node, &mut rng)).await;
         if ran {
-            // Whoever answers has settled what it believes is to be settled.
+            // Whoever answers has resolved what it trusts is to be resolved.
             let read = Request { kind: Kind::Read(1), sector: 0, count: 1, fua: false, pause: 0 };
             self.stage.perform((94, 0), read).await;
             assert!(
@@ -69,21 +69,21 @@ impl Director {
     /// What the other engine does. False if the members are not all there.
     fn session(&self, node: &Rc<Node>, rng: &mut Rng) -> bool {
         let Some(geometry) = node.last_geometry() else { return false };
-        let seats = covered::seats(&node.sim_disks());
-        if seats.len() < geometry.slots() {
+        let slots = covered::slots(&node.sim_disks());
+        if slots.len() < geometry.slots() {
             return false;
         }
         let (ends_clean, more) = (rng.percent(50), 2 * rng.below(2));
         self.mark(mark::FOREIGN);
         node.spoil_log();
-        // It knows nothing of blocks that we list as lost, and believes what lies there; and after
+        // It knows nothing of blocks that we list as lost, and trusts what lies there; and after
         // it so must we.
-        for range in logged::lost(seats.values()) {
+        for range in logged::lost(slots.values()) {
             self.stage.oracle.borrow_mut().guess(range);
         }
         // Rows that our log tells of first: these it would spoil.
         let journal = node.journal.disk.borrow().clone();
-        let rows = logged::rows(seats.values(), journal.as_ref());
+        let rows = logged::rows(slots.values(), journal.as_ref());
         let stripes: Vec<u64> = rows.keys().copied().collect();
         let stripe =
             if stripes.is_empty() { rng.below(geometry.stripes()) } else { rng.pick(&stripes) };
@@ -103,19 +103,19 @@ impl Director {
             bytes
         };
         let place = |slot: Slot| {
-            let raw = &seats[&slot.index()];
+            let raw = &slots[&slot.index()];
             (&raw.disk, raw.data_offset() + map.member_offset())
         };
         let sync = map.member_offset()..map.member_offset() + chunk;
-        seats.values().for_each(|raw| raw.set_bits(&sync));
+        slots.values().for_each(|raw| raw.set_bits(&sync));
         let (disk, at) = place(map.data(index as usize));
         disk.poke(at, &bytes);
         for stripe in 0..geometry.stripes() {
-            covered::encode(&geometry, &seats, stripe);
+            covered::encode(&geometry, &slots, stripe);
         }
         // A kernel flushes each member before it writes a superblock.
-        seats.values().for_each(|raw| raw.disk.drain_cache());
-        for raw in seats.values() {
+        slots.values().for_each(|raw| raw.disk.drain_cache());
+        for raw in slots.values() {
             if ends_clean {
                 raw.clear_bits(raw.events + more);
             }

@@ -77,10 +77,10 @@ impl Director {
             return (!table).then(Vec::new);
         }
         let node = &self.nodes[0];
-        let (geometry, slot) = node.seat_of(disk).filter(|_| self.nodes.len() == 1)?;
+        let (geometry, slot) = node.slot_of(disk).filter(|_| self.nodes.len() == 1)?;
         let data = Parts::of(disk, None).range(Part::Data)?;
         let oracle = self.stage.oracle.borrow();
-        let whole = covered::seats(&node.sim_disks()).len() == geometry.slots();
+        let whole = covered::slots(&node.sim_disks()).len() == geometry.slots();
         if !whole && geometry.family() != Family::Plain {
             // What is marked can be seen only where nobody is missing.
             return None;

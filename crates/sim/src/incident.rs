@@ -178,8 +178,8 @@ pub struct Director {
     pub build: Build,
     /// Requests of the whole run.
     pub requests: u64,
-    /// Members are harmed although a crash has left parity in doubt.
-    pub doubts: bool,
+    /// Members are harmed although a crash has left parity unverified.
+    pub has_unverified: bool,
     /// A power cut leaves garbage in a sector.
     pub garbage: bool,
     /// What is lost beyond what the level bears is met by a rebuild, most times.
@@ -299,21 +299,21 @@ impl Director {
 
     /// May the budget be spent on this slot?
     fn may_harm(&self, node: &Rc<Node>, slot: Slot) -> bool {
-        node.can_lose(slot) && (node.bears_loss() || self.may_doubt(node))
+        node.can_lose(slot) && (node.bears_loss() || self.may_be_unverified(node))
     }
 
     /// May a member be harmed before parity is in sync after a crash? What it held there may be an
     /// error from then on, until it is written anew.
-    fn may_doubt(&self, node: &Rc<Node>) -> bool {
-        let doubt = node.doubt();
+    fn may_be_unverified(&self, node: &Rc<Node>) -> bool {
+        let unverified = node.unverified();
         let parity = node.geometry().family() == Family::Parity;
-        if !self.doubts || self.nodes.len() > 1 || !parity || doubt.is_empty() {
+        if !self.has_unverified || self.nodes.len() > 1 || !parity || unverified.is_empty() {
             return false;
         }
         let (mut doubted, stripe) =
             (self.stage.doubted.borrow_mut(), node.geometry().stripe_bytes());
         let capacity = node.geometry().capacity();
-        for range in doubt.iter() {
+        for range in unverified.iter() {
             let end = range.end.next_multiple_of(stripe).min(capacity);
             doubted.insert(range.start / stripe * stripe..end);
         }
@@ -578,9 +578,9 @@ impl Director {
             }
         }
         let mut found = false;
-        let seated =
+        let assigned =
             status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
-        for member in seated.filter(|member| dead(&member.name).is_some()) {
+        for member in assigned.filter(|member| dead(&member.name).is_some()) {
             found = true;
             let result = node.array().fail(member.id).await;
             self.tell(|| format!("{}: {} is dead: {result:?}", node.name, member.name));

@@ -48,8 +48,8 @@ pub struct Journal {
 
 impl Journal {
     /// True if the device, there or not, has the session that these members name, if they do.
-    pub fn knows(&self, seats: &BTreeMap<usize, Raw>) -> bool {
-        let Some(named) = logged::journal_session(seats) else { return true };
+    pub fn knows(&self, slots: &BTreeMap<usize, Raw>) -> bool {
+        let Some(named) = logged::journal_session(slots) else { return true };
         let disk = self.disk.borrow();
         disk.as_ref().is_some_and(|disk| {
             let session = |at: u64| {
@@ -118,8 +118,8 @@ impl Director {
         }
         let there = !disk.is_sick() && rng.percent(85);
         journal.there.set(there);
-        let seats = covered::seats(&node.sim_disks());
-        let named = logged::journal_session(&seats);
+        let slots = covered::slots(&node.sim_disks());
+        let named = logged::journal_session(&slots);
         if let Some(copy) = journal.copy.borrow().as_ref().filter(|_| there && rng.percent(50)) {
             let knows = |at: u64| Some(long(&copy[at as usize..], SESSION)) == named;
             if !COPIES.into_iter().any(knows) {
@@ -148,7 +148,7 @@ impl Director {
             journal.there.set(true);
             journal.wanted.set(true);
         }
-        if named.is_some() && !(journal.there.get() && journal.knows(&seats)) {
+        if named.is_some() && !(journal.there.get() && journal.knows(&slots)) {
             // What it alone knows is not known any more.
             node.spoil_log();
         }

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod checksummed;
 pub mod clock;
 pub mod covered;
 pub mod crash;
@@ -49,7 +50,6 @@ pub mod shrink;
 pub mod silent;
 pub mod split;
 pub mod stand;
-pub mod summed;
 pub mod sweep;
 pub mod trace;
 pub mod workload;

@@ -95,13 +95,13 @@ impl Director {
 
 impl Director {
     /// Waits until the array is calm and no member has a mark: where a crash leaves something to be
-    /// synced, whoever is read first is believed, the one who has lied as well as any other.
+    /// synced, whoever is read first is trusted, the one who has lied as well as any other.
     async fn quiet(&self, node: &Rc<Node>) -> bool {
         for _ in 0..100 {
             if !self.calm(node).await {
                 return false;
             }
-            if covered::is_quiet(&covered::seats(&node.sim_disks())) {
+            if covered::is_quiet(&covered::slots(&node.sim_disks())) {
                 return true;
             }
             self.stage.world.pause(2000).await;

@@ -34,7 +34,7 @@ struct Place {
     zones: u64,
     zone_bytes: u64,
     /// There may be more out of step than it tells of.
-    doubt: bool,
+    unverified: bool,
     /// The log is not here but on the journal device, with this session.
     elsewhere: Option<u64>,
 }
@@ -74,7 +74,7 @@ impl Place {
             session: long(&header, 168),
             zones: u64::from(word(&header, 184)),
             zone_bytes: long(&header, 176),
-            doubt: word(&header, 192) & 1 != 0,
+            unverified: word(&header, 192) & 1 != 0,
             elsewhere: (word(&header, 192) & 4 != 0).then(|| long(&header, 204)),
         })
     }
@@ -122,12 +122,12 @@ impl Place {
         found
     }
 
-    /// All bytes of a batch, if its sum is right.
+    /// All bytes of a batch, if its checksum is right.
     fn whole(&self, disk: &SimDisk, zone: u64, batch: &Batch) -> Option<Vec<u8>> {
         let bytes = peek(disk, self.start + zone * self.zone_bytes + batch.at, batch.bytes);
         let before = parity::crc32c(0, &bytes[..60]);
-        let sum = parity::crc32c(parity::crc32c(before, &[0; 4]), &bytes[64..]);
-        (sum == word(&bytes, 60)).then_some(bytes)
+        let checksum = parity::crc32c(parity::crc32c(before, &[0; 4]), &bytes[64..]);
+        (checksum == word(&bytes, 60)).then_some(bytes)
     }
 }
 
@@ -169,19 +169,20 @@ pub fn usage(disk: &Rc<SimDisk>) -> Usage {
 
 /// True if the headers of all members go with their superblocks and say that their logs tell of all
 /// that a crash may have cut. A member that missed the last superblock may have no log yet.
-pub fn vouches(seats: &BTreeMap<usize, Raw>) -> bool {
-    let last = seats.values().map(|raw| raw.events).max();
+pub fn vouches(slots: &BTreeMap<usize, Raw>) -> bool {
+    let last = slots.values().map(|raw| raw.events).max();
     let vouches = |raw: &Raw| {
-        Place::of(raw)
-            .is_some_and(|place| !place.doubt && (place.session != 0 || Some(raw.events) != last))
+        Place::of(raw).is_some_and(|place| {
+            !place.unverified && (place.session != 0 || Some(raw.events) != last)
+        })
     };
-    last.is_some() && seats.values().all(vouches)
+    last.is_some() && slots.values().all(vouches)
 }
 
 /// The session of the journal device that the newest of these members names, if the log lies there.
-pub fn journal_session(seats: &BTreeMap<usize, Raw>) -> Option<u64> {
+pub fn journal_session(slots: &BTreeMap<usize, Raw>) -> Option<u64> {
     let logs: Vec<(&Raw, Place)> =
-        seats.values().filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
+        slots.values().filter_map(|raw| Some((raw, Place::of(raw)?))).collect();
     Place::on_journal(&logs).map(|place| place.session)
 }
 

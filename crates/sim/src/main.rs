@@ -249,7 +249,7 @@ fn fresh() -> u64 {
 fn of_commit() -> u64 {
     // What is not committed yet does not count: every run before a commit is the same.
     let commit = report::COMMIT.trim_end_matches(report::DIRTY);
-    let commit = commit.bytes().fold(0, |sum, byte| mix(sum ^ u64::from(byte)));
+    let commit = commit.bytes().fold(0, |checksum, byte| mix(checksum ^ u64::from(byte)));
     mix(commit) % 1_000_000_000
 }
 

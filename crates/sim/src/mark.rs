@@ -122,7 +122,7 @@ marks! {
     COMMAND_REFUSED = "a command was refused that would lose data";
     /// An error beyond what the level bears.
     HONEST = "an error beyond the budget";
-    /// An error in a row that a crash made doubtful.
+    /// An error in a row that a crash made suspect.
     DOUBTED = "an error where a crash made parity doubtful";
     /// F1.
     F1 = "F1: sectors cannot be read";
@@ -250,7 +250,7 @@ const JOURNALED: [&str; 4] = [JOURNAL_HARMED, JOURNAL_LOST, JOURNAL_AWAY, JOURNA
 /// F8 in the table of checksums.
 pub const F8_TABLE: &str = "F8: rot in the table of checksums";
 /// Where arrays are asked to have checksums.
-const SUMMED: [&str; 1] = [F8_TABLE];
+const CHECKSUMMED: [&str; 1] = [F8_TABLE];
 
 /// Marks of crashes with writes of a part in flight or not flushed, by health.
 const FLYING: [[&str; 3]; 5] = [
@@ -281,14 +281,14 @@ pub fn flying(part: Part, health: Health) -> Option<&'static str> {
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
     let all = SINGLE.iter().chain(FLYING.iter().flatten());
-    all.chain(&JOURNALED).chain(&SUMMED).any(|known| *known == name)
+    all.chain(&JOURNALED).chain(&CHECKSUMMED).any(|known| *known == name)
 }
 
 /// Every mark that an ensemble of runs with these wishes must reach.
 pub fn all(wish: Wish) -> impl Iterator<Item = &'static str> {
     let journaled = JOURNALED.iter().filter(move |_| wish.journal);
-    let summed = SUMMED.iter().filter(move |_| wish.checksums);
-    SINGLE.iter().chain(FLYING.iter().flatten()).chain(journaled).chain(summed).copied()
+    let checksummed = CHECKSUMMED.iter().filter(move |_| wish.checksums);
+    SINGLE.iter().chain(FLYING.iter().flatten()).chain(journaled).chain(checksummed).copied()
 }
 
 #[cfg(test)]

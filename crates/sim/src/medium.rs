@@ -214,8 +214,8 @@ impl Medium {
         cut: &mut Cut,
         part: impl Fn(u64) -> Part,
     ) {
-        let settled = self.since.len() - under_way;
-        let from = if power || self.durable.is_none() { 0 } else { settled };
+        let resolved = self.since.len() - under_way;
+        let from = if power || self.durable.is_none() { 0 } else { resolved };
         let count = self.since.len() - from;
         let chosen: Vec<Version> = self.since.drain(from..).collect();
         let mut survivors = Vec::new();

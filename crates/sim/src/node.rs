@@ -41,7 +41,7 @@ pub struct Node {
     /// When the host died, the array could do without any member that its level can do without.
     pub may_miss: Cell<bool>,
     /// Who held a slot or waited when that was looked at last.
-    last_seated: RefCell<Vec<String>>,
+    last_assigned: RefCell<Vec<String>>,
     /// Who was ever left out at a start.
     pub absent: RefCell<Vec<String>>,
     /// The number that each member has in the running array, also of those that were lost.
@@ -53,16 +53,16 @@ pub struct Node {
     /// Where the bytes of the last array that ran here lived.
     last_geometry: RefCell<Option<Geometry>>,
     /// What was not in sync when the array was started, in array space, and a crash was the cause.
-    doubt: RefCell<RangeSet>,
+    unverified: RefCell<RangeSet>,
     /// Parity that a crash may have cut was taken for right: nothing more may be lost before the
     /// array is whole.
     pub forced: Cell<bool>,
-    /// Parity was in sync once since all of it was known: with a log it is never in doubt again.
+    /// Parity was in sync once since all of it was known: with a log it is never unverified again.
     proven: Cell<bool>,
     /// Somebody has gone round the log since, and not every member has a record of ours again.
     spoiled: Cell<bool>,
     /// The running array has told that it made rows right from its log.
-    settled: Cell<bool>,
+    resolved: Cell<bool>,
     /// The last one died before it did.
     settle_cut: Cell<bool>,
     /// Its journal device.
@@ -96,17 +96,17 @@ impl Node {
             away: RefCell::default(),
             may_miss: Cell::new(false),
             members: RefCell::default(),
-            last_seated: RefCell::default(),
+            last_assigned: RefCell::default(),
             absent: RefCell::default(),
             ids: RefCell::default(),
             started: io::Signal::new(),
             lives: Cell::new(0),
             last_geometry: RefCell::default(),
-            doubt: RefCell::default(),
+            unverified: RefCell::default(),
             forced: Cell::new(false),
             proven: Cell::new(false),
             spoiled: Cell::new(false),
-            settled: Cell::new(false),
+            resolved: Cell::new(false),
             settle_cut: Cell::new(false),
             journal: Journal::default(),
         })
@@ -208,7 +208,7 @@ impl Node {
             Consent::Degraded => Vec::new(),
             Consent::Guesses => guesses(&assembly),
         };
-        *self.doubt.borrow_mut() = if assembly.recovered.doubt {
+        *self.unverified.borrow_mut() = if assembly.recovered.unverified {
             assembly.recovered.unsynced.clone()
         } else {
             RangeSet::new()
@@ -219,7 +219,7 @@ impl Node {
 
     /// Marks that rows were made right from the log.
     fn note_settled(&self) {
-        self.settled.set(true);
+        self.resolved.set(true);
         self.world.trace.mark(mark::SETTLED);
         if self.running().is_some() && !self.unwell().is_empty() {
             self.world.trace.mark(mark::SETTLED_DEGRADED);
@@ -262,7 +262,7 @@ impl Node {
     fn start(self: &Rc<Self>, assembly: Assembly) {
         *self.last_geometry.borrow_mut() = Some(assembly.geometry.clone());
         self.forced.set(false);
-        self.settled.set(false);
+        self.resolved.set(false);
         self.journal.lost.set(false);
         self.journal.wanted.set(false);
         let host = self.host(assembly.most_shards());
@@ -282,18 +282,18 @@ impl Node {
     }
 
     /// Of two that ran here apart, the one with these members is kept.
-    pub fn choose(&self, seated: Vec<String>) {
-        *self.last_seated.borrow_mut() = seated;
+    pub fn choose(&self, assigned: Vec<String>) {
+        *self.last_assigned.borrow_mut() = assigned;
     }
 
     /// Leaves out whoever had no place in the last array that ran here, or in the one that was
     /// chosen. Not who was merely absent at a start, and is still a member on record.
     pub fn leave_out_lost(&self) {
-        let (last, absent) = (self.last_seated.borrow(), self.absent.borrow());
+        let (last, absent) = (self.last_assigned.borrow(), self.absent.borrow());
         let mut disks = self.sim_disks();
         disks.retain(|disk| last.contains(&disk.name) || absent.contains(&disk.name));
-        let seats = covered::seats(&disks);
-        let on_record = |name: &String| seats.values().any(|raw| raw.disk.name == *name);
+        let slots = covered::slots(&disks);
+        let on_record = |name: &String| slots.values().any(|raw| raw.disk.name == *name);
         self.members.borrow_mut().retain(|name, _| last.contains(name) || on_record(name));
     }
 
@@ -314,7 +314,7 @@ impl Node {
     pub fn status(&self) -> Status {
         let status = self.array().status();
         let mut ids = self.ids.borrow_mut();
-        *self.last_seated.borrow_mut() =
+        *self.last_assigned.borrow_mut() =
             all_members(&status).map(|member| member.name.clone()).collect();
         for member in all_members(&status) {
             ids.insert(member.name.clone(), member.id);
@@ -371,7 +371,7 @@ impl Node {
     /// is theirs to lose.
     /// Something that the last crash had cut is not put right yet if `cut`.
     pub fn kill(&self, cut: bool) {
-        self.settle_cut.set(cut && self.running().is_some() && !self.settled.get());
+        self.settle_cut.set(cut && self.running().is_some() && !self.resolved.get());
         self.array.take();
         if let Some((run, log)) = self.tasks.take() {
             self.world.executor.abort(run);
@@ -385,7 +385,7 @@ impl Node {
     }
 
     /// The slot that a disk holds by its own account, if it is a member here.
-    pub fn seat_of(&self, disk: &Rc<SimDisk>) -> Option<(Geometry, Slot)> {
+    pub fn slot_of(&self, disk: &Rc<SimDisk>) -> Option<(Geometry, Slot)> {
         if !self.members.borrow().contains_key(&disk.name) {
             return None;
         }
@@ -394,15 +394,15 @@ impl Node {
         (slot.index() < geometry.slots()).then_some((geometry, slot))
     }
 
-    /// Array ranges that a crash has left in doubt, and that may not be in sync yet.
-    pub fn doubt(&self) -> RangeSet {
+    /// Array ranges that a crash has left unverified, and that may not be in sync yet.
+    pub fn unverified(&self) -> RangeSet {
         let synced = self.running().is_none_or(|array| array.status().unsynced_bytes == 0);
-        if synced { RangeSet::new() } else { self.doubt.borrow().clone() }
+        if synced { RangeSet::new() } else { self.unverified.borrow().clone() }
     }
 
     /// The running array has made rows right from its log.
     pub fn has_settled(&self) -> bool {
-        self.settled.get()
+        self.resolved.get()
     }
 
     /// The simulated disks among the members.
@@ -453,7 +453,7 @@ impl Node {
         (self.shape.bounds.deadline.as_micros() as u64 / (64 * latency_us)).max(1)
     }
 
-    /// May this slot be harmed without loss of data, but for what a crash has made doubtful?
+    /// May this slot be harmed without loss of data, but for what a crash has made suspect?
     pub fn can_lose(&self, slot: Slot) -> bool {
         let geometry = self.geometry();
         !self.forced.get() && geometry.survives(self.endangered().with(slot))
@@ -467,14 +467,14 @@ impl Node {
     /// What is promised of this array when a crash and the loss of a member come together. Closed
     /// only from when its parity was in sync for the first time.
     pub fn promise(&self) -> Promise {
-        if self.proven.get() { self.shape.promise() } else { Promise::Doubt }
+        if self.proven.get() { self.shape.promise() } else { Promise::Unverified }
     }
 
     /// Where the array's own records say that the log tells of all that a crash may have cut, it is
     /// held to that.
     pub fn hold_to_record(&self) {
-        let seats = covered::seats(&self.sim_disks());
-        if logged::vouches(&seats) && self.journal.knows(&seats) {
+        let slots = covered::slots(&self.sim_disks());
+        if logged::vouches(&slots) && self.journal.knows(&slots) {
             self.spoiled.set(false);
             self.proven.set(true);
         }
@@ -483,7 +483,7 @@ impl Node {
     /// Where the journal device was lost together with a member, the array's own records say that
     /// there is doubt.
     pub fn heed_record(&self, disks: &[Rc<SimDisk>]) {
-        if self.journal.harmed.get() && !logged::vouches(&covered::seats(disks)) {
+        if self.journal.harmed.get() && !logged::vouches(&covered::slots(disks)) {
             self.spoil_log();
         }
     }
@@ -529,15 +529,15 @@ impl Node {
     }
 
     /// Members that hold a slot, are a replacement, or wait.
-    pub fn seated(&self) -> Vec<String> {
+    pub fn assigned(&self) -> Vec<String> {
         all_members(&self.status()).map(|member| member.name.clone()).collect()
     }
 
     /// Members that the array has lost and that may come back.
     pub fn lost(&self) -> Vec<String> {
-        let seated = self.seated();
+        let assigned = self.assigned();
         let members = self.members.borrow();
-        members.keys().filter(|name| !seated.contains(name)).cloned().collect()
+        members.keys().filter(|name| !assigned.contains(name)).cloned().collect()
     }
 }
 
@@ -563,8 +563,8 @@ fn guesses(assembly: &Assembly) -> Vec<Range<u64>> {
 }
 
 fn all_members(status: &Status) -> impl Iterator<Item = &MemberStatus> {
-    let seated = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
-    seated.chain(&status.spares)
+    let assigned = status.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
+    assigned.chain(&status.spares)
 }
 
 /// Tells what happens to an array as it happens.

@@ -56,7 +56,7 @@ pub struct Shape {
 pub enum Promise {
     /// What the member held in rows that were being written may be an error, a dirty and degraded
     /// array may be refused, and an array of arrays may not be asked for more.
-    Doubt,
+    Unverified,
     /// The write hole is closed: the array starts, and only blocks that were being written when it
     /// died may be lost. With md's partial parity log these may hold anything.
     Closed,
@@ -65,7 +65,7 @@ pub enum Promise {
 impl Shape {
     /// What the engine promises of such an array.
     pub fn promise(&self) -> Promise {
-        if self.consistency.closes_hole() { Promise::Closed } else { Promise::Doubt }
+        if self.consistency.closes_hole() { Promise::Closed } else { Promise::Unverified }
     }
 }
 
@@ -104,7 +104,7 @@ pub struct Dangers {
     pub twice: u64,
     /// Several members are away for a while.
     pub burst: u64,
-    /// Bytes rot where a sum or another copy tells.
+    /// Bytes rot where a checksum or another copy tells.
     pub rot: u64,
     /// A write is lost or goes astray, and a scrub looks for it.
     pub stray: u64,
@@ -114,8 +114,8 @@ pub struct Dangers {
     pub split: u64,
     /// Another engine runs the array after a crash.
     pub foreign: u64,
-    /// Members are harmed although a crash has left parity in doubt.
-    pub doubt: u64,
+    /// Members are harmed although a crash has left parity unverified.
+    pub unverified: u64,
     /// Something happens to the journal device.
     pub journal: u64,
 }
@@ -218,13 +218,13 @@ impl Options {
         for shape in std::iter::once(&mut outer).chain(&mut inner) {
             draw_cache(&mut cache, shape, wish.cache);
         }
-        draw_upkeep(seed, &mut outer, inner.as_mut());
+        draw_job(seed, &mut outer, inner.as_mut());
         if inner.is_none() {
             draw_ppl(&mut Rng::stream(seed, "ppl", 0), &mut outer);
         }
-        let mut sums = Rng::stream(seed, "sums", 0);
+        let mut checksums = Rng::stream(seed, "sums", 0);
         let shapes = std::iter::once(&mut outer).chain(&mut inner);
-        shapes.filter(|_| wish.checksums).for_each(|shape| draw_sums(&mut sums, shape));
+        shapes.filter(|_| wish.checksums).for_each(|shape| draw_checksums(&mut checksums, shape));
         let mut journal = Rng::stream(seed, "journal", 0);
         let journaled = wish.journal && draw_journal(&mut journal, &mut outer, inner.is_some());
         let disks = outer.members * inner.as_ref().map_or(1, |inner| inner.members);
@@ -448,7 +448,7 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
 }
 
 /// The intent log, and when reads are done again.
-fn draw_upkeep(seed: u64, outer: &mut Shape, inner: Option<&mut Shape>) {
+fn draw_job(seed: u64, outer: &mut Shape, inner: Option<&mut Shape>) {
     let mut log = Rng::stream(seed, "log", 0);
     let mut hedges = Rng::stream(seed, "hedges", 0);
     for shape in std::iter::once(outer).chain(inner) {
@@ -472,11 +472,11 @@ fn draw_log(rng: &mut Rng, shape: &mut Shape) {
 }
 
 /// Checksums, from a stream of their own; often with less memory than they need.
-fn draw_sums(rng: &mut Rng, shape: &mut Shape) {
+fn draw_checksums(rng: &mut Rng, shape: &mut Shape) {
     let plain = matches!(shape.layout.level(), Level::Linear | Level::Raid0);
     let whole = shape.chunk_bytes.is_multiple_of(4096) && shape.consistency != Consistency::Ppl;
     shape.checksums = rng.percent(90) && !plain && whole;
-    shape.bounds.sums_bytes = rng.pick(&[4096, 16 << 10, 64 << 20]);
+    shape.bounds.checksums_bytes = rng.pick(&[4096, 16 << 10, 64 << 20]);
 }
 
 /// A journal device, from a stream of its own; often so small that the log is smaller than it could
@@ -547,7 +547,7 @@ fn draw_dangers(rng: &mut Rng, all: bool) -> Dangers {
         stray: some(3),
         ruin: some(1),
         split: some(2),
-        doubt: some(1),
+        unverified: some(1),
         foreign: some(2),
         journal: 0,
     }

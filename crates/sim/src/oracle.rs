@@ -149,7 +149,7 @@ pub struct Oracle {
     /// When the host died last.
     died: u64,
     /// What was written before has been put right since.
-    settled: u64,
+    resolved: u64,
 }
 
 /// A sector that may be an error in place of what it held.
@@ -192,7 +192,7 @@ impl Oracle {
             torn: BTreeSet::new(),
             lost: BTreeMap::new(),
             died: 0,
-            settled: 0,
+            resolved: 0,
         }
     }
 

@@ -17,15 +17,15 @@ use crate::mark::Part;
 pub struct Parts {
     map: Option<ByteMap>,
     log: Option<Range<u64>>,
-    seat: Option<(Geometry, Slot)>,
+    assignment: Option<(Geometry, Slot)>,
 }
 
 impl Parts {
     /// The parts of this disk, which holds this slot, if any, of an array of this shape.
-    pub fn of(disk: &Rc<SimDisk>, seat: Option<(Geometry, Slot)>) -> Parts {
+    pub fn of(disk: &Rc<SimDisk>, assignment: Option<(Geometry, Slot)>) -> Parts {
         let map = check::member(disk).ok().map(|member| member.map);
         let log = map.as_ref().and_then(ByteMap::private_parts).map(|parts| parts.log);
-        Parts { map, log, seat }
+        Parts { map, log, assignment }
     }
 
     /// What lies at this offset.
@@ -35,7 +35,7 @@ impl Parts {
             range.as_ref().is_some_and(|range| range.contains(&offset))
         };
         if map.data.contains(&offset) {
-            let Some((geometry, slot)) = &self.seat else { return Part::Data };
+            let Some((geometry, slot)) = &self.assignment else { return Part::Data };
             let at = offset - map.data.start;
             if at >= geometry.member_bytes(*slot) {
                 return Part::Other;
@@ -61,7 +61,7 @@ impl Parts {
 
     /// Where the table of checksums lies, as far as the member's data needs it.
     pub fn table(&self) -> Option<Range<u64>> {
-        let (geometry, slot) = self.seat.as_ref()?;
+        let (geometry, slot) = self.assignment.as_ref()?;
         let table = self.map.as_ref()?.private_parts()?.checksums;
         let entries = geometry.member_bytes(*slot) / 4096;
         (!table.is_empty()).then(|| table.start..table.start + entries * 8)

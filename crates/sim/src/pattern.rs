@@ -41,11 +41,11 @@ impl Value {
         if value.0 & NOISE == 0 && value.fills(words) {
             return value;
         }
-        // A sum of words mixed each by itself: the places count, and none waits for another.
+        // A checksum of words mixed each by itself: the places count, and none waits for another.
         let place = |at: usize| (at as u64).wrapping_mul(STEP);
         let mixed = |(at, &word): (usize, _)| mix(u64::from_le_bytes(word) ^ place(at));
-        let sum = words.iter().enumerate().map(mixed).fold(0, u64::wrapping_add);
-        Value(mix(sum) | NOISE)
+        let checksum = words.iter().enumerate().map(mixed).fold(0, u64::wrapping_add);
+        Value(mix(checksum) | NOISE)
     }
 
     /// The words of a sector after its first, which is the value itself. Odd factors: other values

@@ -32,10 +32,10 @@ fn unit(member: &Raw, at: u64, mark: u32) -> Option<Unit> {
     }
     let mut head = vec![0; HEAD];
     member.disk.peek(place + at, &mut head);
-    let sum =
+    let checksum =
         parity::crc32c(parity::crc32c(parity::crc32c(0, &head[..532]), &[0; 4]), &head[536..]);
     let entries = word(&head, 528) as usize;
-    let sound = word(&head, 512) == mark && word(&head, 532) == sum && entries <= 148;
+    let sound = word(&head, 512) == mark && word(&head, 532) == checksum && entries <= 148;
     let sizes = (0..entries).map(|entry| u64::from(word(&head, 536 + 24 * entry + 8)));
     let end = sound.then(|| at + HEAD as u64 + sizes.sum::<u64>())?;
     Some(Unit { generation: long(&head, 520), end, bytes: head })

@@ -171,13 +171,21 @@ async fn load(
         .collect();
     // Incidents come after a share of these: of what is left, where some are cut away.
     let requests = drawn.iter().map(Vec::len).sum::<usize>() as u64;
-    let doubts = options.dangers.doubt > 0;
+    let has_unverified = options.dangers.unverified > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
     let garbage = options.garbage;
     let faults_most = options.faults_most;
     let ruins = options.wish.ruins;
-    let director =
-        Director { stage: stage_of, nodes, build, requests, doubts, garbage, ruins, faults_most };
+    let director = Director {
+        stage: stage_of,
+        nodes,
+        build,
+        requests,
+        has_unverified,
+        garbage,
+        ruins,
+        faults_most,
+    };
     let director = Rc::new(director);
     let mut tasks: Vec<_> = (0..options.clients)
         .zip(drawn)
@@ -211,7 +219,7 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
         nodes: nodes.to_vec(),
         build,
         requests: 0,
-        doubts: options.dangers.doubt > 0,
+        has_unverified: options.dangers.unverified > 0,
         garbage: options.garbage,
         ruins: false,
         faults_most: 0,
@@ -240,11 +248,11 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
         }
     }
     stage.oracle.borrow_mut().tighten();
-    settle_doubt(stage).await;
+    resolve_unverified(stage).await;
 }
 
 /// What a crash and a loss have made an error is one until it is written anew.
-async fn settle_doubt(stage: &Rc<Stage>) {
+async fn resolve_unverified(stage: &Rc<Stage>) {
     let lost: Vec<u64> = stage.oracle.borrow().lost().collect();
     let geometry = stage.node.geometry();
     if geometry.family() == Family::Parity {
@@ -340,13 +348,13 @@ async fn read_all(stage: &Rc<Stage>, mut take: impl FnMut(&[u8])) {
 pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
     let outer = &nodes[0];
     let geometry = outer.geometry();
-    let seated = outer.seated();
+    let assigned = outer.assigned();
     if let Err(error) = outer.stop().await {
         panic!("a whole array does not stop: {}", chain(&error));
     }
     if nodes.len() == 1 {
         let disks: Vec<_> =
-            outer.sim_disks().into_iter().filter(|disk| seated.contains(&disk.name)).collect();
+            outer.sim_disks().into_iter().filter(|disk| assigned.contains(&disk.name)).collect();
         if let Err(fault) = check::at_rest(&geometry, &disks, content) {
             panic!("at rest: {fault}");
         }

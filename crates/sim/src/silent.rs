@@ -1,9 +1,9 @@
 //! Damage that no error tells of: rot, lost writes, misdirected writes.
 //!
 //! Owns the incidents that spoil bytes behind the back of the array, each only where something can
-//! tell: superblocks have sums, bitmaps have copies, and where checksums are kept all is read at
-//! once, and right. Without them a scrub finds the culprit of data with two redundancies (RAID 6,
-//! three copies), and clients hold back until it has.
+//! tell: superblocks have checksums, bitmaps have copies, and where checksums are kept all is read
+//! at once, and right. Without them a scrub finds the culprit of data with two redundancies (RAID
+//! 6, three copies), and clients hold back until it has.
 //!
 //! ```text
 //!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: nothing more to find
@@ -130,9 +130,9 @@ impl Director {
         for _ in 0..40 {
             let status = node.status();
             let sound = !node.forced.get() && !self.stage.stuck.get();
-            let summed = status.unsummed_bytes.unwrap_or(0) == 0;
+            let checksummed = status.unsummed_bytes.unwrap_or(0) == 0;
             let quiet = node.endangered().is_empty() && node.is_whole() && status.clean;
-            if sound && quiet && summed {
+            if sound && quiet && checksummed {
                 return true;
             }
             self.stage.world.pause(2000).await;
@@ -161,7 +161,7 @@ impl Director {
     /// Can somebody tell who is wrong here, of all members? Where a crash and a loss have left
     /// blocks that are errors, a row has less redundancy than the level gives, or none: without
     /// checksums a block that is wrong there is read as it is, and so it is with them after a crash
-    /// without a log, or of a degraded array, when regions are summed anew.
+    /// without a log, or of a degraded array, when regions are checksummed anew.
     fn can_tell(&self, node: &Node, member_offset: u64, len: u64) -> bool {
         let geometry = node.geometry();
         let kept = node.shape.checksums && node.shape.consistency.closes_hole();
@@ -227,7 +227,7 @@ impl Director {
         self.stage.oracle.borrow_mut().keep_all();
         if rot == Rot::Superblock {
             self.mark(mark::F8_SUPERBLOCK);
-            // A byte that the sum covers.
+            // A byte that the checksum covers.
             spoil(disk, range.start + rng.below(250), 1, rng);
         } else {
             self.mark(if rot == Rot::Table { mark::F8_TABLE } else { mark::F8_PRIVATE });

@@ -47,7 +47,7 @@ impl Director {
             let disks = slots.iter().filter_map(|slot| node.disk_in(slot));
             disks.map(|disk| disk.name.clone()).collect()
         };
-        let (theirs_named, seated) = (named(theirs), node.seated());
+        let (theirs_named, assigned) = (named(theirs), node.assigned());
         let all = node.members.borrow().clone();
         let (mut ours, mut others) = (all.clone(), all.clone());
         ours.retain(|name, _| !theirs_named.contains(name));
@@ -59,9 +59,9 @@ impl Director {
 
         *node.members.borrow_mut() = ours.clone();
         // A spare that takes a slot tells nothing of the others, and hides that they went apart.
-        node.members.borrow_mut().retain(|name, _| seated.contains(name));
+        node.members.borrow_mut().retain(|name, _| assigned.contains(name));
         node.assemble(Consent::Degraded).await.expect("one half can go on");
-        let chosen = node.seated();
+        let chosen = node.assigned();
         let write = Request { kind: Kind::Write(1), sector, count: 1, fua: true, pause: 0 };
         self.stage.perform((97, 0), write).await;
         node.stop().await.expect("a half stops");

@@ -132,7 +132,7 @@ pub struct Stage {
     pub deaths: Cell<u64>,
     /// Requests under way.
     pub under_way: Cell<u64>,
-    /// Ranges that a crash left in doubt when a member was lost: errors are honest there, until
+    /// Ranges that a crash left unverified when a member was lost: errors are honest there, until
     /// they are written anew.
     pub doubted: RefCell<RangeSet>,
     /// A write is held, or was, that cannot be written out: it went to a row that lacks more than

@@ -23,10 +23,10 @@ fn what_is_not_promised_is_found_when_it_is_asked_for() {
     let parity = |case: &Case| case.to_string().starts_with("raid5");
     let case = all().into_iter().find(parity).expect("RAID 5 is among them");
     let consistency = Consistency::Bitmap;
-    let promise = Promise::Doubt;
+    let promise = Promise::Unverified;
     let extent = Extent { states_stride: 101, consistency, promise, ..SLICE };
-    let doubt = run(case, extent);
-    assert!(doubt.refused > 0 && doubt.violations == 0, "{doubt:?}");
+    let unverified = run(case, extent);
+    assert!(unverified.refused > 0 && unverified.violations == 0, "{unverified:?}");
     let closed = run(case, Extent { promise: Promise::Closed, ..extent });
     assert!(closed.violations > 0 && closed.refused == 0, "{closed:?}");
     assert!(closed.stories[0].contains("lost: ["), "{}", closed.stories[0]);

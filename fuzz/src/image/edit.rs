@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use layout::md::{ByteMap, RawSuperblock, SECTOR, Superblock, Version, position, super090};
-use layout::private::sums::Sum;
+use layout::private::checksums::ChecksumEntry;
 
 use super::disk::Image;
 use crate::Trail;
@@ -100,13 +100,13 @@ pub(super) fn edit(
             place_older(image, at, choices);
             Nature::Lie
         }
-        _ => change_sums(image, old, (at, &bytes), choices, trail),
+        _ => change_checksums(image, old, (at, &bytes), choices, trail),
     }
 }
 
-/// Entries of the checksum table: bits of a sum, or what no disk does. `superblock` is where it
-/// lies, and what it says.
-fn change_sums(
+/// Entries of the checksum table: bits of a checksum, or what no disk does. `superblock` is where
+/// it lies, and what it says.
+fn change_checksums(
     image: &Image,
     old: &Image,
     superblock: (u64, &[u8]),
@@ -129,14 +129,16 @@ fn change_sums(
     for _ in 0..=choices.below(4) {
         // Few are in use.
         let (index, any) = (choices.below(24), choices.word());
-        let was = Sum::get(&page, index);
+        let was = ChecksumEntry::get(&page, index);
         let becomes = match kind {
-            1 => Sum { sum: any as u32, generation: (any >> 32) as u32 },
-            2 => Sum { generation: was.generation.wrapping_add(any as u32), ..was },
-            3 => Sum::get(&page, any as usize % 24),
-            // A sum of zeros alone means something else.
-            _ if was.generation != 0 => Sum { sum: was.sum ^ 1 << (any % 32), ..was },
-            _ => Sum::UNKNOWN,
+            1 => ChecksumEntry { checksum: any as u32, generation: (any >> 32) as u32 },
+            2 => ChecksumEntry { generation: was.generation.wrapping_add(any as u32), ..was },
+            3 => ChecksumEntry::get(&page, any as usize % 24),
+            // A checksum of zeros alone means something else.
+            _ if was.generation != 0 => {
+                ChecksumEntry { checksum: was.checksum ^ 1 << (any % 32), ..was }
+            }
+            _ => ChecksumEntry::UNKNOWN,
         };
         tell(|| format!("entry {index}: {was:?} becomes {becomes:?}"));
         becomes.put(&mut page, index);

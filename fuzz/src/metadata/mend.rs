@@ -10,9 +10,9 @@ pub(crate) fn superblock(bytes: &mut [u8]) {
     let used = 256 + 2 * number(bytes, 220, 4) as usize;
     let Some(whole) = bytes.get_mut(..used) else { return };
     whole[216..220].fill(0);
-    let sum: u64 = (0..used).step_by(4).map(|at| number_up_to(whole, at, 4)).sum();
-    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
-    whole[216..220].copy_from_slice(&sum.to_le_bytes());
+    let checksum: u64 = (0..used).step_by(4).map(|at| number_up_to(whole, at, 4)).sum();
+    let checksum = (checksum as u32).wrapping_add((checksum >> 32) as u32);
+    whole[216..220].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// As many of the `size` bytes as there are.
@@ -29,19 +29,23 @@ pub(crate) fn superblock_090(bytes: &mut [u8]) {
         let word = [word[0], word[1], word[2], word[3]];
         u64::from(if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) })
     };
-    let sum: u64 = whole.chunks_exact(4).map(word).sum();
-    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
-    whole[152..156].copy_from_slice(&if big { sum.to_be_bytes() } else { sum.to_le_bytes() });
+    let checksum: u64 = whole.chunks_exact(4).map(word).sum();
+    let checksum = (checksum as u32).wrapping_add((checksum >> 32) as u32);
+    whole[152..156].copy_from_slice(&if big {
+        checksum.to_be_bytes()
+    } else {
+        checksum.to_le_bytes()
+    });
 }
 
 /// The header's CRC at byte 532, counted as zero.
 pub(crate) fn ppl(bytes: &mut [u8]) {
-    sum_of_block(bytes, 532);
+    checksum_of_block(bytes, 532);
 }
 
 /// The header's CRC at byte 12, counted as zero.
 pub(crate) fn private_header(bytes: &mut [u8]) {
-    sum_of_block(bytes, 12);
+    checksum_of_block(bytes, 12);
 }
 
 /// A batch's CRC at byte 60, counted as zero, over as many bytes as byte 48 says.
@@ -61,7 +65,7 @@ pub(crate) fn bad_list(bytes: &mut [u8]) {
     bytes[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn sum_of_block(bytes: &mut [u8], at: usize) {
+fn checksum_of_block(bytes: &mut [u8], at: usize) {
     let Some(block) = bytes.get_mut(..4096) else { return };
     block[at..at + 4].fill(0);
     let crc = crc32c(0, block);

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use layout::md::{ByteMap, Name, Superblock, Uuid, Version};
 use layout::private::bad::{self, BadList};
+use layout::private::checksums::ChecksumEntry;
 use layout::private::journal::{self, DeviceName, JournalHeader, JournalNote, JournalUse};
 use layout::private::log::{self, Batch, BatchHeader, Entry, Form, Record, Syndrome};
-use layout::private::sums::Sum;
 use layout::private::{self, Consistency, LogShape, Parts, PrivateHeader};
 
 use super::{CRC, TARGET, mend, number, sample};
@@ -143,10 +143,10 @@ fn private_headers() -> Vec<Vec<u8>> {
                     form: Form::Wide,
                 },
                 consistency: Consistency::Intent,
-                doubt: slot.is_none(),
+                unverified: slot.is_none(),
                 bad: BadList { count: 1, crc: 7 },
-                sums_from: slot.map(|_| 1 << 20),
-                sums_torn: slot.is_some(),
+                checksums_from: slot.map(|_| 1 << 20),
+                checksums_torn: slot.is_some(),
                 journal: slot.map(|_| JournalNote {
                     uuid: Uuid([8; 16]),
                     name: DeviceName::new("/dev/fast"),
@@ -197,7 +197,7 @@ fn check_entry(entry: &Entry, at: &mut usize, trail: &mut Trail) {
     assert_eq!(entry.data, entry.syndrome.end..entry.syndrome.end + data);
     *at = entry.data.end;
     assert_eq!(entry.checks.len(), record.checks());
-    assert_eq!(entry.olds.len(), if record.summed { record.checks() } else { 0 });
+    assert_eq!(entry.olds.len(), if record.checksummed { record.checks() } else { 0 });
     if record.checked {
         let mut next = 0;
         for block in record.blocks() {
@@ -219,7 +219,7 @@ fn payload_bytes(batch: &Batch) -> usize {
 fn print(batch: &Batch, payload: &[u8]) -> Vec<u8> {
     let records = batch.entries.len();
     let words = |entry: &Entry| {
-        let olds = entry.olds.iter().flat_map(|old| [old.sum, old.generation]);
+        let olds = entry.olds.iter().flat_map(|old| [old.checksum, old.generation]);
         entry.checks.iter().copied().chain(olds).collect::<Vec<u32>>()
     };
     let checks: Vec<u32> = batch.entries.iter().flat_map(words).collect();
@@ -247,12 +247,12 @@ fn batches() -> Vec<Vec<u8>> {
         paired: false,
         partial: true,
         checked: true,
-        summed: false,
+        checksummed: false,
         logged: 0,
         zeros: false,
         epoch: 8,
     };
-    let pair = Record { syndrome: Syndrome::Q, paired: true, summed: true, ..record };
+    let pair = Record { syndrome: Syndrome::Q, paired: true, checksummed: true, ..record };
     let logged = Record { logged: 0b10, first: 1, count: 1, start: 0, len: 512, ..record };
     let whole = Record { partial: false, first: 0, count: 64, checked: false, ..record };
     let high = Record { first: 66, count: 62, logged: 1 << 127 | 1 << 66, ..logged };
@@ -262,7 +262,8 @@ fn batches() -> Vec<Vec<u8>> {
         let entry = |record: &Record| {
             let checks = (0..record.checks() as u32).collect();
             let olds = (record.checks() as u32..record.words() as u32).step_by(2);
-            let olds = olds.map(|word| Sum { sum: word, generation: word + 1 }).collect();
+            let olds =
+                olds.map(|word| ChecksumEntry { checksum: word, generation: word + 1 }).collect();
             Entry { record: *record, checks, olds, syndrome: 0..0, data: 0..0 }
         };
         let entries = records.iter().map(entry).collect();
@@ -282,7 +283,8 @@ fn batches() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Four bytes for the number of ranges, four for the sum: as a header says them. Then the list.
+/// Four bytes for the number of ranges, four for the checksum: as a header says them. Then the
+/// list.
 fn bad_list(bytes: &[u8]) -> Trail {
     let mut trail = Trail::new();
     let Some(list) = bytes.get(8..) else { return trail };

@@ -90,11 +90,11 @@ fn changed_of(
     let server = stage.parapet.serve(MEMBERS, &[])?;
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11), (1_000_000, 300_000, 0x22)])?;
-    let sums = !server.settle(true)?["unsummed_bytes"].is_null();
-    ensure(sums == (area == Stays), || format!("checksums are kept: {sums}"))?;
+    let checksums = !server.settle(true)?["unsummed_bytes"].is_null();
+    ensure(checksums == (area == Stays), || format!("checksums are kept: {checksums}"))?;
     server.stop()?;
     // Checksums that do not count any more are made anew, and what is listed is made good then.
-    let listed = !sums && !told.contains(&("bad", ""));
+    let listed = !checksums && !told.contains(&("bad", ""));
     let left = format!("{} {}", first.data_offset + BAD.0, BAD.1);
     let left = if listed { &*left } else { "" };
     stage.kernel_takes("as_left", MEMBERS, &[&told[..], &[("left", left)]].concat())?;

@@ -133,7 +133,7 @@ fn old_parity(
     for index in row.first..row.first + row.count {
         let at = row.stripe * geometry.stripe_bytes() + index * CHUNK_BYTES + row.start;
         let data = &before[at as usize..][..row.len as usize];
-        old.iter_mut().zip(data).for_each(|(sum, byte)| *sum ^= byte);
+        old.iter_mut().zip(data).for_each(|(checksum, byte)| *checksum ^= byte);
     }
     let file = std::fs::File::options().write(true).open(stage.path(member))?;
     file.write_all_at(&old, data_start + stripe.member_offset() + row.start)?;

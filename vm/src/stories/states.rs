@@ -271,13 +271,18 @@ fn role(stage: &Stage<'_>, name: &str) -> Result<String> {
 }
 
 /// Checks who is where: the names of the slots' members, of spares, and of those that were failed.
-fn seats(server: &Server<'_>, slots: &[&str], spares: &[&str], faulty: &[&str]) -> Result<Value> {
+fn expect_slots(
+    server: &Server<'_>,
+    slots: &[&str],
+    spares: &[&str],
+    faulty: &[&str],
+) -> Result<Value> {
     let status = server.order(&["status", "tank"])?;
     let list = |what: &str| status[what].as_array().cloned().unwrap_or_default();
     let names =
         |members: Vec<Value>| members.iter().map(|m| name_of(m).to_owned()).collect::<Vec<_>>();
-    let seated = list("slots").iter().map(|slot| slot["member"].clone()).collect();
-    let found = [names(seated), names(list("spares")), names(list("faulty"))];
+    let assigned = list("slots").iter().map(|slot| slot["member"].clone()).collect();
+    let found = [names(assigned), names(list("spares")), names(list("faulty"))];
     let wanted = [slots, spares, faulty].map(<[&str]>::to_vec);
     ensure(found == wanted, || format!("slots, spares, faulty: {found:?}, not {wanted:?}"))?;
     Ok(status)
@@ -298,12 +303,12 @@ fn kernels_spare(stage: &Stage<'_>) -> Result {
     }
     let all = ["m0", "m1", "m2", "m3", "m4", "s0", "s1"];
     let server = stage.parapet.serve(&all, &[])?;
-    seats(&server, &["m0", used, "m2", "m3", "m4"], &[idle], &[])?;
+    expect_slots(&server, &["m0", used, "m2", "m3", "m4"], &[idle], &[])?;
     server.holds("before")?;
     server.order(&["fail", "tank", "m2"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
     server.settle(true)?;
-    seats(&server, &["m0", used, idle, "m3", "m4"], &[], &["m2"])?;
+    expect_slots(&server, &["m0", used, idle, "m3", "m4"], &[], &["m2"])?;
     server.scrub()?;
     server.holds("before")?;
     server.stop()?;
@@ -320,12 +325,12 @@ fn parapets_spare(stage: &Stage<'_>) -> Result {
     server.order(&["fail", "tank", "m1"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
     server.settle(true)?;
-    seats(&server, &["m0", "s0", "m2", "m3", "m4"], &["s1"], &["m1"])?;
+    expect_slots(&server, &["m0", "s0", "m2", "m3", "m4"], &["s1"], &["m1"])?;
     server.stop()?;
     let all = ["m0", "m1", "m2", "m3", "m4", "s0", "s1"];
     stage.kernel_takes("takes_over", &all, &[("out", "m1"), ("lost", "m2")])?;
     let server = stage.parapet.serve(&all, &[])?;
-    seats(&server, &["m0", "s0", "s1", "m3", "m4"], &[], &[])?;
+    expect_slots(&server, &["m0", "s0", "s1", "m3", "m4"], &[], &[])?;
     server.holds("before")?;
     server.scrub()?;
     server.stop()
@@ -341,7 +346,7 @@ fn back_to_us(stage: &Stage<'_>, kind: Kind) -> Result {
     let server = stage.parapet.serve(kind.names(), &[])?;
     let mut slots = kind.names().to_vec();
     slots[1] = "-";
-    seats(&server, &slots, &[], &[])?;
+    expect_slots(&server, &slots, &[], &[])?;
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11)])?;
     server.order(&["re-add", "tank", "m1"])?;

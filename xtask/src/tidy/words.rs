@@ -20,6 +20,17 @@ const WORDS: &[(&str, &str)] = &[
     ("sighting", "probe"),
     ("laggard", "orphan"),
     ("pulse", "latency"),
+    ("seat", "slot"),
+    ("seated", "assigned"),
+    ("ledger", "metadata writer"),
+    ("upkeep", "job"),
+    ("sums", "checksums"),
+    ("summed", "checksummed"),
+    ("doubt", "unverified"),
+    ("doubtful", "suspect"),
+    ("believed", "trusted"),
+    ("grain", "block"),
+    ("manner", "style or options"),
 ];
 
 /// Identifiers that contain such a word and mean something else, where, and why.
@@ -31,6 +42,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("child", "torture/", "a process"),
     ("child", "crates/parapet/", "a process"),
     ("child", "crates/os/", "a process"),
+    ("sums", "crates/parity/", "the field adds: an XOR of sources"),
 ];
 
 /// Modules whose names say nothing about what is in them.

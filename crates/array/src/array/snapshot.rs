@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use io::broken::{Broken, broken};
-use layout::{Configuration, Family, MemberId, Seat, Slot, SlotSet};
+use layout::{Configuration, Family, MemberId, Slot, SlotAssignment, SlotSet};
 use metadata::{Error, Result};
 
 use crate::array::Inner;
@@ -73,8 +73,8 @@ impl Inner {
         }
     }
 
-    pub(super) fn slot_status(&self, slot: Slot, seat: &Seat) -> SlotStatus {
-        let state = match (seat.member, seat.recovered, seat.replacement) {
+    pub(super) fn slot_status(&self, slot: Slot, assignment: &SlotAssignment) -> SlotStatus {
+        let state = match (assignment.member, assignment.recovered, assignment.replacement) {
             (None, ..) => SlotState::Missing,
             (_, Some(below), _) => SlotState::Rebuilding { below },
             (_, None, Some((_, below))) => SlotState::Replacing { below },
@@ -83,8 +83,8 @@ impl Inner {
         SlotStatus {
             slot,
             state,
-            member: seat.member.map(|id| self.member_status(id)),
-            replacement: seat.replacement.map(|(id, _)| self.member_status(id)),
+            member: assignment.member.map(|id| self.member_status(id)),
+            replacement: assignment.replacement.map(|(id, _)| self.member_status(id)),
         }
     }
 
@@ -103,7 +103,7 @@ impl Inner {
             slow: false,
             reads: None,
             writes: None,
-            bad_bytes: self.keeper.ledger.bad_bytes(id),
+            bad_bytes: self.keeper.metadata.bad_bytes(id),
         };
         for counters in self.keeper.known(id).iter().flat_map(|known| known.counters.iter()) {
             status.read_bytes += counters.read_bytes.get();
@@ -122,9 +122,9 @@ impl Inner {
     }
 
     pub(super) fn journal_status(&self, now: &Configuration) -> Option<JournalStatus> {
-        let ledger = &self.keeper.ledger;
-        let note = ledger.journal_note(now)?;
-        let device = ledger.journal().filter(|journal| journal.uuid == note.uuid);
+        let metadata = &self.keeper.metadata;
+        let note = metadata.journal_note(now)?;
+        let device = metadata.journal().filter(|journal| journal.uuid == note.uuid);
         Some(JournalStatus {
             uuid: note.uuid.0,
             name: device.map_or_else(|| note.name.to_string(), |journal| journal.name.clone()),

@@ -34,7 +34,7 @@ pub(crate) enum Asked {
 impl Keeper {
     /// Answers what shards ask about marks, in order. Apart from changes of membership: shards that
     /// wait for a mark hold no place inside the gate.
-    pub(super) async fn mind_marks(&self) {
+    pub(super) async fn mind_bits(&self) {
         loop {
             let asked = self.inbox.marking.borrow_mut().pop_front();
             match asked {
@@ -75,13 +75,15 @@ impl Keeper {
         if (clean || unrecorded) && !marked && self.record().await.is_err() {
             return false;
         }
-        if self.ledger.facts().mark_bytes.is_some() {
+        if self.metadata.facts().bitmap_bytes.is_some() {
             loop {
                 let now = self.configuration();
                 if now.mode != Mode::ReadWrite {
                     return false;
                 }
-                let Err(failed) = self.ledger.set_bits(&now, regions.clone()).await else { break };
+                let Err(failed) = self.metadata.set_bits(&now, regions.clone()).await else {
+                    break;
+                };
                 self.report(failed);
                 self.after(now.epoch).await;
             }
@@ -123,7 +125,7 @@ impl Keeper {
     /// member is missing (it will need them), never where something is not synced, or not durably:
     /// the flush for a region may have begun before a resync wrote there.
     async fn clear(&self, mut regions: Vec<u64>) {
-        let Some(mark) = self.ledger.facts().mark_bytes else { return };
+        let Some(mark) = self.metadata.facts().bitmap_bytes else { return };
         // Who is lost, or about to be, will need them.
         while !self.inbox.lost.borrow().is_empty() || self.changing.get() {
             self.stirred.wait().await;
@@ -145,15 +147,15 @@ impl Keeper {
             });
         }
         if !regions.is_empty()
-            && let Err(failed) = self.ledger.clear_bits(&now, &regions).await
+            && let Err(failed) = self.metadata.clear_bits(&now, &regions).await
         {
             self.report(failed);
         }
     }
 
     /// Clears every bit that may be cleared: after a rebuild or resync, and at the end.
-    pub(super) async fn clear_all_marks(&self) {
-        let dirty: Vec<u64> = self.ledger.dirty_bits().collect();
+    pub(super) async fn clear_all_bits(&self) {
+        let dirty: Vec<u64> = self.metadata.dirty_bits().collect();
         self.clear(dirty).await;
     }
 

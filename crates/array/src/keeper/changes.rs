@@ -1,7 +1,9 @@
 //! Changes of the membership: losses, commands, and what follows from them.
 
 use io::broken::{Broken, broken};
-use layout::{Configuration, Epoch, Family, MemberId, Mode, RangeSet, Seat, Slot, SlotSet};
+use layout::{
+    Configuration, Epoch, Family, MemberId, Mode, RangeSet, Slot, SlotAssignment, SlotSet,
+};
 use metadata::{Error, ErrorKind, Result, Undecided};
 
 use crate::keeper::{Command, Keeper};
@@ -41,11 +43,11 @@ impl Keeper {
 
     /// Tells of each loss once, if it is one to this configuration.
     pub(super) fn note_losses(&self, now: &Configuration, losses: &[(MemberId, io::Error)]) {
-        let mut told = Vec::new();
+        let mut noted = Vec::new();
         for (id, why) in losses {
-            if !told.contains(id) && self.note_loss(now, *id, why) {
-                self.note_doubt(*id);
-                told.push(*id);
+            if !noted.contains(id) && self.note_loss(now, *id, why) {
+                self.note_unverified(*id);
+                noted.push(*id);
             }
         }
     }
@@ -57,20 +59,20 @@ impl Keeper {
             self.note(EventKind::JournalLost, Some(id), text);
             return false;
         }
-        let seated = now.seat_of(id).is_some();
-        if seated {
-            if why.kind() == io::ErrorKind::Cut {
-                self.ledger.void_marks();
+        let assigned = now.slot_of(id).is_some();
+        if assigned {
+            if why.kind() == io::ErrorKind::Truncated {
+                self.metadata.void_bits();
             }
             self.note(EventKind::Fail, Some(id), why.to_string());
         }
-        seated
+        assigned
     }
 
     /// Where parity may have been cut by a crash, what a lost member held cannot be had back.
-    fn note_doubt(&self, id: MemberId) {
+    fn note_unverified(&self, id: MemberId) {
         let bytes = self.unsynced_bytes();
-        if self.crash.doubt && bytes > 0 && self.geometry.family() == Family::Parity {
+        if self.crash.unverified && bytes > 0 && self.geometry.family() == Family::Parity {
             let text = format!(
                 "lost before {bytes} bytes of the array were in sync after a crash: what it held \
                  there is an error until it is written anew. --force-dirty-degraded at the next \
@@ -124,7 +126,7 @@ impl Keeper {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
-        self.losing.borrow_mut().retain(|id| next.seat_of(*id).is_some());
+        self.losing.borrow_mut().retain(|id| next.slot_of(*id).is_some());
         self.publish(next);
         drop(turn);
     }
@@ -158,7 +160,7 @@ impl Keeper {
         if now.journal.is_none() || next.journal.is_some() {
             return;
         }
-        self.ledger.give_up_journal();
+        self.metadata.give_up_journal();
         let lost = now.in_sync().difference(next.in_sync());
         if !lost.is_empty() && !broken(Broken::JournalLossUndoubted) {
             self.record.unlogged.set(true);
@@ -173,18 +175,20 @@ impl Keeper {
             return;
         }
         next.spares.retain(|&spare| spare != id);
-        let Some((slot, as_replacement)) = next.seat_of(id) else { return };
-        let seat = &mut next.seats[slot.index()];
+        let Some((slot, as_replacement)) = next.slot_of(id) else { return };
+        let assignment = &mut next.slots[slot.index()];
         if as_replacement {
-            seat.replacement = None;
+            assignment.replacement = None;
             return;
         }
         // A replacement that was being made becomes what it is already: a partly rebuilt member.
-        *seat = match seat.replacement {
-            Some((replacement, copied)) if seat.recovered.is_none() => {
-                Seat { member: Some(replacement), recovered: Some(copied), replacement: None }
-            }
-            _ => Seat::default(),
+        *assignment = match assignment.replacement {
+            Some((replacement, copied)) if assignment.recovered.is_none() => SlotAssignment {
+                member: Some(replacement),
+                recovered: Some(copied),
+                replacement: None,
+            },
+            _ => SlotAssignment::default(),
         };
         if !self.geometry.survives(Keeper::unwell(next)) {
             next.mode = Mode::Broken;
@@ -209,15 +213,15 @@ impl Keeper {
         match command {
             Command::Fail(id) => {
                 self.note(EventKind::TakenOut, Some(id), "taken out of service as ordered");
-                self.ledger.leaves(id);
+                self.metadata.leaves(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }
-            Command::Lose(id) | Command::LoseCut(id) => {
-                if matches!(command, Command::LoseCut(_)) {
-                    self.ledger.void_marks();
+            Command::Lose(id) | Command::LoseTruncated(id) => {
+                if matches!(command, Command::LoseTruncated(_)) {
+                    self.metadata.void_bits();
                 }
                 self.note(EventKind::Fail, Some(id), "its bytes are gone");
-                self.note_doubt(id);
+                self.note_unverified(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }
             Command::AddSpare(id) => {
@@ -229,34 +233,37 @@ impl Keeper {
                 self.change_now(|next| {
                     // Nothing moves now: what was written since it was looked at is marked too.
                     let ranges: RangeSet =
-                        ranges.iter().chain(self.ledger.dirty_ranges().iter()).collect();
+                        ranges.iter().chain(self.metadata.dirty_ranges().iter()).collect();
                     let ranges = Some(ranges).filter(|_| !broken(Broken::ReaddCopiesNothing));
                     let ranges = ranges.unwrap_or_default();
                     let first =
                         ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
                     self.sync.partial.borrow_mut().insert(id, ranges);
-                    next.seats[slot.index()] =
-                        Seat { member: Some(id), recovered: Some(first), replacement: None };
-                    self.seated_anew();
+                    next.slots[slot.index()] = SlotAssignment {
+                        member: Some(id),
+                        recovered: Some(first),
+                        replacement: None,
+                    };
+                    self.reassigned();
                 })
                 .await;
             }
             Command::Remove(id) => {
                 // First, so that every thread has let go when this is answered.
                 self.forget(id);
-                self.ledger.leaves(id);
+                self.metadata.leaves(id);
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
-                self.ledger.expel(id);
+                self.metadata.expel(id);
                 self.note(EventKind::Removed, Some(id), "removed");
             }
             Command::Replace(slot, id) => {
-                let old = self.configuration.borrow().seats[slot.index()].member;
+                let old = self.configuration.borrow().slots[slot.index()].member;
                 self.fit(id, old).await?;
                 self.note(EventKind::ReplaceStarted, Some(id), format!("takes over slot {slot}"));
                 self.change_now(|next| {
                     next.spares.retain(|&spare| spare != id);
-                    next.seats[slot.index()].replacement = Some((id, 0));
-                    self.seated_anew();
+                    next.slots[slot.index()].replacement = Some((id, 0));
+                    self.reassigned();
                 })
                 .await;
             }
@@ -268,8 +275,8 @@ impl Keeper {
     /// Lets go of the disk of a member that was to join, and has no place.
     fn turn_away(&self, id: MemberId) {
         let now = self.configuration.borrow();
-        if now.seat_of(id).is_none() && !now.spares.contains(&id) {
-            self.ledger.expel(id);
+        if now.slot_of(id).is_none() && !now.spares.contains(&id) {
+            self.metadata.expel(id);
             self.forget(id);
         }
     }
@@ -289,7 +296,7 @@ impl Keeper {
         };
         // Not while superblocks are being written: they would be taken for what was written last.
         let _turn = self.take_turn().await;
-        self.ledger.fit(spare, old)
+        self.metadata.fit(spare, old)
     }
 
     /// Refuses what would lose data or makes no sense now.
@@ -301,12 +308,12 @@ impl Keeper {
             return Err(Error::new(ErrorKind::DataLost, what));
         }
         match command {
-            Command::SetMode(Mode::ReadWrite) if let Some(why) = self.ledger.sealed() => {
+            Command::SetMode(Mode::ReadWrite) if let Some(why) = self.metadata.sealed() => {
                 refuse(format!("nothing is written to this array's members: {why}"))
             }
-            Command::Fail(id) | Command::Lose(id) | Command::LoseCut(id) => {
+            Command::Fail(id) | Command::Lose(id) | Command::LoseTruncated(id) => {
                 let name = self.name_of(*id);
-                let Some((slot, as_replacement)) = now.seat_of(*id) else {
+                let Some((slot, as_replacement)) = now.slot_of(*id) else {
                     return if now.spares.contains(id) {
                         Ok(())
                     } else {
@@ -333,17 +340,17 @@ impl Keeper {
                 }
                 Ok(())
             }
-            Command::Remove(id) if now.seat_of(*id).is_some() => {
+            Command::Remove(id) if now.slot_of(*id).is_some() => {
                 refuse(format!("{} is in use; fail it first", self.name_of(*id)))
             }
-            Command::Readd(_, slot, _) if now.seats[slot.index()].member.is_some() => {
+            Command::Readd(_, slot, _) if now.slots[slot.index()].member.is_some() => {
                 refuse(format!("slot {slot} has a member; there is nothing to re-add"))
             }
             Command::Replace(slot, id) => {
-                let seat = now.seats[slot.index()];
-                if seat.member.is_none() || seat.recovered.is_some() {
+                let assignment = now.slots[slot.index()];
+                if assignment.member.is_none() || assignment.recovered.is_some() {
                     refuse(format!("slot {slot} is not whole; add a spare and let it rebuild"))
-                } else if seat.replacement.is_some() {
+                } else if assignment.replacement.is_some() {
                     refuse(format!("slot {slot} is being replaced already"))
                 } else if !now.spares.contains(id) {
                     refuse(format!("{} is no spare", self.name_of(*id)))
@@ -356,22 +363,22 @@ impl Keeper {
     }
 
     /// Gives an empty slot to a spare, if there are both. True if it did.
-    pub(super) async fn seat_spare(&self) -> bool {
+    pub(super) async fn assign_spare(&self) -> bool {
         let found = {
             let now = self.configuration.borrow();
-            let empty = now.seats.iter().position(|seat| seat.member.is_none());
+            let empty = now.slots.iter().position(|assignment| assignment.member.is_none());
             let able = now.mode == Mode::ReadWrite && self.geometry.redundancy() > 0;
             empty.filter(|_| able).zip(now.spares.first().copied())
         };
         let Some((slot, spare)) = found else { return false };
         self.note(EventKind::RebuildStarted, Some(spare), format!("takes slot {slot}"));
         self.change(|next| {
-            let still_empty = next.seats[slot].member.is_none();
+            let still_empty = next.slots[slot].member.is_none();
             if still_empty && next.spares.contains(&spare) {
                 next.spares.retain(|&other| other != spare);
-                next.seats[slot] =
-                    Seat { member: Some(spare), recovered: Some(0), replacement: None };
-                self.seated_anew();
+                next.slots[slot] =
+                    SlotAssignment { member: Some(spare), recovered: Some(0), replacement: None };
+                self.reassigned();
             }
         })
         .await;
@@ -379,16 +386,16 @@ impl Keeper {
     }
 
     /// A member was given a slot.
-    fn seated_anew(&self) {
+    fn reassigned(&self) {
         self.seatings.set(self.seatings.get() + 1);
     }
 
-    /// The member of a slot holds all that it should, if nobody was seated since the walk.
-    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, seating: u64) {
+    /// The member of a slot holds all that it should, if nobody was assigned since the walk.
+    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, slot_order: u64) {
         self.change(|next| {
-            let seat = &mut next.seats[slot.index()];
-            if seat.member == Some(id) && self.seatings.get() == seating {
-                seat.recovered = None;
+            let assignment = &mut next.slots[slot.index()];
+            if assignment.member == Some(id) && self.seatings.get() == slot_order {
+                assignment.recovered = None;
             }
         })
         .await;
@@ -397,17 +404,21 @@ impl Keeper {
     /// The replacement takes its slot if it is a whole copy and no later one; the old member is
     /// released.
     pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
-        let mut old = self.configuration.borrow().seats[slot.index()].member;
+        let mut old = self.configuration.borrow().slots[slot.index()].member;
         if self.fit(id, old.take()).await.is_err() {
             return;
         }
         self.change(|next| {
-            let seat = &mut next.seats[slot.index()];
+            let assignment = &mut next.slots[slot.index()];
             // A change may have taken back what was done last, and not on record as done.
             let is_whole = |at| at >= self.geometry.capacity() || broken(Broken::CopyTakenUnasked);
-            if seat.replacement.is_some_and(|(replacement, at)| replacement == id && is_whole(at)) {
-                old = seat.member;
-                *seat = Seat { member: Some(id), recovered: None, replacement: None };
+            if assignment
+                .replacement
+                .is_some_and(|(replacement, at)| replacement == id && is_whole(at))
+            {
+                old = assignment.member;
+                *assignment =
+                    SlotAssignment { member: Some(id), recovered: None, replacement: None };
             }
         })
         .await;

@@ -1,5 +1,5 @@
 //! Flushes for shards: one for all that ask meanwhile. Owns what is sent and who is answered; what
-//! a failed flush means for later ones is the ledger's.
+//! a failed flush means for later ones is the metadata writer's.
 //!
 //! ```text
 //!   shard 0 ──flush──┐                        ┌──flushed──▶ shard 0
@@ -69,8 +69,8 @@ impl Keeper {
             }
             let plain = self.geometry.family() == Family::Plain;
             let kept = |failure: &&Failure| {
-                let seat = &self.configuration.borrow().seats[failure.slot.index()];
-                let copy = seat.replacement.is_some_and(|(id, _)| id == failure.member.id);
+                let assignment = &self.configuration.borrow().slots[failure.slot.index()];
+                let copy = assignment.replacement.is_some_and(|(id, _)| id == failure.member.id);
                 plain && (!copy || broken(Broken::FailedCopyKept))
             };
             let fatal = desk.failures.iter().position(|failure| kept(&failure));
@@ -87,16 +87,16 @@ impl Keeper {
 
     /// Flushes the members that sit in these slots; gives the epoch in which they do.
     async fn flush_once(&self, slots: SlotSet, desk: &mut Desk) -> Result<Epoch> {
-        let _turn = self.ledger.turn_to_flush().await;
+        let _turn = self.metadata.turn_to_flush().await;
         let epoch = {
             let now = self.configuration.borrow();
             if now.mode == Mode::Broken {
                 let what = "the array has failed: unflushed writes may be lost";
                 return Err(Error::new(ErrorKind::DataLost, what));
             }
-            for (slot, id) in now.seated().filter(|&(slot, _)| slots.contains(slot)) {
+            for (slot, id) in now.assigned().filter(|&(slot, _)| slots.contains(slot)) {
                 let member = self.home.member(id).expect("who is seated was introduced");
-                match self.ledger.unflushable(id) {
+                match self.metadata.unflushable(id) {
                     Some(error) => desk.failures.push(Failure { member, slot, error }),
                     None => desk.batch.add(&member, slot, 0, io::Work::Flush, 0),
                 }
@@ -111,7 +111,7 @@ impl Keeper {
         let known = desk.failures.len();
         desk.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut desk.failures);
         for Failure { member, error, .. } in &desk.failures[known..] {
-            self.ledger.set_unflushable(member.id, error);
+            self.metadata.set_unflushable(member.id, error);
         }
         Ok(epoch)
     }

@@ -37,7 +37,7 @@ pub enum JobKind {
     /// Comparing and repairing.
     Repair,
     /// Making checksums where there are none that count.
-    Sum,
+    Checksum,
 }
 
 /// The job under way.
@@ -73,7 +73,7 @@ pub struct ScrubResult {
 }
 
 /// The part of the walk that is under way.
-struct Flight {
+struct InFlight {
     start: u64,
     len: u64,
     answer: Completion<(metadata::Result<()>, Report)>,
@@ -93,7 +93,7 @@ impl Keeper {
         while !self.is_stopping() {
             if self.configuration.borrow().mode != Mode::ReadWrite {
                 self.stirred.wait().await;
-            } else if self.seat_spare().await {
+            } else if self.assign_spare().await {
                 continue;
             } else if let Some(task) = self.next_task() {
                 self.labour(task).await;
@@ -106,16 +106,16 @@ impl Keeper {
     /// The most urgent task.
     fn next_task(&self) -> Option<(JobKind, Task)> {
         let now = self.configuration.borrow();
-        let slots = now.seats.iter().enumerate();
+        let slots = now.slots.iter().enumerate();
         let rebuilding: SlotSet = slots
             .clone()
-            .filter(|(_, seat)| seat.member.is_some() && seat.recovered.is_some())
+            .filter(|(_, assignment)| assignment.member.is_some() && assignment.recovered.is_some())
             .map(|(slot, _)| Slot::new(slot))
             .collect();
         if !rebuilding.is_empty() {
             return Some((JobKind::Rebuild(rebuilding), Task::Rebuild(rebuilding)));
         }
-        let copying = slots.clone().find(|(_, seat)| seat.replacement.is_some());
+        let copying = slots.clone().find(|(_, assignment)| assignment.replacement.is_some());
         if let Some((slot, _)) = copying {
             let slot = Slot::new(slot);
             return Some((JobKind::Replace(slot), Task::Copy(slot)));
@@ -124,8 +124,11 @@ impl Keeper {
             return Some((JobKind::Resync, Task::Resync));
         }
         let whole = Keeper::unwell(&now).is_empty();
-        if whole && self.jobs.scrub.borrow().is_none() && !self.sync.unsummed.borrow().is_empty() {
-            return Some((JobKind::Sum, Task::Sum));
+        if whole
+            && self.jobs.scrub.borrow().is_none()
+            && !self.sync.unchecksummed.borrow().is_empty()
+        {
+            return Some((JobKind::Checksum, Task::Checksum));
         }
         let scrub = self.jobs.scrub.borrow_mut().take()?;
         let kind = if scrub == Task::Repair { JobKind::Repair } else { JobKind::Check };
@@ -152,27 +155,27 @@ impl Keeper {
             Task::Rebuild(slots) => slots
                 .iter()
                 .flat_map(|slot| {
-                    let seat = now.seats[slot.index()];
+                    let assignment = now.slots[slot.index()];
                     let partial = self.sync.partial.borrow();
-                    let known = seat.member.and_then(|id| partial.get(&id).cloned());
-                    let rest = seat.recovered.unwrap_or(end);
+                    let known = assignment.member.and_then(|id| partial.get(&id).cloned());
+                    let rest = assignment.recovered.unwrap_or(end);
                     let whole = RangeSet::from(rest..end);
                     known.unwrap_or(whole).iter().collect::<Vec<_>>()
                 })
                 .collect(),
             Task::Copy(slot) => {
-                let copied = now.seats[slot.index()].replacement.map_or(0, |(_, copied)| copied);
+                let copied = now.slots[slot.index()].replacement.map_or(0, |(_, copied)| copied);
                 RangeSet::from(copied..end)
             }
             Task::Resync => self.sync.unsynced.borrow().clone(),
-            Task::Sum => self.sync.unsummed.borrow().clone(),
+            Task::Checksum => self.sync.unchecksummed.borrow().clone(),
             Task::Check | Task::Repair => RangeSet::from(0..end),
         }
     }
 
     /// Does one job from beginning to end.
     async fn labour(&self, (kind, task): (JobKind, Task)) {
-        let (ranges, seating) = (self.ranges_of(task), self.seatings.get());
+        let (ranges, slot_order) = (self.ranges_of(task), self.seatings.get());
         let started = self.clock.now();
         *self.jobs.job.borrow_mut() = Some(Job {
             kind,
@@ -185,9 +188,9 @@ impl Keeper {
             throttled: Duration::ZERO,
         });
         self.note(EventKind::JobStarted, None, describe(kind));
-        let walk = self.walk(task, &ranges, seating).await;
+        let walk = self.walk(task, &ranges, slot_order).await;
         let finished = walk == Walk::Finished;
-        self.conclude(task, finished, seating).await;
+        self.conclude(task, finished, slot_order).await;
         let job = self.jobs.job.borrow_mut().take().expect("set above, taken here only");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
             *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
@@ -224,38 +227,38 @@ impl Keeper {
     }
 
     /// What follows when a walk has ended.
-    async fn conclude(&self, task: Task, finished: bool, seating: u64) {
+    async fn conclude(&self, task: Task, finished: bool, slot_order: u64) {
         match task {
             Task::Rebuild(slots) if finished => {
                 for slot in slots.iter() {
-                    let member = self.configuration.borrow().seats[slot.index()].member;
+                    let member = self.configuration.borrow().slots[slot.index()].member;
                     if let Some(id) = member {
                         self.sync.partial.borrow_mut().remove(&id);
-                        self.rebuilt(slot, id, seating).await;
+                        self.rebuilt(slot, id, slot_order).await;
                         if self.configuration.borrow().in_sync().contains(slot) {
                             let text = format!("slot {slot} is whole");
                             self.note(EventKind::SpareActive, Some(id), text);
                         }
                     }
                 }
-                self.clear_all_marks().await;
+                self.clear_all_bits().await;
             }
             Task::Copy(slot) if finished => {
                 // The replacement is recorded as whole before the old member is recorded as out: a
                 // crash may leave either superblock alone.
                 let recorded = broken(Broken::TakesOverInOneStep) || self.record().await.is_ok();
-                let replacement = self.configuration.borrow().seats[slot.index()].replacement;
+                let replacement = self.configuration.borrow().slots[slot.index()].replacement;
                 if let Some((id, _)) = replacement.filter(|_| recorded) {
                     self.replaced(slot, id).await;
                 }
             }
-            Task::Resync | Task::Repair | Task::Sum
+            Task::Resync | Task::Repair | Task::Checksum
                 if self.configuration.borrow().mode == Mode::ReadWrite =>
             {
                 // A failure to record is a loss, and is dealt with as one.
                 let recorded = self.record().await.is_ok();
                 if recorded && finished && task != Task::Repair {
-                    self.clear_all_marks().await;
+                    self.clear_all_bits().await;
                     // After a crash it may be long until somebody writes: another one must not
                     // have all synced once more.
                     self.inbox.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
@@ -267,15 +270,15 @@ impl Keeper {
     }
 
     /// Walks over `ranges` in units, a few at a time.
-    async fn walk(&self, task: Task, ranges: &RangeSet, seating: u64) -> Walk {
-        let step = self.home.engine.upkeep_border();
+    async fn walk(&self, task: Task, ranges: &RangeSet, slot_order: u64) -> Walk {
+        let step = self.home.engine.job_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let region = if broken(Broken::JobsCrossRegions) { u64::MAX / 2 } else { region };
         let end = self.geometry.capacity();
-        let mut flights: VecDeque<Flight> = VecDeque::new();
+        let mut flights: VecDeque<InFlight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
         loop {
-            let intact = self.goes_on(task) && self.seatings.get() == seating;
+            let intact = self.goes_on(task) && self.seatings.get() == slot_order;
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
                 // Whole stripes, up to the next border of a unit or region: one shard's work.
@@ -284,15 +287,15 @@ impl Keeper {
                 let len = border.min(end) - start;
                 let len = len.min(range.end.next_multiple_of(stripe) - start).min(end - start);
                 next = start + len;
-                let answer = self.home.upkeep_range(task, start, len);
-                flights.push_back(Flight { start, len, answer });
+                let answer = self.home.job_range(task, start, len);
+                flights.push_back(InFlight { start, len, answer });
             }
             let Some(flight) = flights.pop_front() else {
                 return if intact { Walk::Finished } else { Walk::Broken };
             };
             let (result, report) = flight.answer.await;
             // What was done for one member says nothing of another that has its slot now.
-            if result.is_err() || self.seatings.get() != seating {
+            if result.is_err() || self.seatings.get() != slot_order {
                 // The walk ends when all of its units have: they hold locks.
                 for flight in flights {
                     let _ = flight.answer.await;
@@ -328,15 +331,15 @@ impl Keeper {
         match task {
             Task::Rebuild(slots) => {
                 let recovering = |slot: Slot| {
-                    let seat = now.seats[slot.index()];
-                    seat.member.is_some() && seat.recovered.is_some()
+                    let assignment = now.slots[slot.index()];
+                    assignment.member.is_some() && assignment.recovered.is_some()
                 };
-                let all = (0..now.seats.len()).map(Slot::new).filter(|&slot| recovering(slot));
+                let all = (0..now.slots.len()).map(Slot::new).filter(|&slot| recovering(slot));
                 all.collect::<SlotSet>() == slots
             }
-            Task::Copy(slot) => now.seats[slot.index()].replacement.is_some(),
+            Task::Copy(slot) => now.slots[slot.index()].replacement.is_some(),
             Task::Resync => self.can_resync(&now),
-            Task::Sum => Keeper::unwell(&now).is_empty() && self.jobs.scrub.borrow().is_none(),
+            Task::Checksum => Keeper::unwell(&now).is_empty() && self.jobs.scrub.borrow().is_none(),
             // Nothing is compared with what is lost, and a spare must not wait for the end.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
@@ -376,15 +379,15 @@ impl Keeper {
             match task {
                 Task::Rebuild(slots) => {
                     for slot in slots.iter() {
-                        let seat = &mut now.seats[slot.index()];
-                        if let Some(recovered) = &mut seat.recovered {
+                        let assignment = &mut now.slots[slot.index()];
+                        if let Some(recovered) = &mut assignment.recovered {
                             *recovered = (*recovered).max(below);
                             tell.push((slot, false));
                         }
                     }
                 }
                 Task::Copy(slot) => {
-                    if let Some((_, copied)) = &mut now.seats[slot.index()].replacement {
+                    if let Some((_, copied)) = &mut now.slots[slot.index()].replacement {
                         *copied = (*copied).max(below);
                         tell.push((slot, true));
                     }
@@ -392,11 +395,11 @@ impl Keeper {
                 Task::Resync if self.can_resync(&now) => self.synced(start..end),
                 // A repair of a degraded array compares nothing.
                 Task::Repair if Keeper::unwell(&now).is_empty() => self.synced(start..end),
-                Task::Resync | Task::Repair | Task::Check | Task::Sum => {}
+                Task::Resync | Task::Repair | Task::Check | Task::Checksum => {}
             }
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
             if compares && (Keeper::unwell(&now).is_empty() || self.alone(task)) {
-                self.sync.unsummed.borrow_mut().remove(start..end);
+                self.sync.unchecksummed.borrow_mut().remove(start..end);
             }
             for (slot, replacement) in tell {
                 self.home.engine.post.to_all(|| ToShard::Recovered { slot, replacement, below });
@@ -461,6 +464,6 @@ pub(crate) fn describe(kind: JobKind) -> String {
         JobKind::Resync => "resync".into(),
         JobKind::Check => "check".into(),
         JobKind::Repair => "repair".into(),
-        JobKind::Sum => "checksumming".into(),
+        JobKind::Checksum => "checksumming".into(),
     }
 }

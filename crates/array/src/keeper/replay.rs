@@ -32,7 +32,7 @@ use crate::keeper::replay_checksums::Tables;
 use crate::shard::message::ToShard;
 use crate::status::{EventKind, Replay};
 
-/// Rows that are settled side by side.
+/// Rows that are resolved side by side.
 const AT_ONCE: usize = 16;
 
 /// What is to be written to make a row right: bytes for slots, at this place on each.
@@ -45,7 +45,7 @@ pub(super) struct Mending {
     replacements: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
-    /// Blocks that do not fit their sums stay as they are.
+    /// Blocks that do not fit their checksums stay as they are.
     wrong: bool,
 }
 
@@ -69,18 +69,18 @@ impl Mending {
 
 impl Keeper {
     /// Puts on record who is left out, settles every cut row, and lets the shards begin.
-    pub(super) async fn settle(&self, cuts: Vec<TornRow>) {
+    pub(super) async fn settle(&self, torn_rows: Vec<TornRow>) {
         let turn = self.record.deciding.adopt();
         let mut configuration = self.configuration();
         if self.crash.record_first {
             configuration.epoch = Epoch(configuration.epoch.0 + 1);
             self.make_durable(&mut configuration).await;
         }
-        if !cuts.is_empty() {
-            self.settle_rows(&mut configuration, cuts).await;
+        if !torn_rows.is_empty() {
+            self.resolve_rows(&mut configuration, torn_rows).await;
             self.record_losses(&mut configuration).await;
-            self.ledger.begin_session();
-            if !broken(Broken::SettledUnrecorded) {
+            self.metadata.begin_session();
+            if !broken(Broken::ResolvedUnrecorded) {
                 // From here on what rows hold is read.
                 configuration.epoch = Epoch(configuration.epoch.0 + 1);
                 self.make_durable(&mut configuration).await;
@@ -95,7 +95,7 @@ impl Keeper {
     /// that it is out is on record before the log, which alone knows these rows, is used anew.
     async fn record_losses(&self, configuration: &mut Configuration) {
         let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
-        if losses.is_empty() || broken(Broken::SettledLossLate) {
+        if losses.is_empty() || broken(Broken::ResolvedLossLate) {
             self.inbox.lost.borrow_mut().extend(losses);
             return;
         }
@@ -106,21 +106,24 @@ impl Keeper {
     }
 
     /// Makes every cut row right, or puts on record what of it stays lost.
-    async fn settle_rows(&self, configuration: &mut Configuration, cuts: Vec<TornRow>) {
-        let (rows, mut later) = (cuts.len(), Vec::new());
-        let cuts: Vec<TornRow> =
-            cuts.into_iter().flat_map(|cut| self.apart(configuration, cut)).collect();
-        let (tables, told) = (Tables::default(), self.crash.expected.take());
-        let logged = (&tables, &told);
+    async fn resolve_rows(&self, configuration: &mut Configuration, torn_rows: Vec<TornRow>) {
+        let (rows, mut later) = (torn_rows.len(), Vec::new());
+        let torn_rows: Vec<TornRow> = torn_rows
+            .into_iter()
+            .flat_map(|torn_row| self.apart(configuration, torn_row))
+            .collect();
+        let (tables, expected) = (Tables::default(), self.crash.expected.take());
+        let logged = (&tables, &expected);
         let mut mended: Vec<Mending> = Vec::new();
-        for group in cuts.chunks(AT_ONCE) {
-            let work = group.iter().map(|cut| self.solve_cut(configuration, cut, logged));
+        for group in torn_rows.chunks(AT_ONCE) {
+            let work =
+                group.iter().map(|torn_row| self.solve_torn_row(configuration, torn_row, logged));
             let solved = all(work).await.into_iter().flatten();
             let early = broken(Broken::CutLossForgotten);
             let (whole, lost): (Vec<_>, _) =
                 solved.partition(|row: &Mending| row.lost.is_empty() || early);
             self.mend(configuration, &whole).await;
-            if self.home.engine.sums.is_some() {
+            if self.home.engine.checksums.is_some() {
                 mended.extend(whole);
             }
             later.extend(lost);
@@ -136,10 +139,10 @@ impl Keeper {
             }
         }
         mended.extend(later);
-        let failures = self.settle_sums(configuration, logged, &mended).await;
+        let failures = self.resolve_checksums(configuration, logged, &mended).await;
         self.report(failures);
-        let seated: Vec<MemberId> = configuration.seated().map(|(_, id)| id).collect();
-        let failures = self.ledger.flush(&seated).await;
+        let assigned: Vec<MemberId> = configuration.assigned().map(|(_, id)| id).collect();
+        let failures = self.metadata.flush(&assigned).await;
         self.report(failures);
         let text = match lost_bytes {
             0 => format!("intent log replayed: {rows} rows"),
@@ -159,13 +162,13 @@ impl Keeper {
             both.chain(row.replacements.iter().map(move |write| (row.at, write, false)))
         });
         let each = each.flat_map(|(at, (slot, bytes), own)| {
-            let seat = &configuration.seats[slot.index()];
+            let assignment = &configuration.slots[slot.index()];
             let (member, replacement) =
-                (seat.member.filter(|_| own), seat.replacement.map(|(id, _)| id));
+                (assignment.member.filter(|_| own), assignment.replacement.map(|(id, _)| id));
             member.into_iter().chain(replacement).map(move |id| (id, at, bytes))
         });
         let written = each.map(|(id, at, bytes)| async move {
-            self.ledger.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
+            self.metadata.write_data(id, at, bytes).await.map_err(|why| (id, why)).err()
         });
         self.report(all(written).await.into_iter().flatten().collect());
     }
@@ -174,7 +177,7 @@ impl Keeper {
     /// full, parity of their row is not trusted any more, nor what their own member has there.
     fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
-        if self.ledger.set_bad(range.clone(), true) {
+        if self.metadata.set_bad(range.clone(), true) {
             return self.home.engine.post.to_all(|| ToShard::Bad { offset, len });
         }
         let (stripe, index, within) = self.geometry.stripe_of(offset);
@@ -184,8 +187,10 @@ impl Keeper {
         let own = SlotSet::only(map.data(index));
         let own = if broken(Broken::FillerRead) { SlotSet::EMPTY } else { own };
         for slot in parity.union(own).iter() {
-            let seat = &configuration.seats[slot.index()];
-            for member in seat.member.into_iter().chain(seat.replacement.map(|(id, _)| id)) {
+            let assignment = &configuration.slots[slot.index()];
+            for member in
+                assignment.member.into_iter().chain(assignment.replacement.map(|(id, _)| id))
+            {
                 self.record_bad(member, (start, len), false);
                 self.home.engine.post.to_all(|| ToShard::Distrust { member, start, len });
             }
@@ -195,7 +200,7 @@ impl Keeper {
     /// A part of a block that is lost is about to be written: the rest of the block stays lost.
     pub(super) fn give_up_rest(&self, range: Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
-        if self.ledger.set_bad(range, true) {
+        if self.metadata.set_bad(range, true) {
             self.home.engine.post.to_all(|| ToShard::Bad { offset, len });
         }
         let text = format!(
@@ -206,40 +211,45 @@ impl Keeper {
     }
 
     /// What one block has lost to a bad one must cost no other one.
-    fn apart(&self, configuration: &Configuration, cut: TornRow) -> Vec<TornRow> {
-        let at = self.geometry.stripe(Stripe(cut.stripe)).member_offset() + cut.start;
-        let mut members = configuration.seats.iter().filter_map(|seat| seat.member);
-        let bad = members.any(|id| !self.ledger.listed(id, at..at + cut.len).is_empty());
-        if bad { cut.pieces().collect() } else { vec![cut] }
+    fn apart(&self, configuration: &Configuration, torn_row: TornRow) -> Vec<TornRow> {
+        let at = self.geometry.stripe(Stripe(torn_row.stripe)).member_offset() + torn_row.start;
+        let mut members = configuration.slots.iter().filter_map(|assignment| assignment.member);
+        let bad = members.any(|id| !self.metadata.listed(id, at..at + torn_row.len).is_empty());
+        if bad { torn_row.pieces().collect() } else { vec![torn_row] }
     }
 
     /// A cut without its partial parity where parity is given up: md's log has no form for data
     /// that is written past that, so what it says may be older.
-    fn trusted(&self, configuration: &Configuration, map: &StripeMap, cut: &TornRow) -> TornRow {
-        let at = map.member_offset() + cut.start;
-        let member = configuration.seats[map.p().index()].member;
-        let listed = |id: MemberId| !self.ledger.listed(id, at..at + cut.len).is_empty();
-        let md = self.ledger.facts().consistency == Consistency::Ppl
-            && !broken(Broken::OlderEntryBelieved);
-        let p = cut.p.clone().filter(|_| !(md && member.is_some_and(listed)));
-        TornRow { p, ..cut.clone() }
+    fn trusted(
+        &self,
+        configuration: &Configuration,
+        map: &StripeMap,
+        torn_row: &TornRow,
+    ) -> TornRow {
+        let at = map.member_offset() + torn_row.start;
+        let member = configuration.slots[map.p().index()].member;
+        let listed = |id: MemberId| !self.metadata.listed(id, at..at + torn_row.len).is_empty();
+        let md = self.metadata.facts().consistency == Consistency::Ppl
+            && !broken(Broken::OlderEntryTrusted);
+        let p = torn_row.p.clone().filter(|_| !(md && member.is_some_and(listed)));
+        TornRow { p, ..torn_row.clone() }
     }
 
     /// Finds out what a cut must be: block by block where some of it would stay lost or wrong. What
     /// one block has lost to a bad one must cost no other one.
-    async fn solve_cut(
+    async fn solve_torn_row(
         &self,
         configuration: &Configuration,
-        cut: &TornRow,
+        torn_row: &TornRow,
         logged: (&Tables, &Expected),
     ) -> Vec<Mending> {
-        let whole = self.solve_row(configuration, cut, logged).await;
+        let whole = self.solve_row(configuration, torn_row, logged).await;
         let done = whole.lost.is_empty() && !whole.wrong;
-        if done || cut.pieces().nth(1).is_none() || broken(Broken::CutLostTogether) {
+        if done || torn_row.pieces().nth(1).is_none() || broken(Broken::CutLostTogether) {
             return vec![whole];
         }
         let mut rows = Vec::new();
-        for piece in cut.pieces() {
+        for piece in torn_row.pieces() {
             rows.push(self.solve_row(configuration, &piece, logged).await);
         }
         rows
@@ -249,22 +259,22 @@ impl Keeper {
     async fn solve_row(
         &self,
         configuration: &Configuration,
-        cut: &TornRow,
+        torn_row: &TornRow,
         logged: (&Tables, &Expected),
     ) -> Mending {
-        let map = self.geometry.stripe(Stripe(cut.stripe));
-        let at = map.member_offset() + cut.start;
-        let cut = &self.trusted(configuration, &map, cut);
-        if cut.is_past_parity(&map) {
+        let map = self.geometry.stripe(Stripe(torn_row.stripe));
+        let at = map.member_offset() + torn_row.start;
+        let torn_row = &self.trusted(configuration, &map, torn_row);
+        if torn_row.is_past_parity(&map) {
             // What was written is old or new, and what lies beside it was not touched.
             let (writes, replacements, lost) = (Vec::new(), Vec::new(), Vec::new());
             return Mending { map, at, writes, replacements, lost, wrong: false };
         }
         let Answers { mut held, unread, beside } =
-            self.read_row(configuration, &map, cut, at).await;
-        let mut wrong = self.wrong_of(logged, configuration, cut, &held).await;
+            self.read_row(configuration, &map, torn_row, at).await;
+        let mut wrong = self.wrong_of(logged, configuration, torn_row, &held).await;
         let kernel = self.home.engine.setup.kernel;
-        let solved = self.solve_without(&map, cut, &held, &wrong);
+        let solved = self.solve_without(&map, torn_row, &held, &wrong);
         let left = solved.is_none() && !wrong.is_empty();
         let unsolved = match solved {
             Some(better) => {
@@ -274,21 +284,21 @@ impl Keeper {
             // Nobody is wrong, or nothing says what they held: they stay as they are.
             None => {
                 wrong.clear();
-                solve(kernel, &map, cut, &mut held)
+                solve(kernel, &map, torn_row, &mut held)
             }
         };
-        let is_logged = |index: usize| cut.logged.iter().any(|&(logged, _)| logged == index);
+        let is_logged = |index: usize| torn_row.logged.iter().any(|&(logged, _)| logged == index);
         for (index, at, bytes) in beside.iter().filter(|(index, ..)| !is_logged(*index)) {
             let data = held.data[*index].as_mut().expect("solving leaves none out");
             data[*at..at + bytes.len()].copy_from_slice(bytes);
         }
-        let (p, q) = self.parity_of(&map, cut, &held);
+        let (p, q) = self.parity_of(&map, torn_row, &held);
         let (mut writes, mut replacements): (Vec<(Slot, Vec<u8>)>, _) = (Vec::new(), Vec::new());
         for (index, bytes) in held.data.into_iter().enumerate() {
             let (slot, Some(bytes)) = (map.data(index), bytes) else { continue };
             if is_logged(index) || wrong.contains(&index) || unread.contains(&index) {
                 writes.push((slot, bytes));
-            } else if configuration.seats[slot.index()].replacement.is_some() {
+            } else if configuration.slots[slot.index()].replacement.is_some() {
                 let whole = broken(Broken::KeptWrittenAgain);
                 if whole { &mut writes } else { &mut replacements }.push((slot, bytes));
             }
@@ -297,29 +307,29 @@ impl Keeper {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        let lost = self.lost_of(cut, &unsolved, &beside);
+        let lost = self.lost_of(torn_row, &unsolved, &beside);
         Mending { map, at, writes, replacements, lost, wrong: left }
     }
 
-    /// Data indices of a cut whose blocks fit neither their sums nor what the log says, where sums
-    /// count.
+    /// Data indices of a cut whose blocks fit neither their checksums nor what the log says, where
+    /// checksums count.
     async fn wrong_of(
         &self,
         logged: (&Tables, &Expected),
         configuration: &Configuration,
-        cut: &TornRow,
+        torn_row: &TornRow,
         held: &Held,
     ) -> Vec<usize> {
         let (map, stripe_bytes) =
-            (self.geometry.stripe(Stripe(cut.stripe)), self.geometry.stripe_bytes());
-        let start = cut.stripe * stripe_bytes;
+            (self.geometry.stripe(Stripe(torn_row.stripe)), self.geometry.stripe_bytes());
+        let start = torn_row.stripe * stripe_bytes;
         let mut wrong = Vec::new();
-        if self.home.engine.sums.is_none()
-            || self.sync.unsummed.borrow().overlaps(start..start + stripe_bytes)
+        if self.home.engine.checksums.is_none()
+            || self.sync.unchecksummed.borrow().overlaps(start..start + stripe_bytes)
         {
             return wrong;
         }
-        let at = map.member_offset() + cut.start;
+        let at = map.member_offset() + torn_row.start;
         for (index, bytes) in held.data.iter().enumerate() {
             let Some(bytes) = bytes else { continue };
             if self.is_wrong(logged, configuration, map.data(index), at, bytes).await {
@@ -334,7 +344,7 @@ impl Keeper {
     fn solve_without(
         &self,
         map: &StripeMap,
-        cut: &TornRow,
+        torn_row: &TornRow,
         held: &Held,
         wrong: &[usize],
     ) -> Option<Held> {
@@ -345,7 +355,7 @@ impl Keeper {
         wrong.iter().for_each(|&index| held.data[index] = None);
         let lost = held.data.iter().filter(|data| data.is_none()).count();
         let bearable = lost <= self.geometry.redundancy();
-        (bearable && solve(self.home.engine.setup.kernel, map, cut, &mut held).is_empty())
+        (bearable && solve(self.home.engine.setup.kernel, map, torn_row, &mut held).is_empty())
             .then_some(held)
     }
 
@@ -354,14 +364,14 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         map: &StripeMap,
-        cut: &TornRow,
+        torn_row: &TornRow,
         at: u64,
     ) -> Answers {
-        let end = (cut.stripe + 1) * self.geometry.stripe_bytes();
-        let range = at..at + cut.len;
+        let end = (torn_row.stripe + 1) * self.geometry.stripe_bytes();
+        let range = at..at + torn_row.len;
         let member = |slot: Slot| {
             let readable = is_readable(configuration, slot, end);
-            configuration.seats[slot.index()].member.filter(|_| readable)
+            configuration.slots[slot.index()].member.filter(|_| readable)
         };
         let read = |slot: Slot| {
             let range = range.clone();
@@ -371,7 +381,7 @@ impl Keeper {
         let answers = all(slots).await;
         let of = |slot: Slot| answers[slot.index()].as_ref();
         let whole = |slot: Slot| match of(slot)?.as_ref().ok()?.as_slice() {
-            [(_, bytes)] if bytes.len() as u64 == cut.len => Some(bytes.clone()),
+            [(_, bytes)] if bytes.len() as u64 == torn_row.len => Some(bytes.clone()),
             _ => None,
         };
         let data = (0..map.data_count()).map(|index| whole(map.data(index))).collect();
@@ -397,17 +407,17 @@ impl Keeper {
         range: Range<u64>,
     ) -> io::Result<Vec<(usize, Vec<u8>)>> {
         let mut good: RangeSet = std::iter::once(range.clone()).collect();
-        self.ledger.listed(id, range.clone()).iter().for_each(|bad| good.remove(bad));
+        self.metadata.listed(id, range.clone()).iter().for_each(|bad| good.remove(bad));
         let parts = good.iter().map(|part| async {
             let at = (part.start - range.start) as usize;
-            Ok((at, self.ledger.read_data(id, part).await?))
+            Ok((at, self.metadata.read_data(id, part).await?))
         });
         all(parts).await.into_iter().collect()
     }
 
     /// P and Q of a row whose data is all there.
-    fn parity_of(&self, map: &StripeMap, cut: &TornRow, held: &Held) -> (Vec<u8>, Vec<u8>) {
-        let len = cut.len as usize;
+    fn parity_of(&self, map: &StripeMap, torn_row: &TornRow, held: &Held) -> (Vec<u8>, Vec<u8>) {
+        let len = torn_row.len as usize;
         let (mut p, mut q) = (vec![0; len], vec![0; len]);
         let source = |index: usize, at: usize| {
             let bytes = held.data[index].as_deref().expect("solving leaves none out");
@@ -421,11 +431,11 @@ impl Keeper {
     /// The array ranges that stay lost.
     fn lost_of(
         &self,
-        cut: &TornRow,
+        torn_row: &TornRow,
         unsolved: &[(Range<u64>, Vec<usize>)],
         beside: &[(usize, usize, Vec<u8>)],
     ) -> Vec<Range<u64>> {
-        let base = cut.stripe * self.geometry.stripe_bytes() + cut.start;
+        let base = torn_row.stripe * self.geometry.stripe_bytes() + torn_row.start;
         let mut ranges = Vec::new();
         for (range, indices) in unsolved {
             for &index in indices {

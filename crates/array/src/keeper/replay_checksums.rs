@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use io::broken::{Broken, broken};
-use layout::private::sums::{Sum, blocks, parity_generation, place};
+use layout::private::checksums::{ChecksumEntry, blocks, parity_generation, place};
 use layout::{Configuration, MemberId, RangeSet, Slot};
 use log::expected::{Claim, Expected};
 use metadata::commit::Failures;
@@ -37,21 +37,22 @@ pub(super) struct Tables {
 impl Keeper {
     /// How many bytes of the array have no checksums that count yet.
     pub(crate) fn unsummed_bytes(&self) -> u64 {
-        self.sync.unsummed.borrow().bytes()
+        self.sync.unchecksummed.borrow().bytes()
     }
 
     /// True if a crash is the reason for all checksums that do not count.
-    pub(super) fn are_sums_torn(&self) -> bool {
-        let unsummed = self.sync.unsummed.borrow();
-        !unsummed.is_empty() && unsummed.iter().all(|range| self.crash.torn.covers(&range))
+    pub(super) fn are_checksums_torn(&self) -> bool {
+        let unchecksummed = self.sync.unchecksummed.borrow();
+        !unchecksummed.is_empty()
+            && unchecksummed.iter().all(|range| self.crash.torn.covers(&range))
     }
 
     /// Array ranges from this offset on whose checksums count.
-    pub(crate) fn summed_above(&self, offset: u64) -> RangeSet {
+    pub(crate) fn checksummed_above(&self, offset: u64) -> RangeSet {
         let end = self.geometry.capacity();
-        let mut summed = RangeSet::from(offset.min(end)..end);
-        self.sync.unsummed.borrow().iter().for_each(|range| summed.remove(range));
-        summed
+        let mut checksummed = RangeSet::from(offset.min(end)..end);
+        self.sync.unchecksummed.borrow().iter().for_each(|range| checksummed.remove(range));
+        checksummed
     }
 }
 
@@ -64,10 +65,10 @@ impl Keeper {
             if tables.pages.borrow().contains_key(&(id, number)) {
                 continue;
             }
-            let page = self.ledger.read_table(id, number).await;
+            let page = self.metadata.read_table(id, number).await;
             let page = page.unwrap_or_else(|why| {
                 tables.could_not_read(id, why);
-                Sum::unknown_page()
+                ChecksumEntry::unknown_page()
             });
             tables.pages.borrow_mut().entry((id, number)).or_insert(page);
         }
@@ -76,39 +77,39 @@ impl Keeper {
     /// True if some block of what was read of a slot fits neither its entry nor what the log says.
     pub(super) async fn is_wrong(
         &self,
-        (tables, told): (&Tables, &Expected),
+        (tables, expected): (&Tables, &Expected),
         configuration: &Configuration,
         slot: Slot,
         at: u64,
         bytes: &[u8],
     ) -> bool {
-        let Some(sums) = &self.home.engine.sums else { return false };
-        let Some(id) = configuration.seats[slot.index()].member else { return false };
+        let Some(checksums) = &self.home.engine.checksums else { return false };
+        let Some(id) = configuration.slots[slot.index()].member else { return false };
         self.read_tables(tables, id, at..at + bytes.len() as u64).await;
         // It is lost for that: nothing may be made of what it holds, and not be known to be right.
         let late = tables.failures.borrow().iter().any(|(failed, _)| *failed == id);
-        if late && !broken(Broken::LateTableBelieved) {
+        if late && !broken(Broken::LateTableTrusted) {
             return true;
         }
         blocks(at..at + bytes.len() as u64).any(|(block, range)| {
             let part = (range.start - at) as usize..(range.end - at) as usize;
             let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
             let entry = tables.entry(id, block);
-            // Of what has no sum nothing says that it is wrong.
+            // Of what has no checksum nothing says that it is wrong.
             let says = entry.is_known() || broken(Broken::UnsummedWrong);
-            let fits = !says || sums.fits(entry, (slot, block), crc);
-            whole && !fits && !claimed(sums, told, (slot, block), crc)
+            let fits = !says || checksums.fits(entry, (slot, block), crc);
+            whole && !fits && !claimed(checksums, expected, (slot, block), crc)
         })
     }
 
     /// Makes the tables say what the members hold, where rows were mended or the log has claims.
-    pub(super) async fn settle_sums(
+    pub(super) async fn resolve_checksums(
         &self,
         configuration: &Configuration,
-        (tables, told): (&Tables, &Expected),
+        (tables, expected): (&Tables, &Expected),
         mended: &[Mending],
     ) -> Failures {
-        let Some(sums) = &self.home.engine.sums else { return Failures::new() };
+        let Some(checksums) = &self.home.engine.checksums else { return Failures::new() };
         let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
         for row in mended {
             for (slot, bytes) in row.known() {
@@ -118,25 +119,27 @@ impl Keeper {
                 }
             }
         }
-        let mut todo: Vec<(Slot, u64)> = known.keys().copied().chain(told.each()).collect();
+        let mut todo: Vec<(Slot, u64)> = known.keys().copied().chain(expected.each()).collect();
         todo.sort_unstable();
         todo.dedup();
         let mut changed: BTreeSet<(MemberId, u64)> = BTreeSet::new();
         for (slot, block) in todo {
-            let seat = &configuration.seats[slot.index()];
-            for id in seat.member.into_iter().chain(seat.replacement.map(|(id, _)| id)) {
+            let assignment = &configuration.slots[slot.index()];
+            for id in assignment.member.into_iter().chain(assignment.replacement.map(|(id, _)| id))
+            {
                 self.read_tables(tables, id, block * BLOCK..(block + 1) * BLOCK).await;
                 let own = known.get(&(slot, block)).copied();
                 let crc = match own {
                     Some(crc) => crc,
                     None => {
-                        match self.ledger.read_data(id, block * BLOCK..(block + 1) * BLOCK).await {
+                        match self.metadata.read_data(id, block * BLOCK..(block + 1) * BLOCK).await
+                        {
                             Ok(bytes) => parity::crc32c(0, &bytes),
                             // Its entry may be older than its row, or newer.
                             Err(why) => {
                                 tables.could_not_read(id, why);
                                 if tables.entry(id, block).is_known() {
-                                    tables.put(id, block, Sum::UNKNOWN);
+                                    tables.put(id, block, ChecksumEntry::UNKNOWN);
                                     changed.insert((id, place(block).0));
                                 }
                                 continue;
@@ -147,8 +150,8 @@ impl Keeper {
                 let entry = tables.entry(id, block);
                 // A block that was being written may be old in some sectors and new in others: what
                 // redundancy could not make good stays as it is, and its row agrees with it.
-                if !sums.fits(entry, (slot, block), crc) {
-                    tables.put(id, block, entry.next(sums.sum(slot, block, crc), 1));
+                if !checksums.fits(entry, (slot, block), crc) {
+                    tables.put(id, block, entry.next(checksums.checksum(slot, block, crc), 1));
                     changed.insert((id, place(block).0));
                 }
             }
@@ -160,7 +163,7 @@ impl Keeper {
         changed.retain(|(id, _)| !failures.iter().any(|(failed, _)| failed == id));
         for (id, number) in changed {
             let page = tables.pages.borrow()[&(id, number)].clone();
-            if let Err(why) = self.ledger.write_table(id, number, &page).await {
+            if let Err(why) = self.metadata.write_table(id, number, &page).await {
                 failures.push((id, why));
             }
         }
@@ -180,22 +183,24 @@ impl Keeper {
         let len = row.known().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);
         let range = row.at..row.at + len;
         let all = (0..self.geometry.slots()).map(Slot::new);
-        let seat = |slot: Slot| configuration.seats[slot.index()].member;
-        for id in all.filter_map(seat).filter(|_| len > 0) {
+        let assignment = |slot: Slot| configuration.slots[slot.index()].member;
+        for id in all.filter_map(assignment).filter(|_| len > 0) {
             self.read_tables(tables, id, range.clone()).await;
         }
-        let Some(sums) = self.home.engine.sums.as_ref().filter(|_| len > 0) else { return };
+        let Some(checksums) = self.home.engine.checksums.as_ref().filter(|_| len > 0) else {
+            return;
+        };
         let parity = || std::iter::once(row.map.p()).chain(row.map.q());
         for (block, _) in blocks(range) {
             let generation = |index: usize| {
-                let entry = tables.entry(seat(row.map.data(index))?, block);
+                let entry = tables.entry(assignment(row.map.data(index))?, block);
                 entry.is_known().then_some(entry.generation)
             };
             let data: Option<Vec<u32>> = (0..row.map.data_count()).map(generation).collect();
             let Some(due) = data.map(|data| parity_generation(data.into_iter())) else { continue };
-            for (slot, id) in parity().filter_map(|slot| Some((slot, seat(slot)?))) {
+            for (slot, id) in parity().filter_map(|slot| Some((slot, assignment(slot)?))) {
                 let entry = tables.entry(id, block);
-                let aged = entry.aged(due, sums.sum_of_zeros(slot, block));
+                let aged = entry.aged(due, checksums.checksum_of_zeros(slot, block));
                 if entry.is_known() && aged != entry {
                     tables.put(id, block, aged);
                     changed.insert((id, place(block).0));
@@ -215,23 +220,31 @@ impl Tables {
         }
     }
 
-    fn entry(&self, id: MemberId, block: u64) -> Sum {
+    fn entry(&self, id: MemberId, block: u64) -> ChecksumEntry {
         let (number, index) = place(block);
-        self.pages.borrow().get(&(id, number)).map_or(Sum::UNKNOWN, |page| Sum::get(page, index))
+        self.pages
+            .borrow()
+            .get(&(id, number))
+            .map_or(ChecksumEntry::UNKNOWN, |page| ChecksumEntry::get(page, index))
     }
 
-    fn put(&self, id: MemberId, block: u64, sum: Sum) {
+    fn put(&self, id: MemberId, block: u64, checksum: ChecksumEntry) {
         let (number, index) = place(block);
         let mut pages = self.pages.borrow_mut();
-        sum.put(pages.get_mut(&(id, number)).expect("read before"), index);
+        checksum.put(pages.get_mut(&(id, number)).expect("read before"), index);
     }
 }
 
 /// True if the log says that a block may hold bytes with this CRC.
-fn claimed(sums: &ChecksumTable, told: &Expected, (slot, block): (Slot, u64), crc: u32) -> bool {
-    told.of(slot, block).iter().any(|claim| match *claim {
+fn claimed(
+    checksums: &ChecksumTable,
+    expected: &Expected,
+    (slot, block): (Slot, u64),
+    crc: u32,
+) -> bool {
+    expected.of(slot, block).iter().any(|claim| match *claim {
         Claim::New(new) => new == crc,
-        Claim::Old(old) => !old.is_known() || sums.fits(old, (slot, block), crc),
+        Claim::Old(old) => !old.is_known() || checksums.fits(old, (slot, block), crc),
         Claim::Any => true,
     }) && !broken(Broken::ClaimsIgnored)
 }

@@ -20,7 +20,7 @@ pub(crate) struct SyncState {
     /// Array ranges that were synced since the last record, which was the last flush of all.
     pub(crate) undurable: RefCell<RangeSet>,
     /// Array ranges whose checksums mean nothing yet; empty without checksums.
-    pub(crate) unsummed: RefCell<RangeSet>,
+    pub(crate) unchecksummed: RefCell<RangeSet>,
     /// For members that came back: the only ranges that must be copied.
     pub(crate) partial: RefCell<BTreeMap<MemberId, RangeSet>>,
 }
@@ -76,13 +76,13 @@ pub(crate) struct CrashState {
     /// Where a crash may have separated blocks from their checksums.
     pub(crate) torn: RangeSet,
     /// A crash may have cut writes there.
-    pub(crate) doubt: bool,
+    pub(crate) unverified: bool,
     /// The intent log has told of all that a crash may have cut.
-    pub(crate) settled: bool,
+    pub(crate) resolved: bool,
     /// What was made right from the intent log.
     pub(crate) replay: Cell<Option<Replay>>,
     /// Rows to be made right before anything else.
-    pub(crate) cuts: RefCell<Vec<TornRow>>,
+    pub(crate) torn_rows: RefCell<Vec<TornRow>>,
     /// Before that, who is left out is put on record.
     pub(crate) record_first: bool,
     /// What blocks may hold by the intent log, where checksums are kept.

@@ -52,7 +52,7 @@ const MARKS: (u32, u32) = (12, 2);
 /// Bad marks must come from so many bursts.
 const BURSTS: u32 = 3;
 /// A member with more bad marks of the last 16 is no evidence against another.
-const GOOD_MARKS: u32 = 4;
+const GOOD_BITS: u32 = 4;
 
 /// What kind of operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct LatencyStats {
     /// When the last one was sent.
     pub(crate) probed: Cell<Time>,
     /// What the keeper was told last.
-    pub(crate) told: Cell<bool>,
+    pub(crate) reported: Cell<bool>,
 }
 
 /// One kind of operation.
@@ -218,7 +218,7 @@ impl Side {
         self.slow.get() || self.marks.get().count_ones() >= MARKS.0
     }
 
-    fn forget_marks(&self) {
+    fn forget_bits(&self) {
         self.marks.set(0);
         self.bursts.set(0);
     }
@@ -346,13 +346,13 @@ pub(crate) fn judge(peers: &[Peer<'_>]) {
                 let answers = other.good.get() >= side.first.get();
                 // Members that never made anybody wait have no history.
                 let at_once = peer.is_known && !has_history(peer);
-                other.marks.get().count_ones() <= GOOD_MARKS && (answers || at_once)
+                other.marks.get().count_ones() <= GOOD_BITS && (answers || at_once)
             };
             let good = peers.iter().filter(is_good).count();
             side.slow.set(2 * good > members || (members, good) == (2, 1));
         }
         if 2 * bad >= members && members > 2 || bad > 1 && members == 2 {
-            sides().filter(|side| !side.slow.get()).for_each(Side::forget_marks);
+            sides().filter(|side| !side.slow.get()).for_each(Side::forget_bits);
         }
     }
 }

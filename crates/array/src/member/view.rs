@@ -8,12 +8,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use layout::{Configuration, Epoch, MemberId, Mode, Seat, Slot, SlotSet};
+use layout::{Configuration, Epoch, MemberId, Mode, Slot, SlotAssignment, SlotSet};
 
 use crate::member::Member;
 
 /// One shard's view of a slot.
-pub(crate) struct SeatView {
+pub(crate) struct SlotView {
     pub(crate) member: Option<Rc<Member>>,
     /// Bytes below this array offset are there; `u64::MAX` when all are.
     pub(crate) recovered_below: Cell<u64>,
@@ -25,7 +25,7 @@ pub(crate) struct SeatView {
 pub(crate) struct View {
     pub(crate) epoch: Epoch,
     pub(crate) mode: Mode,
-    pub(crate) seats: Vec<SeatView>,
+    pub(crate) slots: Vec<SlotView>,
     /// The device that the log lies on, if it is not on the members.
     pub(crate) journal: Option<Rc<Member>>,
     /// Slots that hold all that they should: most questions end here.
@@ -39,16 +39,16 @@ impl View {
         configuration: &Configuration,
         member: impl Fn(MemberId) -> Option<Rc<Member>>,
     ) -> View {
-        let seat = |seat: &Seat| SeatView {
-            member: seat.member.and_then(&member),
-            recovered_below: Cell::new(seat.recovered.unwrap_or(u64::MAX)),
-            replacement: seat.replacement.and_then(|(id, _)| member(id)),
-            copied_below: Cell::new(seat.replacement.map_or(0, |(_, copied)| copied)),
+        let assignment = |assignment: &SlotAssignment| SlotView {
+            member: assignment.member.and_then(&member),
+            recovered_below: Cell::new(assignment.recovered.unwrap_or(u64::MAX)),
+            replacement: assignment.replacement.and_then(|(id, _)| member(id)),
+            copied_below: Cell::new(assignment.replacement.map_or(0, |(_, copied)| copied)),
         };
         View {
             epoch: configuration.epoch,
             mode: configuration.mode,
-            seats: configuration.seats.iter().map(seat).collect(),
+            slots: configuration.slots.iter().map(assignment).collect(),
             journal: configuration.journal.and_then(&member),
             in_sync: configuration.in_sync(),
             present: configuration.present(),
@@ -57,12 +57,12 @@ impl View {
 
     /// Every slot holds all that it should.
     pub(crate) fn is_whole(&self) -> bool {
-        self.in_sync.count() == self.seats.len()
+        self.in_sync.count() == self.slots.len()
     }
 
     /// The member in a slot.
     pub(crate) fn member(&self, slot: Slot) -> Option<&Rc<Member>> {
-        self.seats[slot.index()].member.as_ref()
+        self.slots[slot.index()].member.as_ref()
     }
 
     /// May these bytes of a member be read? The one place that decides it.
@@ -72,22 +72,23 @@ impl View {
 
     /// The member in a slot if it holds all below an array offset, but for its bad blocks.
     pub(crate) fn holding(&self, slot: Slot, array_end: u64) -> Option<&Rc<Member>> {
-        let seat = &self.seats[slot.index()];
-        seat.member
-            .as_ref()
-            .filter(|_| array_end <= seat.recovered_below.get() || broken(Broken::ReadsUnrebuilt))
+        let assignment = &self.slots[slot.index()];
+        assignment.member.as_ref().filter(|_| {
+            array_end <= assignment.recovered_below.get() || broken(Broken::ReadsUnrebuilt)
+        })
     }
 
     /// Every member that must get what is written to a slot.
     pub(crate) fn targets(&self, slot: Slot) -> impl Iterator<Item = &Rc<Member>> {
-        let seat = &self.seats[slot.index()];
-        let replacement = seat.replacement.iter().filter(|_| !broken(Broken::CopyMissesWrites));
-        seat.member.iter().chain(replacement)
+        let assignment = &self.slots[slot.index()];
+        let replacement =
+            assignment.replacement.iter().filter(|_| !broken(Broken::CopyMissesWrites));
+        assignment.member.iter().chain(replacement)
     }
 
     /// True if this member is the copy that is to take the slot.
     pub(crate) fn is_replacement(&self, slot: Slot, id: MemberId) -> bool {
-        self.seats[slot.index()]
+        self.slots[slot.index()]
             .replacement
             .as_ref()
             .is_some_and(|replacement| replacement.id == id)
@@ -101,8 +102,12 @@ impl View {
 
     /// Every member, with its slot.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Slot, &Rc<Member>)> {
-        self.seats.iter().enumerate().flat_map(|(slot, seat)| {
-            seat.member.iter().chain(seat.replacement.iter()).map(move |m| (Slot::new(slot), m))
+        self.slots.iter().enumerate().flat_map(|(slot, assignment)| {
+            assignment
+                .member
+                .iter()
+                .chain(assignment.replacement.iter())
+                .map(move |m| (Slot::new(slot), m))
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Checksums of the members' blocks: what is read is what was written, or it is an error and made
-//! good (`layout::private::sums` has the theory and the form).
+//! good (`layout::private::checksums` has the theory and the form).
 //!
 //! ```text
 //!   read   ─▶ page in memory? ─no─▶ read it ─▶ sum of each block ─ wrong ─▶ lock the row, look at
 //!                                                                          all of it (`repair.rs`)
-//!   write  ─▶ old blocks checked ─▶ log: new sums, old entries ─▶ data ─▶ entries in memory
+//!   write  ─▶ old blocks checked ─▶ log: new checksums, old entries ─▶ data ─▶ entries in memory
 //!                                                                          │ later
 //!   page   ◀── before the log's space, the region's bit, or the dirty mark is given up ──╯
 //! ```
@@ -31,7 +31,7 @@ use std::rc::Rc;
 use io::broken::{Broken, broken};
 use io::{Buf, Class, Signal};
 use layout::private::CHECKSUM_BLOCK_BYTES;
-use layout::private::sums::{PAGE_BYTES, PAGE_COVERS, Seed, Sum, place};
+use layout::private::checksums::{ChecksumEntry, PAGE_BYTES, PAGE_COVERS, Seed, place};
 use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
 use metadata::{Error, ErrorKind, Result};
 
@@ -56,7 +56,7 @@ pub(crate) use update::New;
 /// So many pages are remembered as just used.
 const RECENT: usize = 16;
 
-/// Bytes that are summed together.
+/// Bytes that are checksummed together.
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
 /// What a shard is told of checksums when it starts.
@@ -64,7 +64,7 @@ pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 pub(crate) struct ChecksumSetup {
     pub(crate) seed: Seed,
     /// Array ranges whose entries do not count yet.
-    pub(crate) unsummed: RangeSet,
+    pub(crate) unchecksummed: RangeSet,
     /// Array ranges where a crash may have separated blocks from their entries.
     pub(crate) torn: RangeSet,
 }
@@ -97,7 +97,7 @@ pub(crate) struct ChecksumTable {
     /// Pages that their members do not have.
     dirty: Cell<usize>,
     /// Array ranges whose entries do not count yet.
-    pub(crate) unsummed: RefCell<RangeSet>,
+    pub(crate) unchecksummed: RefCell<RangeSet>,
     /// Of these, ranges where an entry that fits its block still counts. Never changes.
     torn: RangeSet,
     /// Raised when a page is there, or could not be read.
@@ -126,7 +126,7 @@ pub(crate) struct Page {
     used: Cell<u64>,
 }
 
-/// A part of a member whose sums are wanted.
+/// A part of a member whose checksums are wanted.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) member: Rc<Member>,
@@ -144,7 +144,7 @@ impl ChecksumTable {
             most: (bytes / PAGE_BYTES) as usize,
             turn: Cell::new(0),
             dirty: Cell::new(0),
-            unsummed: RefCell::new(setup.unsummed.clone()),
+            unchecksummed: RefCell::new(setup.unchecksummed.clone()),
             torn: setup.torn.clone(),
             arrived: Signal::new(),
             begun: Cell::new(0),
@@ -159,19 +159,19 @@ impl ChecksumTable {
 
     /// True if what the table says of this array range counts.
     pub(crate) fn counts(&self, offset: u64, len: u64) -> bool {
-        let unsummed = self.unsummed.borrow();
-        unsummed.is_empty() || !unsummed.overlaps(offset..offset + len)
+        let unchecksummed = self.unchecksummed.borrow();
+        unchecksummed.is_empty() || !unchecksummed.overlaps(offset..offset + len)
     }
 
     /// True if a crash may have separated the blocks of this array range from their entries: a
     /// block that fits its entry is right, any other block may be too.
     pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
-        let (end, unsummed) = (offset + len, self.unsummed.borrow());
-        if !unsummed.overlaps(offset..end) || broken(Broken::TornSumsIgnored) {
+        let (end, unchecksummed) = (offset + len, self.unchecksummed.borrow());
+        if !unchecksummed.overlaps(offset..end) || broken(Broken::TornChecksumsIgnored) {
             return false;
         }
         let mut at = offset;
-        while let Some(range) = unsummed.next(at).filter(|range| range.start < end) {
+        while let Some(range) = unchecksummed.next(at).filter(|range| range.start < end) {
             let part = range.start.max(at)..range.end.min(end);
             if !self.torn.covers(&part) {
                 return false;
@@ -181,21 +181,21 @@ impl ChecksumTable {
         true
     }
 
-    /// The sum of a block of a slot with this CRC.
-    pub(crate) fn sum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
+    /// The checksum of a block of a slot with this CRC.
+    pub(crate) fn checksum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
         let (slot, block) =
-            if broken(Broken::SumsUnseeded) { (Slot::new(0), 0) } else { (slot, block) };
-        self.seed.sum(slot, block, crc)
+            if broken(Broken::ChecksumsUnseeded) { (Slot::new(0), 0) } else { (slot, block) };
+        self.seed.checksum(slot, block, crc)
     }
 
-    /// The sum that a block of zeros would have there.
-    pub(crate) fn sum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
-        self.seed.sum_of_zeros(slot, block)
+    /// The checksum that a block of zeros would have there.
+    pub(crate) fn checksum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
+        self.seed.checksum_of_zeros(slot, block)
     }
 
     /// True if this is the entry of a block of a slot with this CRC.
-    pub(crate) fn fits(&self, entry: Sum, (slot, block): (Slot, u64), crc: u32) -> bool {
-        entry.fits(crc, self.sum(slot, block, crc))
+    pub(crate) fn fits(&self, entry: ChecksumEntry, (slot, block): (Slot, u64), crc: u32) -> bool {
+        entry.fits(crc, self.checksum(slot, block, crc))
     }
 
     /// The page with a block's entry, and which one it is there, if it is in memory.
@@ -207,13 +207,13 @@ impl ChecksumTable {
     /// A page that is in memory.
     fn recall(&self, member: MemberId, number: u64) -> Option<Rc<Page>> {
         let mut recent = self.recent.borrow_mut();
-        let seat = &mut recent[(u64::from(member.0) + number) as usize % RECENT];
-        if let Some(page) = seat.as_ref().filter(|page| page.is(member, number)) {
+        let assignment = &mut recent[(u64::from(member.0) + number) as usize % RECENT];
+        if let Some(page) = assignment.as_ref().filter(|page| page.is(member, number)) {
             return Some(Rc::clone(page));
         }
         let pages = self.pages.borrow();
         let page = pages.get(&(member, number)).filter(|page| page.ready.get())?;
-        *seat = Some(Rc::clone(page));
+        *assignment = Some(Rc::clone(page));
         Some(Rc::clone(page))
     }
 
@@ -228,15 +228,17 @@ impl ChecksumTable {
     }
 
     /// What the table has for a block; nothing known where the page is not in memory.
-    pub(crate) fn entry(&self, member: MemberId, block: u64) -> Sum {
+    pub(crate) fn entry(&self, member: MemberId, block: u64) -> ChecksumEntry {
         let page = self.page(member, block);
-        page.map_or(Sum::UNKNOWN, |(page, index)| Sum::get(&page.bytes.borrow(), index))
+        page.map_or(ChecksumEntry::UNKNOWN, |(page, index)| {
+            ChecksumEntry::get(&page.bytes.borrow(), index)
+        })
     }
 
     /// Changes an entry whose page is in memory. False if it is not.
-    pub(crate) fn set(&self, member: MemberId, block: u64, sum: Sum) -> bool {
+    pub(crate) fn set(&self, member: MemberId, block: u64, checksum: ChecksumEntry) -> bool {
         let Some((page, index)) = self.page(member, block) else { return false };
-        sum.put(&mut page.bytes.borrow_mut(), index);
+        checksum.put(&mut page.bytes.borrow_mut(), index);
         if !page.dirty.replace(true) {
             self.dirty.set(self.dirty.get() + 1);
         }
@@ -311,19 +313,19 @@ impl ChecksumTable {
 
 /// Pages that one reader fetches: none stays half there if he is dropped on the way.
 struct Fetch<'a> {
-    sums: &'a ChecksumTable,
+    checksums: &'a ChecksumTable,
     pages: Vec<Rc<Page>>,
 }
 
 impl Drop for Fetch<'_> {
     fn drop(&mut self) {
-        let mut pages = self.sums.pages.borrow_mut();
+        let mut pages = self.checksums.pages.borrow_mut();
         for page in self.pages.iter().filter(|page| !page.ready.get()) {
             pages.remove(&(page.member.id, page.number));
         }
         drop(pages);
         if !self.pages.is_empty() {
-            self.sums.arrived.raise();
+            self.checksums.arrived.raise();
         }
     }
 }
@@ -332,17 +334,17 @@ impl RowOp<'_> {
     /// Brings the pages of these parts into memory, and keeps them there as long as `work.pages`.
     /// False if a member failed: it is in `work.failures`. A page that cannot be read knows
     /// nothing.
-    pub(crate) async fn load_sums(&mut self) -> bool {
-        let Some(sums) = &self.engine.sums else { return true };
+    pub(crate) async fn load_checksums(&mut self) -> bool {
+        let Some(checksums) = &self.engine.checksums else { return true };
         self.work.pages.clear();
-        sums.evict();
+        checksums.evict();
         loop {
-            let mut fetch = Fetch { sums, pages: Vec::new() };
+            let mut fetch = Fetch { checksums, pages: Vec::new() };
             let mut missing = false;
             for wanted in &self.work.wanted {
                 let Range { start, end } = wanted.range;
                 for number in start / PAGE_COVERS..end.div_ceil(PAGE_COVERS) {
-                    let (page, own) = sums.find(wanted, number);
+                    let (page, own) = checksums.find(wanted, number);
                     missing |= !page.ready.get();
                     if own {
                         fetch.pages.push(Rc::clone(&page));
@@ -356,7 +358,7 @@ impl RowOp<'_> {
             if fetch.pages.is_empty() {
                 // Somebody else is about to have them.
                 self.work.pages.clear();
-                let arrived = sums.arrived.wait();
+                let arrived = checksums.arrived.wait();
                 drop(fetch);
                 arrived.await;
                 continue;
@@ -396,7 +398,7 @@ impl RowOp<'_> {
             }
             for page in fetch.pages.iter().filter(|page| !page.ready.get()) {
                 if Rc::ptr_eq(&page.member, &failure.member) {
-                    *page.bytes.borrow_mut() = Sum::unknown_page();
+                    *page.bytes.borrow_mut() = ChecksumEntry::unknown_page();
                     page.ready.set(true);
                 }
             }
@@ -411,33 +413,33 @@ impl RowOp<'_> {
     ///
     /// # Errors
     /// If one did: what was changed on the others may not be with them yet.
-    pub(crate) async fn write_sums(&mut self) -> Result<()> {
-        let Some(sums) = &self.engine.sums else { return Ok(()) };
-        let wanted = sums.begun.get() + 1;
+    pub(crate) async fn write_checksums(&mut self) -> Result<()> {
+        let Some(checksums) = &self.engine.checksums else { return Ok(()) };
+        let wanted = checksums.begun.get() + 1;
         loop {
-            if sums.ended.get() >= wanted {
+            if checksums.ended.get() >= wanted {
                 return Ok(());
             }
-            if sums.running.get() {
-                sums.changed.wait().await;
+            if checksums.running.get() {
+                checksums.changed.wait().await;
                 continue;
             }
-            sums.running.set(true);
-            sums.begun.set(sums.begun.get() + 1);
-            let number = self.engine.log.as_ref().map(Log::sums_begin);
-            let whole = self.write_pages(sums).await;
-            if !whole && !broken(Broken::SumsLossUnrecorded) {
+            checksums.running.set(true);
+            checksums.begun.set(checksums.begun.get() + 1);
+            let number = self.engine.log.as_ref().map(Log::checksums_begin);
+            let whole = self.write_pages(checksums).await;
+            if !whole && !broken(Broken::ChecksumsLossUnrecorded) {
                 self.engine.on_record().await;
             }
-            sums.running.set(false);
+            checksums.running.set(false);
             if whole {
-                sums.ended.set(sums.begun.get());
+                checksums.ended.set(checksums.begun.get());
                 // A broken array has losses that are on no record.
                 let log =
                     self.engine.log.as_ref().filter(|_| self.engine.view().mode != Mode::Broken);
-                log.zip(number).inspect(|(log, number)| log.sums_written(*number));
+                log.zip(number).inspect(|(log, number)| log.checksums_written(*number));
             }
-            sums.changed.raise();
+            checksums.changed.raise();
             if !whole {
                 let what = "a member did not take its checksums";
                 return Err(Error::new(ErrorKind::MemberLost, what));
@@ -446,14 +448,16 @@ impl RowOp<'_> {
     }
 
     /// Writes all pages that are dirty now. False if a member failed.
-    async fn write_pages(&mut self, sums: &ChecksumTable) -> bool {
+    async fn write_pages(&mut self, checksums: &ChecksumTable) -> bool {
         // One writes out at a time: the list is his, and used again.
-        let mut dirty = sums.list.take();
-        dirty.extend(sums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone));
+        let mut dirty = checksums.list.take();
+        dirty.extend(
+            checksums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone),
+        );
         let mut whole = true;
         for group in dirty.chunks(self.engine.setup.bounds.units) {
             for page in group.iter().filter(|page| page.dirty.replace(false)) {
-                sums.dirty.set(sums.dirty.get() - 1);
+                checksums.dirty.set(checksums.dirty.get() - 1);
                 let bytes = self.engine.pool.copy_of(&page.bytes.borrow()).freeze();
                 let (at, bytes) = (page.place(), std::iter::once(bytes));
                 self.work.batch.log(&page.member, page.slot, at, bytes);
@@ -477,26 +481,26 @@ impl RowOp<'_> {
             }
         }
         dirty.clear();
-        *sums.list.borrow_mut() = dirty;
+        *checksums.list.borrow_mut() = dirty;
         whole
     }
 }
 
 impl Engine {
     /// Writes pages when too many wait for it, while the shard runs.
-    pub(crate) async fn tend_sums(self: Rc<Self>) {
-        let Some(sums) = &self.sums else { return };
+    pub(crate) async fn tend_checksums(self: Rc<Self>) {
+        let Some(checksums) = &self.checksums else { return };
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
-            let mended = sums.mended.take();
-            if sums.is_crowded() || mended {
+            let mended = checksums.mended.take();
+            if checksums.is_crowded() || mended {
                 // Whoever failed is reported: the next round goes without him.
-                let _ = RowOp::new(&self, &mut scratch, self.background()).write_sums().await;
+                let _ = RowOp::new(&self, &mut scratch, self.background()).write_checksums().await;
                 if mended {
                     let _ = self.make_durable().await;
                 }
             } else {
-                sums.crowded.wait().await;
+                checksums.crowded.wait().await;
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) kernel: Kernel,
     pub(crate) clock: Rc<dyn Clock>,
     /// Bytes of sync space per mark of the write-intent bitmap.
-    pub(crate) mark_bytes: u64,
+    pub(crate) bitmap_bytes: u64,
     /// The array promises that discarded bytes read as zeros.
     pub(crate) discard_zeroes: bool,
     /// When writes are acknowledged.
@@ -45,7 +45,7 @@ pub(crate) struct Setup {
     /// Compute parity at all: off only to measure what it costs.
     pub(crate) parity: bool,
     /// What is not synced may have been cut by a crash, and nobody has said that this will do.
-    pub(crate) doubt: bool,
+    pub(crate) unverified: bool,
     /// Nothing may be read or written before the first configuration comes.
     pub(crate) settling: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     pub(crate) balancer: Balancer,
     pub(crate) flushes: Flushes,
     pub(crate) log: Option<Log>,
-    pub(crate) sums: Option<ChecksumTable>,
+    pub(crate) checksums: Option<ChecksumTable>,
     /// Who waits for the keeper to put on record what it was told.
     pub(crate) records: Completions<()>,
     pub(crate) post: Rc<Post>,
@@ -74,7 +74,7 @@ pub(crate) struct Engine {
     /// Array ranges that are lost, though no member's block is bad: errors until they are written.
     pub(crate) bad: RefCell<RangeSet>,
     /// Member offsets of rows that were written whole since a crash, though not synced.
-    pub(crate) settled: RefCell<RangeSet>,
+    pub(crate) resolved: RefCell<RangeSet>,
     pub(crate) stopping: Cell<bool>,
     pub(crate) loads: Arc<[Load]>,
 }

@@ -149,7 +149,7 @@ impl RowOp<'_> {
     /// without a word about what fails. False if that is not all of the range.
     pub(crate) async fn read_as_it_is(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
         // What is read ahead begins and ends with a block, but for the end of the array.
-        if self.engine.must_settle_copies(range) || self.engine.widened(range) != range {
+        if self.engine.must_resolve_copies(range) || self.engine.widened(range) != range {
             return false;
         }
         let inside = self.engine.gate.enter().await;
@@ -287,7 +287,7 @@ impl RowOp<'_> {
     ) -> bool {
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
-        self.engine.cut_rows(offset, len, &mut self.work.rows);
+        self.engine.split_rows(offset, len, &mut self.work.rows);
         let slots = self.engine.setup.geometry.slots() as u64;
         let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
         let _memory = self.engine.scratch.take(need).await;
@@ -348,7 +348,7 @@ impl Engine {
     /// What follows from a batch's run.
     pub(crate) fn take_stock(&self, batch: &mut Batch) {
         if batch.take_slowed() {
-            self.judge_pace();
+            self.judge_latency();
         }
         if !batch.orphans().is_empty() {
             self.leave_behind(batch);
@@ -366,9 +366,10 @@ impl Engine {
 
     /// The slots whose members are slow.
     fn slow_slots(&self, view: &View) -> SlotSet {
-        let seats = view.seats.iter().enumerate();
-        let slow = seats
-            .filter(|(_, seat)| seat.member.as_ref().is_some_and(|m| m.latency_stats.is_slow()));
+        let slots = view.slots.iter().enumerate();
+        let slow = slots.filter(|(_, assignment)| {
+            assignment.member.as_ref().is_some_and(|m| m.latency_stats.is_slow())
+        });
         slow.map(|(slot, _)| Slot::new(slot)).collect()
     }
 
@@ -421,7 +422,7 @@ impl Engine {
     }
 
     /// Wakes those whose members are late, and compares the members with each other.
-    pub(crate) async fn keep_pace(self: Rc<Self>) {
+    pub(crate) async fn track_latency(self: Rc<Self>) {
         let clock = &self.setup.clock;
         let mut assessed = Time(0);
         while !self.is_stopping() {
@@ -446,7 +447,7 @@ impl Engine {
     }
 
     /// Compares members of which one may have become slow.
-    pub(crate) fn judge_pace(&self) {
+    pub(crate) fn judge_latency(&self) {
         let view = self.view();
         let peers = peers(&view);
         latency::judge(&peers);
@@ -468,7 +469,7 @@ impl Engine {
             ]);
             let slow =
                 latency_stats.is_slow_at(Kind::Read) || latency_stats.is_slow_at(Kind::Write);
-            if latency_stats.told.replace(slow) != slow {
+            if latency_stats.reported.replace(slow) != slow {
                 counters.slow.set(u64::from(slow));
                 let (member, text) = (member.id, describe(member));
                 self.post.to_keeper(ToKeeper::Throttle { member, slow, text });
@@ -488,7 +489,7 @@ fn peers(view: &View) -> Vec<Peer<'_>> {
 fn describe(member: &Member) -> String {
     let latency_stats = &member.latency_stats;
     let of = |kind: Kind, what: &str, effect: &str| {
-        let (marks, limit, usual) = latency_stats.cause(kind);
+        let (regions, limit, usual) = latency_stats.cause(kind);
         let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
         let peers = match usual < Duration::from_micros(50) {
             true => "under 0.1 ms".into(),
@@ -496,7 +497,7 @@ fn describe(member: &Member) -> String {
         };
         let limit = millis(limit);
         format!(
-            "slow: {marks} of its last 16 {what} took over {limit}, its peers' usual time is \
+            "slow: {regions} of its last 16 {what} took over {limit}, its peers' usual time is \
              {peers}; {effect}"
         )
     };

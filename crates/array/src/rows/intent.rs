@@ -227,14 +227,14 @@ impl Log {
         self.look_again();
     }
 
-    /// The members are about to be given all sums that were changed so far; gives its number.
-    pub(crate) fn sums_begin(&self) -> u64 {
-        self.space.borrow_mut().sums_begin()
+    /// The members are about to be given all checksums that were changed so far; gives its number.
+    pub(crate) fn checksums_begin(&self) -> u64 {
+        self.space.borrow_mut().checksums_begin()
     }
 
     /// They have them: what is flushed from now on covers them.
-    pub(crate) fn sums_written(&self, number: u64) {
-        self.space.borrow_mut().sums_written(number);
+    pub(crate) fn checksums_written(&self, number: u64) {
+        self.space.borrow_mut().checksums_written(number);
         self.look_again();
     }
 
@@ -392,12 +392,12 @@ impl Engine {
                 (room, waited || (room && space.has_landed()))
             };
             if due {
-                let summed = !room
+                let checksummed = !room
                     || RowOp::new(&self, &mut scratch, self.background())
-                        .write_sums()
+                        .write_checksums()
                         .await
                         .is_ok();
-                if self.make_durable().await.is_ok() && summed {
+                if self.make_durable().await.is_ok() && checksummed {
                     log.freed.raise();
                     log.stirred.raise();
                     continue;

@@ -17,14 +17,14 @@ mod report;
 pub(crate) mod scrub;
 
 pub use report::{Finding, Report};
-pub(crate) use scrub::grains;
+pub(crate) use scrub::row_blocks;
 
 /// No block of a disk is smaller.
 const SECTOR: u64 = 512;
 
 /// One range of background work, and what came of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Upkeep {
+pub(crate) struct RangeJob {
     pub(crate) task: Task,
     pub(crate) report: Report,
 }
@@ -43,7 +43,7 @@ pub(crate) enum Task {
     /// Compare, and repair what can be repaired.
     Repair,
     /// Compare, and make the checksums that do not count yet.
-    Sum,
+    Checksum,
 }
 
 impl Engine {
@@ -57,12 +57,12 @@ impl Engine {
 
 impl RowOp<'_> {
     /// Does one range of background work.
-    pub(crate) async fn upkeep(&mut self, range: (u64, u64), upkeep: &mut Upkeep) -> Result<()> {
-        let (task, report) = (upkeep.task, &mut upkeep.report);
+    pub(crate) async fn job(&mut self, range: (u64, u64), job: &mut RangeJob) -> Result<()> {
+        let (task, report) = (job.task, &mut job.report);
         match self.engine.setup.geometry.family() {
             Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
-            Family::Plain | Family::Mirror => self.upkeep_copies(range, task, report).await,
-            Family::Parity => self.upkeep_rows(range, task, report).await,
+            Family::Plain | Family::Mirror => self.job_on_copies(range, task, report).await,
+            Family::Parity => self.job_on_rows(range, task, report).await,
         }?;
         // A repair of a degraded array compares nothing; a resync makes the copies alike that are
         // there.
@@ -71,18 +71,18 @@ impl RowOp<'_> {
         if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
             self.engine.unsynced.borrow_mut().remove(range.0..range.0 + range.1);
         }
-        if let Some(sums) = &self.engine.sums {
+        if let Some(checksums) = &self.engine.checksums {
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
             // With the members before any checkpoint says so.
             if compares || !broken(Broken::RebuiltUnsummed) {
-                self.write_sums().await?;
+                self.write_checksums().await?;
             }
-            if sums.mended.take() {
+            if checksums.mended.take() {
                 // No bit tells of a repair: nobody would look for one that was lost.
                 self.engine.make_durable().await?;
             }
             if compares && (alike || whole) {
-                sums.unsummed.borrow_mut().remove(range.0..range.0 + range.1);
+                checksums.unchecksummed.borrow_mut().remove(range.0..range.0 + range.1);
             }
         }
         Ok(())

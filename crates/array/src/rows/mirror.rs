@@ -16,9 +16,9 @@ use crate::rows::Outgoing;
 use crate::rows::checksum::BLOCK;
 use crate::rows::engine::Engine;
 use crate::rows::hedge::Attempt;
-use crate::rows::job::{Report, Task, Upkeep};
+use crate::rows::job::{RangeJob, Report, Task};
 use crate::rows::op::RowOp;
-use crate::rows::read::{Target, cut_parts};
+use crate::rows::read::{Target, split_parts};
 use crate::rows::write::Fresh;
 
 impl Engine {
@@ -83,8 +83,8 @@ impl Engine {
     }
 
     /// True if a crash may have left copies of this range different, and they can be made alike.
-    pub(crate) fn must_settle_copies(&self, (offset, len): (u64, u64)) -> bool {
-        self.setup.doubt
+    pub(crate) fn must_resolve_copies(&self, (offset, len): (u64, u64)) -> bool {
+        self.setup.unverified
             && self.setup.geometry.family() == Family::Mirror
             && self.is_unsynced(offset, len)
             && self.view().mode == Mode::ReadWrite
@@ -120,23 +120,23 @@ impl RowOp<'_> {
                 }
             }
         }
-        op.sum_outgoing();
+        op.checksum_outgoing();
         let result = op.send(view).await;
         op.work.outgoing.clear();
         result?;
-        op.renew_sums().await
+        op.renew_checksums().await
     }
 
     /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is
     /// lost next, it is read the same.
-    pub(crate) async fn settle_copies(&mut self, range: (u64, u64)) {
+    pub(crate) async fn resolve_copies(&mut self, range: (u64, u64)) {
         let (offset, len) = self.engine.widened(range);
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
         let opts = IoOptions { fua: true, ..self.opts };
-        let mut resync = Upkeep { task: Task::Resync, report: Report::default() };
+        let mut resync = RangeJob { task: Task::Resync, report: Report::default() };
         // What cannot be read, or not be made alike, is found out by the read that follows.
-        let _ = self.with(opts).upkeep((offset, len), &mut resync).await;
+        let _ = self.with(opts).job((offset, len), &mut resync).await;
     }
 
     /// Reads one copy of each stretch; where that fails, any other.
@@ -217,7 +217,7 @@ impl RowOp<'_> {
         }
         let (batch, chosen) = (&mut self.work.batch, &self.work.chosen);
         let lens = self.engine.stretches(offset, len).map(|(_, part, _)| part);
-        cut_parts(&mut self.work.parts, bufs, lens, |tag, number, begin, buf| {
+        split_parts(&mut self.work.parts, bufs, lens, |tag, number, begin, buf| {
             let place = chosen[number];
             let member = view.member(place.slot).expect("what is chosen has a member");
             let at = place.member_offset + begin;
@@ -282,7 +282,7 @@ impl RowOp<'_> {
     }
 
     /// The bytes of a stretch from any copy, if it can be from that in slot `first`; those copies
-    /// that could not be read, or do not fit their sums, are made like it.
+    /// that could not be read, or do not fit their checksums, are made like it.
     async fn restore_stretch(
         &mut self,
         stretch: (u64, u64),
@@ -299,12 +299,14 @@ impl RowOp<'_> {
         let view = self.engine.view();
         if view.mode == Mode::ReadWrite {
             // It may have been the entry that was wrong, and not the block.
-            self.sum_outgoing();
-            if let Some(sums) = self.engine.sums.as_ref().filter(|_| !self.work.news.is_empty()) {
-                sums.mended.set(true);
-                sums.crowded.raise();
+            self.checksum_outgoing();
+            if let Some(checksums) =
+                self.engine.checksums.as_ref().filter(|_| !self.work.news.is_empty())
+            {
+                checksums.mended.set(true);
+                checksums.crowded.raise();
             }
-            self.renew_sums().await?;
+            self.renew_checksums().await?;
         }
         self.rewrite(view).await?;
         if !healed.is_empty() {
@@ -347,8 +349,8 @@ impl RowOp<'_> {
             let take = |_, buf: Option<Buf>, ok| got = buf.filter(|_| ok);
             self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
             let fits = |buf: &Buf| {
-                let Some(sums) = self.engine.sums_of(at, part) else { return true };
-                let wrong = sums.count_wrong(member, place.slot, place.member_offset, buf);
+                let Some(checksums) = self.engine.checksums_of(at, part) else { return true };
+                let wrong = checksums.count_wrong(member, place.slot, place.member_offset, buf);
                 member.counters().checksum_errors.add(wrong);
                 wrong == 0
             };

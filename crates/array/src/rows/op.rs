@@ -64,7 +64,7 @@ impl<'a> RowOp<'a> {
     /// # Errors
     /// If the array has no redundancy, or is broken without these members.
     pub(crate) async fn lose(&mut self, view: &View) -> Result<()> {
-        let (mut told, mut fatal) = (Vec::new(), Ok(()));
+        let (mut reported, mut fatal) = (Vec::new(), Ok(()));
         for Failure { member, slot, error } in self.work.failures.drain(..) {
             let plain = self.engine.setup.geometry.family() == Family::Plain;
             // A copy can be done without, and must not take the slot.
@@ -72,8 +72,8 @@ impl<'a> RowOp<'a> {
                 let kind = ErrorKind::DataLost;
                 let what = format!("{} failed, and the level has no redundancy", member.name);
                 fatal = Err(Error::new(kind, what).in_slot(slot).because(error));
-            } else if view.has(member.id) && !told.contains(&member.id) {
-                told.push(member.id);
+            } else if view.has(member.id) && !reported.contains(&member.id) {
+                reported.push(member.id);
                 self.engine.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
             }
         }

@@ -50,7 +50,7 @@ impl Engine {
             Ok(()) if !orphan.writes && orphan.bytes > 0 => {
                 let now = self.setup.clock.now();
                 if member.latency_stats.add(Kind::Read, orphan.bytes, orphan.since, now) {
-                    self.judge_pace();
+                    self.judge_latency();
                 }
             }
             // Who reads there next repairs it.
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Reports a loss that nobody waits for.
     pub(crate) fn lose_late(&self, member: &Rc<Member>, why: io::Error) {
-        if self.view().members().any(|(_, seated)| Rc::ptr_eq(seated, member)) {
+        if self.view().members().any(|(_, assigned)| Rc::ptr_eq(assigned, member)) {
             self.post.to_keeper(ToKeeper::Lost { member: member.id, why });
         }
     }

@@ -29,7 +29,7 @@ use crate::rows::{Outgoing, Piece, RowWork};
 pub(crate) type Parts = Vec<Option<Buf>>;
 
 /// Cuts the next `len` bytes off the client's buffers, at their borders too.
-fn cut(parts: &mut Parts, from: &mut Drain<'_, Buf>, rest: &mut Option<Buf>, len: u64) {
+fn take_part(parts: &mut Parts, from: &mut Drain<'_, Buf>, rest: &mut Option<Buf>, len: u64) {
     let mut left = len as usize;
     while left > 0 {
         let mut buf = rest.take().or_else(|| from.next()).expect("buffers cover the request");
@@ -52,7 +52,7 @@ impl RowOp<'_> {
     async fn read_widened(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
         let wide = self.engine.widened(range);
         let torn = self.engine.is_torn(wide.0, wide.1);
-        if wide != range && (torn || self.engine.sums_of(range.0, range.1).is_some()) {
+        if wide != range && (torn || self.engine.checksums_of(range.0, range.1).is_some()) {
             // What is listed as lost beside it is an error only for a client that asks for it.
             self.engine.check_bad(range)?;
             let mut whole = vec![self.engine.pool.take(wide.1 as usize)];
@@ -82,11 +82,11 @@ impl RowOp<'_> {
         self.read_rows_held(range, (bufs, true)).await
     }
 
-    /// As [`RowOp::read`]: whole blocks where sums are kept.
+    /// As [`RowOp::read`]: whole blocks where checksums are kept.
     async fn read_blocks(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
         if self.engine.setup.geometry.family() != Family::Parity {
-            if self.engine.must_settle_copies(range) {
-                self.settle_copies(range).await;
+            if self.engine.must_resolve_copies(range) {
+                self.resolve_copies(range).await;
             }
             return self.read_copies(range, bufs).await;
         }
@@ -110,7 +110,7 @@ impl RowOp<'_> {
         let (mut from, mut rest) = (bufs.drain(..), None);
         for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
             let first = self.work.parts.len();
-            cut(&mut self.work.parts, &mut from, &mut rest, part);
+            take_part(&mut self.work.parts, &mut from, &mut rest, part);
             let member = view.member(slot).expect("what is readable has a member");
             let mut at = at;
             for tag in first..self.work.parts.len() {
@@ -127,7 +127,7 @@ impl RowOp<'_> {
         self.gathered(view, (offset, len), bufs)
     }
 
-    /// Takes what was read for clients back from the batch, and compares it with its sums.
+    /// Takes what was read for clients back from the batch, and compares it with its checksums.
     pub(crate) fn gathered(
         &mut self,
         view: &View,
@@ -179,7 +179,7 @@ impl RowOp<'_> {
         (offset, len): (u64, u64),
         (bufs, listed): (&mut [Buf], bool),
     ) -> Result<()> {
-        self.engine.cut_rows(offset, len, &mut self.work.rows);
+        self.engine.split_rows(offset, len, &mut self.work.rows);
         let slots = self.engine.setup.geometry.slots() as u64;
         let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
         let _memory = self.engine.scratch.take(need).await;
@@ -258,7 +258,7 @@ impl RowOp<'_> {
         let mut found = Report::default();
         self.work.outgoing.clear();
         for row in &wrong {
-            self.settle_row(view, row, Task::Repair, &mut found);
+            self.resolve_row(view, row, Task::Repair, &mut found);
         }
         let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
         if named == 0 || named as u64 != found.mismatches {
@@ -267,16 +267,16 @@ impl RowOp<'_> {
             return Ok(false);
         }
         self.work.news.clear();
-        wrong.iter().for_each(|row| self.sum_pieces(view, row));
-        if let Some(sums) = &self.engine.sums {
-            sums.mended.set(true);
-            sums.crowded.raise();
+        wrong.iter().for_each(|row| self.checksum_pieces(view, row));
+        if let Some(checksums) = &self.engine.checksums {
+            checksums.mended.set(true);
+            checksums.crowded.raise();
         }
         // No bit tells of it.
         let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..self.opts };
         self.with(durably).send(Rc::clone(view)).await?;
         self.work.outgoing.clear();
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         self.align_rows(view, &wrong).await;
         for finding in &found.findings {
             let culprit = finding.culprit.and_then(|slot| view.member(slot));
@@ -542,7 +542,7 @@ impl Target<'_> {
 
 /// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
 /// `each` with its tag, the number of its range, and where in the range it begins.
-pub(crate) fn cut_parts(
+pub(crate) fn split_parts(
     parts: &mut Parts,
     bufs: &mut Vec<Buf>,
     ranges: impl Iterator<Item = u64>,
@@ -552,7 +552,7 @@ pub(crate) fn cut_parts(
     let (mut from, mut rest) = (bufs.drain(..), None);
     for (number, len) in ranges.enumerate() {
         let first = parts.len();
-        cut(parts, &mut from, &mut rest, len);
+        take_part(parts, &mut from, &mut rest, len);
         let mut at = 0;
         for (tag, part) in parts.iter_mut().enumerate().skip(first) {
             let buf = part.take().expect("cut just now");

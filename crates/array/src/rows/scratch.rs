@@ -20,7 +20,7 @@ pub(crate) struct Scratch {
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) parts: Parts,
     pub(crate) chosen: Vec<Place>,
-    /// Parts of members whose sums are needed, their pages, and sums to be.
+    /// Parts of members whose checksums are needed, their pages, and checksums to be.
     pub(crate) wanted: Vec<checksum::Wanted>,
     pub(crate) pages: Vec<Rc<checksum::Page>>,
     pub(crate) news: Vec<checksum::New>,

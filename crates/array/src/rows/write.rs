@@ -118,7 +118,7 @@ impl RowOp<'_> {
             true => None,
             false => {
                 Box::pin(self.correct_edges(range, wide)).await?;
-                // Without the rest of it the block has no sum.
+                // Without the rest of it the block has no checksum.
                 self.fill_edges(range, bytes).await?
             }
         };
@@ -132,12 +132,12 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// As [`RowOp::write`]: whole blocks where sums are kept.
+    /// As [`RowOp::write`]: whole blocks where checksums are kept.
     async fn write_blocks(&mut self, range: (u64, u64), fresh: Fresh<'_>) -> Result<()> {
         if self.engine.setup.geometry.family() != Family::Parity {
             return self.write_copies(range, fresh).await;
         }
-        self.engine.cut_rows(range.0, range.1, &mut self.work.rows);
+        self.engine.split_rows(range.0, range.1, &mut self.work.rows);
         let mut todo = self.engine.parts_to_log(&self.work.rows).unwrap_or_default();
         loop {
             if let Some(part) = todo.pop() {
@@ -190,7 +190,7 @@ impl RowOp<'_> {
                 op.engine.compute_row(row, fresh, &mut op.work.pieces, &mut op.work.outgoing);
             }
             op.work.pieces.clear();
-            op.sum_rows(fresh);
+            op.checksum_rows(fresh);
             match &entry {
                 Some(entry)
                     if !broken(Broken::LogAfterData) && !op.log_rows(entry, fresh, &view).await =>
@@ -212,11 +212,11 @@ impl RowOp<'_> {
         }
         op.work.outgoing.clear();
         let result = match result {
-            Ok(()) => op.renew_sums().await,
+            Ok(()) => op.renew_checksums().await,
             failure => failure,
         };
         if result.is_ok() {
-            op.engine.settle_rows(&op.work.rows);
+            op.engine.resolve_rows(&op.work.rows);
             entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
         }
         result.map(|()| Gone::Out)
@@ -267,9 +267,9 @@ impl RowOp<'_> {
     /// given up are in `failures`, blocks that are bad are noted in their rows.
     pub(crate) async fn read_for_rows(&mut self, view: &View) -> bool {
         self.work.pieces.clear();
-        if self.engine.sums.is_some() {
+        if self.engine.checksums.is_some() {
             self.want_rows(view);
-            if !self.load_sums().await {
+            if !self.load_checksums().await {
                 return false;
             }
         }
@@ -390,7 +390,7 @@ impl Engine {
             let members = self.trusted_parity(&view, row).cloned();
             self.unrecoverable(members, row.at(), row.row.len());
         }
-        if !broken(Broken::ParityBelieved) {
+        if !broken(Broken::ParityTrusted) {
             self.on_record().await;
         }
         rows.iter_mut().for_each(|row| row.given_up = true);

@@ -26,9 +26,9 @@ impl Engine {
         first..((offset + len) / stripe * stripe).max(first)
     }
 
-    /// The whole blocks within an array range; all of it where no sums are kept.
+    /// The whole blocks within an array range; all of it where no checksums are kept.
     fn whole_blocks(&self, offset: u64, len: u64) -> std::ops::Range<u64> {
-        if self.sums.is_none() {
+        if self.checksums.is_none() {
             return offset..offset + len;
         }
         let first = offset.next_multiple_of(BLOCK).min(offset + len);
@@ -113,7 +113,7 @@ impl RowOp<'_> {
         let view = self.engine.view();
         let redundant = self.engine.setup.geometry.family() != Family::Plain;
         // What discarded bytes read as may differ between a slot and its copy.
-        let copying = view.seats.iter().any(|seat| seat.replacement.is_some());
+        let copying = view.slots.iter().any(|assignment| assignment.replacement.is_some());
         if copying && !self.engine.setup.discard_zeroes {
             return Ok(());
         }
@@ -207,7 +207,7 @@ impl RowOp<'_> {
         op.engine.settle(sync.clone());
         let slots =
             geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
-        op.sum_zeros(slots).await?;
+        op.checksum_zeros(slots).await?;
         entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
         drop(inside);
         self.mend_bad(range).await;
@@ -249,7 +249,7 @@ impl RowOp<'_> {
                 op.work.healed |= op.engine.heal(member, at, len);
             }
         }
-        op.sum_zeros(copies.into_iter()).await?;
+        op.checksum_zeros(copies.into_iter()).await?;
         drop(inside);
         self.mend_bad((offset, len)).await;
         Ok(())
@@ -298,7 +298,7 @@ impl RowOp<'_> {
                 let before = map.known;
                 op.work.batch.drain(
                     |_, _, _| {},
-                    |_, told, ok| map.learn(told, ok),
+                    |_, work, ok| map.learn(work, ok),
                     &mut op.work.failures,
                 );
                 if map.known == before {
@@ -349,9 +349,9 @@ impl MemberMap {
         self.end = self.end.max(at + len);
     }
 
-    fn learn(&mut self, told: Work, ok: bool) {
+    fn learn(&mut self, work: Work, ok: bool) {
         let before = self.known;
-        if let (Work::Extents { found, .. }, true) = (told, ok) {
+        if let (Work::Extents { found, .. }, true) = (work, ok) {
             for extent in found {
                 self.known += extent.len;
                 push(&mut self.extents, extent);

@@ -29,9 +29,9 @@ pub trait Intent {
 }
 
 /// The marks that a shard holds.
-pub(crate) struct Marks {
+pub(crate) struct HeldRegions {
     intent: Rc<dyn Intent>,
-    held: RefCell<BTreeMap<u64, Mark>>,
+    held: RefCell<BTreeMap<u64, Region>>,
     /// The keeper knows that this shard writes.
     awake: Cell<bool>,
     writers: Cell<usize>,
@@ -39,15 +39,15 @@ pub(crate) struct Marks {
 }
 
 #[derive(Default)]
-struct Mark {
+struct Region {
     granted: bool,
     writers: u32,
     last_write: Time,
 }
 
-impl Marks {
-    pub(crate) fn new(intent: Rc<dyn Intent>) -> Marks {
-        Marks {
+impl HeldRegions {
+    pub(crate) fn new(intent: Rc<dyn Intent>) -> HeldRegions {
+        HeldRegions {
             intent,
             held: RefCell::default(),
             awake: Cell::new(false),
@@ -56,7 +56,8 @@ impl Marks {
         }
     }
 
-    /// Completes when these regions may be written. Each success is matched by one [`Marks::exit`].
+    /// Completes when these regions may be written. Each success is matched by one
+    /// [`HeldRegions::exit`].
     pub(crate) async fn enter(&self, regions: RangeInclusive<u64>) -> Result<()> {
         self.writers.set(self.writers.get() + 1);
         let mut granted = self.awake.get();
@@ -96,7 +97,7 @@ impl Marks {
     /// Regions without writes since `linger` before `now`.
     pub(crate) fn idle(&self, now: Time, linger: Duration) -> Vec<u64> {
         let held = self.held.borrow();
-        let idle = |mark: &Mark| mark.writers == 0 && now - mark.last_write >= linger;
+        let idle = |mark: &Region| mark.writers == 0 && now - mark.last_write >= linger;
         held.iter().filter(|(_, mark)| idle(mark)).map(|(&region, _)| region).collect()
     }
 
@@ -117,14 +118,14 @@ impl Marks {
     }
 
     /// True if nothing was written for `delay`, and the keeper does not know it.
-    pub(crate) fn may_settle(&self, now: Time, delay: Duration) -> bool {
+    pub(crate) fn may_resolve(&self, now: Time, delay: Duration) -> bool {
         let rests = self.writers.get() == 0 || broken(Broken::CleanWhileWriting);
         self.awake.get() && rests && now - self.last_write.get() >= delay
     }
 
     /// Tells the keeper if nothing was written for `delay`.
     pub(crate) fn settle(&self, now: Time, delay: Duration) {
-        if self.may_settle(now, delay) {
+        if self.may_resolve(now, delay) {
             self.awake.set(false);
             self.intent.quiet();
         }

@@ -212,7 +212,7 @@ impl Shard {
     /// What is written out together: whole stripes, as many as a unit has, within one region.
     fn span_of(&self, offset: u64) -> Range<u64> {
         let geometry = &self.engine.setup.geometry;
-        let (step, region) = (self.engine.upkeep_border(), geometry.region_bytes());
+        let (step, region) = (self.engine.job_border(), geometry.region_bytes());
         let start = (offset / step * step).max(offset / region * region);
         let end = (offset / step + 1) * step;
         start..end.min((offset / region + 1) * region).min(geometry.capacity())
@@ -384,7 +384,7 @@ impl Shard {
             // that is written. Not before, since requests come in at other shards too.
             // Who does not take them is lost before the others are said to be clean.
             while RowOp::new(&self.engine, work, self.engine.background())
-                .write_sums()
+                .write_checksums()
                 .await
                 .is_err()
             {}
@@ -493,20 +493,20 @@ fn tell_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
         return;
     }
     held.sort_unstable_by_key(|piece| piece.start);
-    let (mut told, mut at) = (Vec::with_capacity(found.len()), offset);
+    let (mut merged, mut at) = (Vec::with_capacity(found.len()), offset);
     for extent in found.drain(..) {
         let end = at + extent.len;
         for piece in held.iter() {
             let (from, to) = (piece.start.max(at), piece.end().min(end));
             if from < to {
-                push(&mut told, Extent { len: from - at, kind: extent.kind });
-                push(&mut told, Extent { len: to - from, kind: ExtentKind::Data });
+                push(&mut merged, Extent { len: from - at, kind: extent.kind });
+                push(&mut merged, Extent { len: to - from, kind: ExtentKind::Data });
                 at = to;
             }
         }
-        push(&mut told, Extent { len: end - at, kind: extent.kind });
+        push(&mut merged, Extent { len: end - at, kind: extent.kind });
         at = end;
     }
     held.clear();
-    *found = told;
+    *found = merged;
 }

@@ -47,8 +47,8 @@ impl Shard {
 
     fn answer(&self, ended: Ended) {
         // The keeper hears of lost blocks before a checkpoint says that all up to here is there.
-        let told = matches!(ended.gain, Gain::Upkeep(_)) && !broken(Broken::AnswerOvertakes);
-        if ended.to.shard == self.engine.index && !told {
+        let reported = matches!(ended.gain, Gain::RangeJob(_)) && !broken(Broken::AnswerOvertakes);
+        if ended.to.shard == self.engine.index && !reported {
             self.end(ended);
         } else {
             self.engine.post.to_shard(ended.to.shard, ToShard::Ended(ended));
@@ -57,7 +57,7 @@ impl Shard {
 
     /// A unit of something that began here has ended.
     pub(super) fn end(&self, ended: Ended) {
-        let Gain::Upkeep(upkeep) = ended.gain else {
+        let Gain::RangeJob(job) = ended.gain else {
             self.requests.end(ended, &self.engine.setup.name);
             if self.quiescing.get() && self.requests.is_empty() {
                 self.emptied.raise();
@@ -66,6 +66,6 @@ impl Shard {
         };
         let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
         let ticket = Ticket::from_bits(generation << 32 | slot);
-        self.upkeeps.finish(ticket, (ended.result, upkeep.report));
+        self.jobs.finish(ticket, (ended.result, job.report));
     }
 }

@@ -17,7 +17,7 @@ use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Tic
 use metadata::Error;
 
 use crate::member::Count;
-use crate::rows::job::Upkeep;
+use crate::rows::job::RangeJob;
 use crate::rows::write::Fresh;
 use crate::shard::cache::WriteOut;
 
@@ -64,7 +64,7 @@ pub(crate) enum Action {
     /// Write out what the cache has frozen.
     WriteOut(WriteOut),
     /// Rebuild, resync, scrub.
-    Upkeep(Upkeep),
+    RangeJob(RangeJob),
 }
 
 /// The unit of a request, at the shard where the request came in.
@@ -88,7 +88,7 @@ pub(crate) enum Gain {
     Nothing,
     Bytes(Vec<Buf>),
     Extents(Vec<Extent>),
-    Upkeep(Upkeep),
+    RangeJob(RangeJob),
 }
 
 /// How much one shard has to do: counted by its thread, looked at by the keeper's.
@@ -220,7 +220,7 @@ impl Requests {
             request.error = Some(error);
         }
         match ended.gain {
-            Gain::Nothing | Gain::Upkeep(_) => {}
+            Gain::Nothing | Gain::RangeJob(_) => {}
             Gain::Bytes(bufs) => request.parts[ended.to.part as usize] = Some(bufs),
             Gain::Extents(extents) => {
                 if let Some(Work::Extents { found, .. }) = &mut request.work {
@@ -442,7 +442,7 @@ impl Queue {
 impl Unit {
     /// True if a write to this range must not overtake this unit.
     fn bars(&self, start: u64, end: u64) -> bool {
-        matches!(self.action, Action::Flush { .. } | Action::Upkeep(_))
+        matches!(self.action, Action::Flush { .. } | Action::RangeJob(_))
             || self.offset < end && start < self.offset + self.len
     }
 

@@ -51,12 +51,12 @@ pub struct Blueprint {
     pub(crate) geometry: Geometry,
     pub(crate) bounds: Bounds,
     pub(crate) kernel: Kernel,
-    pub(crate) mark_bytes: u64,
+    pub(crate) bitmap_bytes: u64,
     pub(crate) limits: Limits,
     pub(crate) cache: CacheMode,
     pub(crate) check_reads: bool,
     pub(crate) parity: bool,
-    pub(crate) doubt: bool,
+    pub(crate) unverified: bool,
     pub(crate) log: Option<LogSetup>,
     /// Array ranges that are lost, though no member's block is bad.
     pub(crate) bad: RangeSet,
@@ -65,7 +65,7 @@ pub struct Blueprint {
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
     /// Checksums, if the array keeps them.
-    pub(crate) sums: Option<ChecksumSetup>,
+    pub(crate) checksums: Option<ChecksumSetup>,
     pub(crate) members: Vec<Introduction>,
     /// One for each shard.
     pub(crate) loads: Arc<[Load]>,
@@ -84,13 +84,13 @@ impl Blueprint {
             bounds: self.bounds,
             kernel: self.kernel,
             clock,
-            mark_bytes: self.mark_bytes,
+            bitmap_bytes: self.bitmap_bytes,
             discard_zeroes: self.limits.discard_zeroes,
             cache: self.cache,
             volatile: self.limits.volatile,
             check_reads: self.check_reads,
             parity: self.parity,
-            doubt: self.doubt,
+            unverified: self.unverified,
             settling: self.settling,
         }
     }
@@ -111,13 +111,16 @@ impl Blueprint {
             balancer: Balancer::default(),
             flushes: Flushes::default(),
             log: self.log.map(|setup| Log::new(setup, &self.geometry)),
-            sums: self.sums.as_ref().map(|setup| ChecksumTable::new(setup, bounds.sums_bytes)),
+            checksums: self
+                .checksums
+                .as_ref()
+                .map(|setup| ChecksumTable::new(setup, bounds.checksums_bytes)),
             records: Completions::new(),
             post,
             view: RefCell::new(Rc::new(view)),
             unsynced: RefCell::new(self.unsynced.clone()),
             bad: RefCell::new(self.bad.clone()),
-            settled: RefCell::default(),
+            resolved: RefCell::default(),
             stopping: Cell::new(false),
             loads: Arc::clone(&self.loads),
         }
@@ -245,8 +248,8 @@ impl Front {
     fn submit_read(&self, offset: u64, class: io::Class, bufs: Vec<Buf>) -> Completion<Done> {
         let shard = &self.shard;
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let cuts = self.cuts(offset, len);
-        let units = cuts.clone().count() as u32;
+        let parts = self.parts(offset, len);
+        let units = parts.clone().count() as u32;
         let (request, completion) = shard.requests.begin(offset, Work::Read(Vec::new()), units);
         shard.requests.shape(request, bufs.iter().map(|buf| buf.len() as u32), units);
         let unit = |part, offset, len, bufs| Unit {
@@ -264,7 +267,7 @@ impl Front {
         }
         let (mut bufs, mut rest) = (bufs, None);
         let mut whole = bufs.drain(..);
-        for (part, (at, len)) in cuts.enumerate() {
+        for (part, (at, len)) in parts.enumerate() {
             let (mut own, mut left) = (shard.requests.list(), len as usize);
             while left > 0 {
                 let mut buf: Buf =
@@ -288,11 +291,11 @@ impl Front {
         let len = op.work.len();
         // Block status may say less than it was asked: one unit is enough.
         let status = matches!(op.work, Work::Extents { .. });
-        let cuts = self.cuts(op.offset, len).take(if status { 1 } else { usize::MAX });
-        let units = cuts.clone().count() as u32;
+        let parts = self.parts(op.offset, len).take(if status { 1 } else { usize::MAX });
+        let units = parts.clone().count() as u32;
         let (offset, fua, class) = (op.offset, op.fua, op.class);
         let (request, completion) = shard.requests.begin(offset, op.work, units);
-        for (part, (at, len)) in cuts.enumerate() {
+        for (part, (at, len)) in parts.enumerate() {
             let from = Origin { shard: shard.engine.index, request, part: part as u32 };
             let action = shard.requests.action(request, offset, (at, len), || shard.list());
             let merged = Vec::new();
@@ -303,7 +306,7 @@ impl Front {
     }
 
     /// Cuts a range at unit and region borders.
-    fn cuts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
+    fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
         let step = self.shard.engine.unit_border();
         let region = self.shard.engine.setup.geometry.region_bytes();
         let (mut at, end) = (offset, offset + len);
@@ -312,9 +315,9 @@ impl Front {
                 return None;
             }
             let border = ((at / step + 1) * step).min((at / region + 1) * region).min(end);
-            let cut = (at, border - at);
+            let part = (at, border - at);
             at = border;
-            Some(cut)
+            Some(part)
         })
     }
 }

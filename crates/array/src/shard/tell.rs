@@ -89,18 +89,19 @@ impl Shard {
             Action::Write(_) | Action::WriteOut(_) => "a write",
             Action::Zero { .. } | Action::Discard => "a zeroing",
             Action::Flush { .. } => "a flush",
-            Action::Extents(_) | Action::ReadAhead(_) | Action::Upkeep(_) => return,
+            Action::Extents(_) | Action::ReadAhead(_) | Action::RangeJob(_) => return,
         };
         // Who asks for what is refused anyway has a mistake of its own.
         if error.kind() != ErrorKind::DataLost {
             return;
         }
-        let (now, (last, untold)) = (self.engine.setup.clock.now(), self.told.get());
+        let (now, (last, unreported)) = (self.engine.setup.clock.now(), self.reported.get());
         if last.is_some_and(|last| now - last < TELLING) {
-            return self.told.set((last, untold + 1));
+            return self.reported.set((last, unreported + 1));
         }
-        self.told.set((Some(now), 0));
-        let before = if untold > 0 { format!("; {untold} before it") } else { String::new() };
+        self.reported.set((Some(now), 0));
+        let before =
+            if unreported > 0 { format!("; {unreported} before it") } else { String::new() };
         let Unit { offset, len, .. } = unit;
         let text =
             format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");

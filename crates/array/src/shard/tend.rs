@@ -56,8 +56,12 @@ impl Shard {
             }
             ToShard::Recovered { slot, replacement, below } => {
                 let view = self.engine.view();
-                let seat = &view.seats[slot.index()];
-                let mark = if replacement { &seat.copied_below } else { &seat.recovered_below };
+                let assignment = &view.slots[slot.index()];
+                let mark = if replacement {
+                    &assignment.copied_below
+                } else {
+                    &assignment.recovered_below
+                };
                 mark.set(mark.get().max(below));
             }
             ToShard::Flushed { ticket, result } => self.engine.flushes.answer(ticket, result),
@@ -76,7 +80,7 @@ impl Shard {
                 // The same member may have been introduced anew meanwhile.
                 self.members.borrow_mut().retain(|_, member| !member.is(&known));
                 if self.member(known.id).is_none() {
-                    self.engine.sums.as_ref().inspect(|sums| sums.forget(known.id));
+                    self.engine.checksums.as_ref().inspect(|checksums| checksums.forget(known.id));
                 }
             }
             ToShard::Quiesce => {
@@ -124,12 +128,12 @@ impl Shard {
     }
 
     /// Gives back marks that are not needed any more.
-    pub(super) async fn tend_marks(self: Rc<Self>) {
+    pub(super) async fn tend_bits(self: Rc<Self>) {
         let bounds = self.engine.setup.bounds;
         let span = bounds.clean_delay.min(bounds.region_linger / 4);
         let mut scratch = Scratch::default();
         while !self.engine.stopping.get() {
-            if !self.marks.is_busy() {
+            if !self.regions.is_busy() {
                 self.stirred.wait().await;
             }
             let clock = &self.engine.setup.clock;
@@ -139,30 +143,30 @@ impl Shard {
                 // start.
                 continue;
             }
-            if self.engine.sums.as_ref().is_some_and(ChecksumTable::is_dirty)
-                && self.marks.may_settle(clock.now(), bounds.clean_delay)
+            if self.engine.checksums.as_ref().is_some_and(ChecksumTable::is_dirty)
+                && self.regions.may_resolve(clock.now(), bounds.clean_delay)
                 && !broken(Broken::CleanUnsummed)
-                && self.op(&mut scratch).write_sums().await.is_err()
+                && self.op(&mut scratch).write_checksums().await.is_err()
             {
                 continue;
             }
             let now = clock.now();
-            // A write may have ended while the sums of others were written.
-            let summed = !self.engine.sums.as_ref().is_some_and(ChecksumTable::is_dirty);
-            if summed || broken(Broken::CleanUnsummed) {
-                self.marks.settle(now, bounds.clean_delay);
+            // A write may have ended while the checksums of others were written.
+            let checksummed = !self.engine.checksums.as_ref().is_some_and(ChecksumTable::is_dirty);
+            if checksummed || broken(Broken::CleanUnsummed) {
+                self.regions.settle(now, bounds.clean_delay);
             }
-            let idle = self.marks.idle(now, bounds.region_linger);
+            let idle = self.regions.idle(now, bounds.region_linger);
             let skips = broken(Broken::BitClearedUnflushed);
             if !idle.is_empty() && (skips || self.put_away(&mut scratch).await.is_ok()) {
-                self.marks.release(idle, now);
+                self.regions.release(idle, now);
             }
         }
     }
 
-    /// Makes everything durable that was written so far, and its sums.
+    /// Makes everything durable that was written so far, and its checksums.
     async fn put_away(&self, scratch: &mut Scratch) -> Result<()> {
-        self.op(scratch).write_sums().await?;
+        self.op(scratch).write_checksums().await?;
         self.engine.make_durable().await
     }
 
@@ -207,7 +211,7 @@ impl Shard {
         self.engine.late.wake();
         self.cache.look_again();
         self.engine.log.as_ref().inspect(|log| log.end());
-        self.engine.sums.as_ref().inspect(|sums| sums.crowded.raise());
+        self.engine.checksums.as_ref().inspect(|checksums| checksums.crowded.raise());
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }

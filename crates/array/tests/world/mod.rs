@@ -285,7 +285,7 @@ impl Disk for FaultyDisk {
         for fault in self.faults.borrow().iter() {
             let kind = match *fault {
                 Fault::Gone => ErrorKind::Gone,
-                Fault::Cut => ErrorKind::Cut,
+                Fault::Cut => ErrorKind::Truncated,
                 Fault::WriteError if op.work.is_write() => {
                     ErrorKind::Medium { offset: start, len: end - start }
                 }

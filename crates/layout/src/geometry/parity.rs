@@ -218,7 +218,7 @@ pub enum StripeRole {
     Data(usize),
     /// The XOR of the data.
     P,
-    /// The sum of g^exponent · data.
+    /// The checksum of g^exponent · data.
     Q,
 }
 

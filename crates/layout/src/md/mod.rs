@@ -82,7 +82,7 @@ pub(crate) mod tests {
             crate::private::at::FIELDS,
             crate::private::log::at::FIELDS,
             crate::private::log::record::FIELDS,
-            crate::private::sums::entry::FIELDS,
+            crate::private::checksums::entry::FIELDS,
             crate::private::journal::at::FIELDS,
         ];
         let fields = tables.into_iter().flatten();

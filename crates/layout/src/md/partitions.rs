@@ -79,11 +79,11 @@ fn gpt(
     if !sound {
         return None;
     }
-    let mut summed = header[..length].to_vec();
-    summed[16..20].fill(0);
+    let mut checked = header[..length].to_vec();
+    checked[16..20].fill(0);
     let (count, size) = (number(&header, 80, 4) as u32, number(&header, 84, 4) as u32);
     let usual = count <= MOST_ENTRIES && (128..=MOST_ENTRY_BYTES).contains(&size);
-    if u64::from(crc32(&summed)) != number(&header, 16, 4) || !usual {
+    if u64::from(crc32(&checked)) != number(&header, 16, 4) || !usual {
         return None;
     }
     let at = number(&header, 72, 8).checked_mul(sector)?;

@@ -133,8 +133,8 @@ fn every_row(mut each: impl FnMut(Roles, RowState)) {
             for rebuilding in subsets(rest.len()) {
                 let rebuilding: SlotSet = rebuilding.iter().map(|i| rest[i.index()]).collect();
                 let writable = readable.union(rebuilding);
-                for (synced, doubtful) in [(true, false), (false, false), (false, true)] {
-                    each(roles(k, m), RowState { readable, writable, synced, doubtful });
+                for (synced, suspect) in [(true, false), (false, false), (false, true)] {
+                    each(roles(k, m), RowState { readable, writable, synced, suspect });
                 }
             }
         }
@@ -193,7 +193,7 @@ fn every_write_leaves_a_row_that_holds_the_data() {
             // Every touched block can be read back from what was written.
             let current = state.readable.union(plan.write);
             let after =
-                RowState { readable: current, writable: current, synced: true, doubtful: false };
+                RowState { readable: current, writable: current, synced: true, suspect: false };
             let read = plan_read(&roles, &after, touched);
             let read = read.unwrap_or_else(|lost| panic!("{lost}: {plan:?} {state:?} {touched:?}"));
             let seen = match read.recover {
@@ -218,7 +218,7 @@ fn every_read_gives_the_data_or_says_that_it_is_lost() {
             let parity = roles.parity().intersection(state.readable).count();
             match plan_read(&roles, &state, wanted) {
                 Err(refusal) => {
-                    assert!(lost > parity || state.doubtful, "{state:?}");
+                    assert!(lost > parity || state.suspect, "{state:?}");
                     assert!(!refusal.slots.is_empty() && refusal.slots.is_subset(wanted));
                 }
                 Ok(plan) => {
@@ -226,7 +226,7 @@ fn every_read_gives_the_data_or_says_that_it_is_lost() {
                     match plan.recover {
                         None => assert_eq!(plan.read, wanted, "no more than wanted is read"),
                         Some(erasure) => {
-                            assert!(!state.doubtful);
+                            assert!(!state.suspect);
                             let data = row.recovered(plan.read, erasure);
                             assert_eq!(data, row.bytes[..roles.data.count()]);
                         }

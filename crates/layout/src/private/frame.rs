@@ -62,8 +62,8 @@ impl Frame {
     /// Writes the checksum alone.
     pub(super) fn seal(&self, bytes: &mut [u8], crc32c: Crc32c) {
         let [_, _, crc, ..] = self.fields else { unreachable!("a frame's table") };
-        let sum = checksum(*crc, bytes, crc32c);
-        crc.put(bytes, sum);
+        let checksum = checksum(*crc, bytes, crc32c);
+        crc.put(bytes, checksum);
     }
 
     /// What comes after the table.

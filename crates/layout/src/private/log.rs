@@ -46,7 +46,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::sums::Sum;
+use super::checksums::ChecksumEntry;
 use crate::md::Crc32c;
 use crate::md::field::{Fault, ParseError, fields};
 
@@ -194,8 +194,8 @@ pub struct Record {
     /// A CRC-32C of each [`CHECK_BYTES`] of the new data follows.
     pub checked: bool,
     /// After these checks, for each the two words of the entry that the checksum table has had for
-    /// the block so far ([`super::sums::Sum`]).
-    pub summed: bool,
+    /// the block so far ([`super::checksums::ChecksumEntry`]).
+    pub checksummed: bool,
     /// Data indices, one bit each, whose new data follows.
     pub logged: u128,
     /// The new data is zeros.
@@ -210,8 +210,9 @@ const FLAG_PARTIAL: u32 = 2;
 const FLAG_CHECKED: u32 = 4;
 const FLAG_ZEROS: u32 = 8;
 const FLAG_PAIRED: u32 = 16;
-const FLAG_SUMMED: u32 = 32;
-const FLAGS: u32 = FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED | FLAG_SUMMED;
+const FLAG_CHECKSUMMED: u32 = 32;
+const FLAGS: u32 =
+    FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED | FLAG_CHECKSUMMED;
 
 impl Record {
     /// Whole stripes, `first..first + count`, with so much data become zeros.
@@ -227,7 +228,7 @@ impl Record {
             paired: false,
             partial: false,
             checked: false,
-            summed: false,
+            checksummed: false,
             logged: 0,
             zeros: true,
             epoch: 0,
@@ -258,7 +259,7 @@ impl Record {
 
     /// How many words follow: checks, and entries of the checksum table.
     pub fn words(&self) -> usize {
-        self.checks() * if self.summed { 3 } else { 1 }
+        self.checks() * if self.checksummed { 3 } else { 1 }
     }
 
     /// Bytes of syndrome and data that follow.
@@ -273,7 +274,7 @@ impl Record {
             | flag(self.checked, FLAG_CHECKED)
             | flag(self.zeros, FLAG_ZEROS)
             | flag(self.paired, FLAG_PAIRED)
-            | flag(self.summed, FLAG_SUMMED)
+            | flag(self.checksummed, FLAG_CHECKSUMMED)
     }
 
     /// The data indices that are written.
@@ -319,7 +320,7 @@ impl Record {
             paired: has(FLAG_PAIRED),
             partial: has(FLAG_PARTIAL),
             checked: has(FLAG_CHECKED),
-            summed: has(FLAG_SUMMED),
+            checksummed: has(FLAG_CHECKSUMMED),
             logged: u128::from(high) << u64::BITS | u128::from(record::LOGGED.get(bytes)),
             zeros: has(FLAG_ZEROS),
             epoch: record::EPOCH.get_u32(bytes),
@@ -346,7 +347,7 @@ impl Record {
         if !logged.all(|index| found.written().contains(&index)) {
             return wrong(record::LOGGED, found.logged as u64, "not of what is written");
         }
-        if found.summed && !found.checked {
+        if found.checksummed && !found.checked {
             return wrong(record::FLAGS, flags.into(), "has sums and no checks");
         }
         let several = found.stripes > 1;
@@ -431,7 +432,7 @@ pub struct Entry {
     /// Checks of the new data, index by index, block by block; empty where there are none.
     pub checks: Vec<u32>,
     /// For each check, what the checksum table had for the block; empty without checksums.
-    pub olds: Vec<Sum>,
+    pub olds: Vec<ChecksumEntry>,
     /// The partial syndrome; empty where it is zero.
     pub syndrome: Range<usize>,
     /// The new data, index by index; empty where none is logged.
@@ -500,7 +501,8 @@ fn entries(form: Form, whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseEr
     let (rows, table) = whole[HEADER_BYTES..].split_at(count * form.record_bytes());
     let rows = rows.chunks(form.record_bytes());
     let records = rows.map(|row| Record::get(form, row)).collect::<Result<Vec<Record>, _>>()?;
-    let words = records.iter().map(Record::words).try_fold(0_usize, |sum, n| sum.checked_add(n));
+    let words =
+        records.iter().map(Record::words).try_fold(0_usize, |checksum, n| checksum.checked_add(n));
     let payload = records.iter().map(Record::payload_bytes).try_fold(0_u64, u64::checked_add);
     let used = whole.len() as u64;
     let conflict = Fault::Conflict("not what the records say");
@@ -516,7 +518,8 @@ fn entries(form: Form, whole: &[u8], count: usize) -> Result<Vec<Entry>, ParseEr
         let words = words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
         let mut checks: Vec<u32> = words.collect();
         let olds = checks.split_off(record.checks());
-        let olds = olds.chunks_exact(2).map(|old| Sum { sum: old[0], generation: old[1] });
+        let olds =
+            olds.chunks_exact(2).map(|old| ChecksumEntry { checksum: old[0], generation: old[1] });
         let olds = olds.collect();
         let mut next = |bytes: u64| {
             let range = at..at + bytes as usize;

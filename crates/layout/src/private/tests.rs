@@ -51,10 +51,10 @@ fn header() -> PrivateHeader {
             form: log::Form::Wide,
         },
         consistency: Consistency::Intent,
-        doubt: true,
+        unverified: true,
         bad: BadList { count: 3, crc: 7 },
-        sums_from: Some(1 << 20),
-        sums_torn: true,
+        checksums_from: Some(1 << 20),
+        checksums_torn: true,
         journal: Some(JournalNote {
             uuid: Uuid([5; 16]),
             name: DeviceName::new("/dev/fast"),

@@ -29,7 +29,7 @@ fn syndromes(map: &StripeMap, data: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
 /// One row with `data` blocks, of which `first..first + count` were being written.
 struct Story {
     map: StripeMap,
-    cut: TornRow,
+    torn_row: TornRow,
     old: Vec<Vec<u8>>,
     new: Vec<Vec<u8>>,
     parities: usize,
@@ -59,7 +59,7 @@ impl Story {
             paired: parities == 2,
             partial: count < data,
             checked,
-            summed: false,
+            checksummed: false,
             logged: 0,
             zeros: false,
             epoch: 0,
@@ -67,7 +67,7 @@ impl Story {
         let partial = |bytes| if count < data { Partial::Bytes(bytes) } else { Partial::Zero };
         let checks = (first..first + count).map(|index| parity::crc32c(0, &new[index]));
         let checks = if checked { checks.collect() } else { Vec::new() };
-        let cut = TornRow {
+        let torn_row = TornRow {
             record,
             stripe: 0,
             start: 0,
@@ -77,7 +77,7 @@ impl Story {
             q: (parities == 2).then(|| partial(q)),
             logged: Vec::new(),
         };
-        Story { map, cut, old, new, parities }
+        Story { map, torn_row, old, new, parities }
     }
 
     /// Which writes have landed: bit i data block first + i, then P, then Q. Which members are
@@ -86,7 +86,7 @@ impl Story {
     fn play(&self, landed: usize, lost: usize) -> (usize, usize, usize) {
         let data = self.old.len();
         let (first, count) =
-            (usize::from(self.cut.record.first), usize::from(self.cut.record.count));
+            (usize::from(self.torn_row.record.first), usize::from(self.torn_row.record.count));
         let has = |bits: usize, bit: usize| bits >> bit & 1 == 1;
         let written = |index: usize| (first..first + count).contains(&index);
         let now = |index: usize| {
@@ -103,11 +103,11 @@ impl Story {
             p: keep(data, p),
             q: keep(data + 1, q).filter(|_| self.parities == 2),
         };
-        let mut cut = self.cut.clone();
+        let mut torn_row = self.torn_row.clone();
         // The log is on the parity members.
-        cut.p = cut.p.filter(|_| !has(lost, data));
-        cut.q = cut.q.filter(|_| !has(lost, data + 1));
-        let unsolved = solve(kernel(), &self.map, &cut, &mut held);
+        torn_row.p = torn_row.p.filter(|_| !has(lost, data));
+        torn_row.q = torn_row.q.filter(|_| !has(lost, data + 1));
+        let unsolved = solve(kernel(), &self.map, &torn_row, &mut held);
         let given_up = unsolved.first().map_or(&[][..], |(_, indices)| &indices[..]);
         let mut result = (0, 0, given_up.len());
         for index in 0..data {
@@ -123,9 +123,9 @@ impl Story {
     }
 }
 
-/// All stories of a level: how many there are, and the sum of what came of them.
+/// All stories of a level: how many there are, and the checksum of what came of them.
 fn enumerate(level: Level, most: usize, checked: bool) -> (usize, (usize, usize, usize)) {
-    let (mut cases, mut sum) = (0, (0, 0, 0));
+    let (mut cases, mut checksum) = (0, (0, 0, 0));
     let parities = if level == Level::Raid6 { 2 } else { 1 };
     for data in 2..=most {
         for (first, count) in (0..data).flat_map(|f| (1..=data - f).map(move |c| (f, c))) {
@@ -136,12 +136,12 @@ fn enumerate(level: Level, most: usize, checked: bool) -> (usize, (usize, usize,
                     let (wrong, garbage, given_up) = story.play(landed, lost);
                     assert_eq!(wrong, 0, "{level:?} {data} {first}+{count} {landed:b} {lost:b}");
                     cases += 1;
-                    sum = (sum.0 + wrong, sum.1 + garbage, sum.2 + given_up);
+                    checksum = (checksum.0 + wrong, checksum.1 + garbage, checksum.2 + given_up);
                 }
             }
         }
     }
-    (cases, sum)
+    (cases, checksum)
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn one_written_block_is_always_old_or_new() {
 #[test]
 fn what_was_logged_is_taken() {
     let mut story = Story::new(Level::Raid5, 4, 1, 2, true);
-    story.cut.logged = vec![(1, story.new[1].clone()), (2, story.new[2].clone())];
+    story.torn_row.logged = vec![(1, story.new[1].clone()), (2, story.new[2].clone())];
     for (landed, lost) in (0..8).flat_map(|landed| (0..4).map(move |lost| (landed, 1 << lost))) {
         assert_eq!(story.play(landed, lost), (0, 0, 0), "{landed:b} {lost:b}");
     }
@@ -188,6 +188,6 @@ fn a_wrong_check_is_an_error_not_garbage() {
     // The first block and parity landed, the second did not, and its member is lost.
     assert_eq!(story.play(0b101, 0b10), (0, 0, 0), "parity tells the new block");
     assert_eq!(story.play(0b001, 0b10), (0, 0, 1), "parity is the old one");
-    story.cut.checks[1] ^= 1;
+    story.torn_row.checks[1] ^= 1;
     assert_eq!(story.play(0b101, 0b10), (0, 0, 1));
 }

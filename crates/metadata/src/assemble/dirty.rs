@@ -15,19 +15,19 @@ use crate::assemble::group::Members;
 use crate::assemble::intents::Intents;
 use crate::assemble::note::Cause;
 use crate::assemble::probe::MemberProbe;
-use crate::assemble::slots::Seated;
+use crate::assemble::slots::Assigned;
 use crate::assemble::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::Format;
 use crate::commit::member_io::{MemberIo, all};
-use crate::commit::record::{Record, marks_room};
+use crate::commit::record::{Record, bitmap_range};
 use crate::create::FIRST_EVENT;
 use crate::error::Result;
 
 /// Features of an array that has a bitmap, or something in its place.
-const HAVE_MARKS: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
+const HAVE_BITMAP: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
 
-/// What the members hold, and what of it is in doubt.
+/// What the members hold, and what of it is unverified.
 pub(super) struct Loaded {
     pub(super) records: BTreeMap<MemberId, Record>,
     pub(super) bits: Option<Bits>,
@@ -50,7 +50,7 @@ enum Copy {
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
 ) -> Loaded {
     let reads = members
@@ -70,8 +70,8 @@ pub(super) async fn load(
             loaded.notes.push(Note::Remark { name: found.name.clone(), text });
         };
         found.bad.refused.iter().for_each(|error| remark(error.to_string()));
-        let in_sync = seated.configuration.seat_of(id).is_some_and(|(slot, replacement)| {
-            !replacement && seated.configuration.seats[slot.index()].recovered.is_none()
+        let in_sync = assigned.configuration.slot_of(id).is_some_and(|(slot, replacement)| {
+            !replacement && assigned.configuration.slots[slot.index()].recovered.is_none()
         });
         match copy {
             // What a spare or a member in rebuild has is not kept up, or not yet.
@@ -91,10 +91,10 @@ pub(super) async fn load(
 /// Parapet looks at.
 async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry) -> Option<Copy> {
     let superblock = &found.superblock;
-    if !superblock.features.intersects(HAVE_MARKS) || found.format == Format::Md090 {
+    if !superblock.features.intersects(HAVE_BITMAP) || found.format == Format::Md090 {
         return None;
     }
-    let range = marks_room(&found.map, superblock.features)?;
+    let range = bitmap_range(&found.map, superblock.features)?;
     if superblock.features.intersects(Features::ANY_PPL) && !is_ours(reach, found).await {
         let why = "it does not go with the superblock, which somebody else has written";
         return Some(Copy::Bad(why.to_string()));
@@ -142,7 +142,7 @@ impl Loaded {
     /// Makes one bitmap of all copies. If there is no good one, a new one with every bit set.
     fn merge(&mut self, copies: Vec<(MemberId, Bits)>, members: &Members, geometry: &Geometry) {
         let superblock = &members.latest().superblock;
-        let wanted = superblock.features.intersects(HAVE_MARKS)
+        let wanted = superblock.features.intersects(HAVE_BITMAP)
             && members.latest().format != Format::Md090
             && self.foreign_bitmap.is_none()
             && geometry.family() != Family::Plain;
@@ -209,7 +209,7 @@ impl Loaded {
     /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
     pub(super) fn shorten_copies(
         dirty: &RangeSet,
-        seated: &mut Seated,
+        assigned: &mut Assigned,
         geometry: &Geometry,
     ) -> bool {
         let first = match geometry.family() {
@@ -220,8 +220,8 @@ impl Loaded {
             return false;
         };
         let mut shortened = false;
-        for seat in &mut seated.configuration.seats {
-            if let Some((_, copied)) = &mut seat.replacement {
+        for assignment in &mut assigned.configuration.slots {
+            if let Some((_, copied)) = &mut assignment.replacement {
                 shortened |= first < *copied;
                 *copied = first.min(*copied);
             }
@@ -233,12 +233,12 @@ impl Loaded {
     pub(super) fn permit(
         &mut self,
         members: &Members,
-        seated: &mut Seated,
+        assigned: &mut Assigned,
         geometry: &Geometry,
         options: &Options,
         intents: &Intents,
     ) -> Result<()> {
-        let degraded = seated.configuration.in_sync() != geometry.all_slots();
+        let degraded = assigned.configuration.in_sync() != geometry.all_slots();
         if let Some(why) = self.foreign_bitmap {
             if degraded {
                 return refuse(format!(
@@ -246,24 +246,24 @@ impl Loaded {
                      array can be relied on; let Linux assemble it"
                 ));
             }
-            seated.configuration.mode = Mode::ReadOnly;
+            assigned.configuration.mode = Mode::ReadOnly;
             let reason = || format!("{why}; let Linux run it, or copy the data to a new array");
-            seated.read_only_reason.get_or_insert_with(reason);
+            assigned.read_only_reason.get_or_insert_with(reason);
         }
         let parity = geometry.family() == Family::Parity;
         if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {
-            match &intents.cuts {
-                // Nothing is settled where nothing may be written.
-                Ok(_) if seated.read_only_reason.is_some() => {}
+            match &intents.torn_rows {
+                // Nothing is resolved where nothing may be written.
+                Ok(_) if assigned.read_only_reason.is_some() => {}
                 // All that may disagree is in the log, and nothing can be compared now.
-                Ok(_) if degraded && !intents.doubt => self.unsynced = RangeSet::new(),
+                Ok(_) if degraded && !intents.unverified => self.unsynced = RangeSet::new(),
                 Ok(_) => {}
                 Err(why) => self.notes.push(Note::LogUnusable { why: why.clone() }),
             }
         }
-        let doubtful = degraded && parity && !self.unsynced.is_empty();
-        if doubtful && !options.force_dirty_degraded {
-            let lost = geometry.all_slots().difference(seated.configuration.in_sync());
+        let suspect = degraded && parity && !self.unsynced.is_empty();
+        if suspect && !options.force_dirty_degraded {
+            let lost = geometry.all_slots().difference(assigned.configuration.in_sync());
             let slots: Vec<String> = lost.iter().map(|slot| slot.to_string()).collect();
             let cause = self.notes.iter().find_map(|note| match note {
                 Note::Unsynced { cause, .. } => Some(*cause),
@@ -297,7 +297,7 @@ pub(super) fn new_bitmap(
     members: &Members,
     geometry: &Geometry,
 ) -> Option<Bits> {
-    let room = |record: &Record| marks_room(&record.map, record.superblock.features);
+    let room = |record: &Record| bitmap_range(&record.map, record.superblock.features);
     let room = records.values().map(|record| room(record).map_or(0, |at| at.end - at.start));
     let room = room.min()?;
     let sectors = sync_bytes(geometry) / SECTOR;

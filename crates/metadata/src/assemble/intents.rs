@@ -22,7 +22,7 @@ use crate::assemble::group::Members;
 use crate::assemble::journal::Journals;
 use crate::assemble::logs::{Disbelief, Holders, Log};
 use crate::assemble::probe::MemberProbe;
-use crate::assemble::slots::Seated;
+use crate::assemble::slots::Assigned;
 use crate::assemble::{logs, ppl};
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::Zones;
@@ -37,28 +37,33 @@ pub(crate) struct Intents {
     /// Its members have headers, which must be kept up.
     pub(crate) kept: bool,
     /// Rows that may be cut, if the log can be trusted; else why not.
-    pub(crate) cuts: Result<Vec<TornRow>, String>,
+    pub(crate) torn_rows: Result<Vec<TornRow>, String>,
     /// The member that is the reason why not: the others' logs may be trusted without it.
     pub(crate) unheard: Option<MemberId>,
-    /// What the log says of the sums of blocks.
+    /// What the log says of the checksums of blocks.
     pub(crate) expected: Expected,
     /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
-    pub(crate) sums_from: Option<u64>,
-    /// See [`layout::private::PrivateHeader::sums_torn`].
-    pub(crate) sums_torn: bool,
+    pub(crate) checksums_from: Option<u64>,
+    /// See [`layout::private::PrivateHeader::checksums_torn`].
+    pub(crate) checksums_torn: bool,
     /// Before this session there was doubt already that a log cannot remove.
-    pub(crate) doubt: bool,
+    pub(crate) unverified: bool,
     /// Array ranges that are lost though no member's block is bad.
     pub(crate) bad: RangeSet,
     /// The array's journal device, as the members' headers say.
     pub(crate) journal: Option<JournalNote>,
     /// How the logs are divided that were looked at, and of each member's what it is: until they
-    /// are settled, headers go on saying so.
+    /// are resolved, headers go on saying so.
     pub(crate) zones: Zones,
     shapes: BTreeMap<MemberId, LogShape>,
 }
 
 impl Intents {
+    /// True if the log says of all that was being written at the crash how it can be made right.
+    pub(super) fn can_resolve(&self) -> bool {
+        self.torn_rows.is_ok() && !self.unverified
+    }
+
     /// The records, each with the session of its log, and since when it is in that.
     pub(super) fn with_sessions(
         &self,
@@ -77,61 +82,57 @@ impl Intents {
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
     journals: &Journals,
 ) -> Intents {
     let reads = members.counted();
     let reads = reads.map(|(_, found, _)| async move { (found, read_header(reach, found).await) });
     let headers: Vec<_> = all(reads).await;
-    // What goes with a superblock is in force; what does not may be a change that never was.
-    let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
-    let latest = headers.iter().filter_map(|(_, header)| header.latest.as_ref());
-    let newest = valid.max_by_key(|header| header.events);
-    let latest = newest.or_else(|| latest.max_by_key(|header| header.events));
+    let latest = in_force(&headers);
     let superblock = &members.latest().superblock;
     let policy = latest.map(|header| header.consistency);
     let mut intents = Intents {
         consistency: by_features(superblock.features, policy),
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
-        cuts: Err("it has no intent log".to_string()),
+        torn_rows: Err("it has no intent log".to_string()),
         unheard: None,
         expected: Expected::default(),
-        sums_from: latest.and_then(|header| header.sums_from),
-        sums_torn: latest.is_some_and(|header| header.sums_torn),
-        doubt: false,
+        checksums_from: latest.and_then(|header| header.checksums_from),
+        checksums_torn: latest.is_some_and(|header| header.checksums_torn),
+        unverified: false,
         journal: latest.and_then(|header| header.journal),
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
         shapes: BTreeMap::new(),
     };
-    let configuration = &seated.configuration;
-    if !all_valid(&headers, configuration) && !broken(Broken::ForeignSums) {
-        (intents.sums_from, intents.sums_torn) = (intents.sums_from.map(|_| 0), false);
+    let configuration = &assigned.configuration;
+    if !all_valid(&headers, configuration) && !broken(Broken::ForeignChecksums) {
+        (intents.checksums_from, intents.checksums_torn) =
+            (intents.checksums_from.map(|_| 0), false);
     }
     let wanted = geometry.family() == Family::Parity && intents.consistency.closes_hole();
     if !wanted || superblock.is_clean() {
         return intents;
     }
     if intents.consistency == Consistency::Ppl {
-        intents.doubt = never_in_sync(&headers, seated, superblock);
-        intents.cuts = ppl::load(reach, members, seated, geometry).await;
+        intents.unverified = never_in_sync(&headers, assigned, superblock);
+        intents.torn_rows = ppl::load(reach, members, assigned, geometry).await;
         return intents;
     }
     let Some(mut logs) = logs_of(&headers, configuration, &mut intents) else { return intents };
     // A session begins with a commit, before anything is logged and after all of the one before is
-    // settled. Who missed that commit has nothing to tell.
+    // resolved. Who missed that commit has nothing to tell.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
     if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
-        intents.cuts = Err("nothing was logged yet".to_string());
+        intents.torn_rows = Err("nothing was logged yet".to_string());
         return intents;
     }
     let run = newest.map_or(0, |(_, _, header)| header.log.run);
     logs.retain(|(_, _, header)| header.log.run == run);
     let shape = logs.first().map_or(LogShape::default(), |(_, _, header)| header.log);
-    let (count, bytes) = (shape.zones, shape.zone_bytes);
-    intents.zones = Zones { count, bytes, run, form: shape.form };
+    intents.zones = Zones { count: shape.zones, bytes: shape.zone_bytes, run, form: shape.form };
     let since = logs.iter().map(|(_, slot, header)| (*slot, header.log.since)).collect();
     let holders = Holders { configuration, since };
     let read = match logs_to_read(logs, journals) {
@@ -139,10 +140,21 @@ pub(super) async fn load(
         Err(why) => Err(why.into()),
     };
     match read {
-        Ok((cuts, told)) => (intents.cuts, intents.expected) = (Ok(cuts), told),
-        Err(Disbelief { why, of }) => (intents.cuts, intents.unheard) = (Err(why), of),
+        Ok((torn_rows, expected)) => {
+            (intents.torn_rows, intents.expected) = (Ok(torn_rows), expected)
+        }
+        Err(Disbelief { why, of }) => (intents.torn_rows, intents.unheard) = (Err(why), of),
     }
     intents
+}
+
+/// The header that is in force: one that goes with its superblock, for another may be of a change
+/// that never took place.
+fn in_force<'a>(headers: &'a [(&MemberProbe, Header)]) -> Option<&'a PrivateHeader> {
+    let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
+    let latest = headers.iter().filter_map(|(_, header)| header.latest.as_ref());
+    let newest = valid.max_by_key(|header| header.events);
+    newest.or_else(|| latest.max_by_key(|header| header.events))
 }
 
 /// Where the log lies of members that have the last session: on these, or on the journal device.
@@ -173,7 +185,7 @@ fn logs_of<'a>(
     let mut logs = Vec::new();
     for (found, header) in headers {
         let id = MemberId(found.superblock.device.number);
-        let Some((slot, _)) = configuration.seat_of(id) else { continue };
+        let Some((slot, _)) = configuration.slot_of(id) else { continue };
         if !matches!(found.superblock.own_role(), Role::Slot(_)) {
             // It was a spare until a commit that it has missed: nothing of it counts yet.
             continue;
@@ -181,14 +193,14 @@ fn logs_of<'a>(
         let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
         let Some(valid) = header.valid.as_ref().or(foreign) else {
             let name = &found.name;
-            intents.cuts = Err(format!("the private area of {name} {}", header.trouble()));
+            intents.torn_rows = Err(format!("the private area of {name} {}", header.trouble()));
             // Who runs an array writes to all its members: where the freshest is ours, it is only
             // this one that is damaged.
             let damaged = header.error.is_some() || is_ours(headers);
             intents.unheard = damaged.then_some(id);
             return None;
         };
-        intents.doubt |= valid.doubt;
+        intents.unverified |= valid.unverified;
         intents.shapes.insert(id, valid.log);
         logs.push((*found, slot, valid));
     }
@@ -202,13 +214,13 @@ fn is_ours(headers: &[(&MemberProbe, Header)]) -> bool {
     valid.any(|(found, _)| Some(found.superblock.events) == freshest)
 }
 
-/// Every member that has a seat has a header that goes with its superblock. One that was a spare
+/// Every member that has a slot has a header that goes with its superblock. One that was a spare
 /// until a commit that it has missed has none yet; what one that cannot be read would say, the
 /// others say as well.
 fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) -> bool {
     let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.device.number);
-        configuration.seat_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
+        configuration.slot_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
     };
     let heard = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
     let mut valid = heard.map(|(_, header)| header.valid.is_some()).peekable();
@@ -218,17 +230,17 @@ fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) 
 /// There was doubt before the session that md's log is of, which it cannot remove.
 fn never_in_sync(
     headers: &[(&MemberProbe, Header)],
-    seated: &Seated,
+    assigned: &Assigned,
     superblock: &Superblock,
 ) -> bool {
     let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.device.number);
-        seated.configuration.seat_of(id).is_some()
+        assigned.configuration.slot_of(id).is_some()
     };
     // Where a kernel ran it, a checkpoint says that something was never in sync.
     headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
         let valid = header.valid.as_ref();
-        valid.map_or(superblock.resync_offset != 0, |header| header.doubt)
+        valid.map_or(superblock.resync_offset != 0, |header| header.unverified)
     })
 }
 

@@ -43,7 +43,7 @@ impl Found {
     fn copy_of(&self, session: u64) -> Option<usize> {
         let of = |header: &Option<JournalHeader>| {
             header.as_ref().is_some_and(|header| {
-                header.session == session || broken(Broken::StaleJournalBelieved)
+                header.session == session || broken(Broken::StaleJournalTrusted)
             })
         };
         self.headers.iter().position(of)

@@ -115,7 +115,7 @@ pub(super) async fn read(
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
         return Err("the members disagree on the size of the log's zones".to_string().into());
     }
-    let (mut cuts, mut told) = (Vec::new(), Expected::default());
+    let (mut torn_rows, mut expected) = (Vec::new(), Expected::default());
     for zone in 0..shape.zones {
         let reads = logs.iter().map(|log| async move {
             let start = log.place.start + u64::from(zone) * shape.zone_bytes;
@@ -125,13 +125,13 @@ pub(super) async fn read(
         });
         let logs = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         let (found, says) = zone_cuts(&logs, zone, holders, geometry)?;
-        cuts.extend(found);
-        told.absorb(says);
+        torn_rows.extend(found);
+        expected.absorb(says);
     }
-    Ok((cuts, told))
+    Ok((torn_rows, expected))
 }
 
-/// Where a batch has its sum.
+/// Where a batch has its checksum.
 const CRC: Range<usize> = 60..64;
 
 /// A batch, and where it begins in its member's zone.
@@ -271,14 +271,14 @@ fn zone_cuts(
     sequences.sort_unstable();
     sequences.dedup();
     let mut covered: BTreeMap<u64, RangeSet> = BTreeMap::new();
-    let (mut cuts, mut told) = (Vec::new(), Expected::default());
+    let (mut torn_rows, mut expected) = (Vec::new(), Expected::default());
     for sequence in sequences.into_iter().rev().take_while(|&sequence| sequence >= tail) {
         let mut rows: BTreeMap<(u64, u64), Both<'_>> = BTreeMap::new();
         for (log, found) in &each {
             let Some((batch, at)) = found.get(&sequence) else { continue };
             for entry in &batch.entries {
                 check(&entry.record, geometry)?;
-                told.add(entry, geometry);
+                expected.add(entry, geometry);
                 let both = rows.entry((entry.record.stripe, entry.record.start)).or_default();
                 both.slots = log.log.of.map_or(both.slots, |(_, slot)| both.slots.with(slot));
                 match entry.record.syndrome {
@@ -291,11 +291,15 @@ fn zone_cuts(
             both.check()?;
             let verdict = judge(both, logs, holders, geometry);
             if verdict != Verdict::Unwritten {
-                add_cuts(both, &mut covered, (verdict == Verdict::Torn).then_some(&mut cuts));
+                add_torn_rows(
+                    both,
+                    &mut covered,
+                    (verdict == Verdict::Torn).then_some(&mut torn_rows),
+                );
             }
         }
     }
-    Ok((cuts, told))
+    Ok((torn_rows, expected))
 }
 
 /// The record lies within the array.
@@ -366,15 +370,16 @@ fn parity_came_after(
 
 /// True if the member of a slot holds all below this array offset.
 pub fn is_readable(configuration: &Configuration, slot: Slot, end: u64) -> bool {
-    let seat = &configuration.seats[slot.index()];
-    seat.member.is_some() && seat.recovered.is_none_or(|below| end <= below)
+    let assignment = &configuration.slots[slot.index()];
+    assignment.member.is_some() && assignment.recovered.is_none_or(|below| end <= below)
 }
 
-/// Notes that older records of a row do not count, and adds to `cuts` what no newer one has of it.
-fn add_cuts(
+/// Notes that older records of a row do not count, and adds to `torn_rows` what no newer one has
+/// of it.
+fn add_torn_rows(
     both: &Both<'_>,
     covered: &mut BTreeMap<u64, RangeSet>,
-    mut cuts: Option<&mut Vec<TornRow>>,
+    mut torn_rows: Option<&mut Vec<TornRow>>,
 ) {
     let (log, at, entry) = both.p.or(both.q).expect("a row comes from a record");
     let record = entry.record;
@@ -383,7 +388,7 @@ fn add_cuts(
         let mut open: RangeSet = std::iter::once(record.start..record.start + record.len).collect();
         known.iter().for_each(|range| open.remove(range));
         known.insert(record.start..record.start + record.len);
-        let Some(cuts) = &mut cuts else { continue };
+        let Some(torn_rows) = &mut torn_rows else { continue };
         for Range { start, end } in open.iter() {
             let within = (start - record.start) as usize..(end - record.start) as usize;
             let partial = |from: Option<(&Zone<'_>, usize, &Entry)>| {
@@ -399,7 +404,7 @@ fn add_cuts(
                 let from = at + entry.data.start + place * record.len as usize;
                 (index, log.bytes[from + within.start..from + within.end].to_vec())
             });
-            cuts.push(TornRow {
+            torn_rows.push(TornRow {
                 record,
                 stripe,
                 start,

@@ -80,7 +80,7 @@ pub enum Note {
         why: String,
     },
     /// Checksums were kept, and are no more.
-    SumsDropped {
+    ChecksumsDropped {
         /// Why.
         why: String,
     },
@@ -136,7 +136,7 @@ impl fmt::Display for Note {
                 "the intent log is not used: {why}. Dirty regions are resynced instead, \
                  which needs all members"
             ),
-            Note::SumsDropped { why } => write!(
+            Note::ChecksumsDropped { why } => write!(
                 f,
                 "checksums were switched off: {why}. Replace it, and assemble the array with \
                  --checksums on"

@@ -12,25 +12,25 @@ use std::collections::BTreeMap;
 
 use io::broken::{Broken, broken};
 use layout::md::{ByteMap, Features, Superblock};
-use layout::private::{Consistency, sums};
+use layout::private::{Consistency, checksums};
 use layout::{Family, Geometry, MemberId, RangeSet};
 use log::least_zone;
 
 use crate::assemble::dirty::{Loaded, new_bitmap};
 use crate::assemble::group::Members;
 use crate::assemble::intents::Intents;
-use crate::assemble::slots::Seated;
+use crate::assemble::slots::Assigned;
 use crate::assemble::{Note, Options, refuse};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::ppl;
 use crate::error::{Error, Result};
 
-/// Refuses a change of policy while a log tells of rows that are not settled, where
-/// superblocks alone say which log it is: a crash before they are settled would leave them to the
+/// Refuses a change of policy while a log tells of rows that are not resolved, where
+/// superblocks alone say which log it is: a crash before they are resolved would leave them to the
 /// wrong one.
 pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
-    let unsettled = intents.cuts.as_ref().is_ok_and(|cuts| !cuts.is_empty());
-    if now == wanted || !unsettled || ![now, wanted].contains(&Consistency::Ppl) {
+    let unresolved = intents.torn_rows.as_ref().is_ok_and(|torn_rows| !torn_rows.is_empty());
+    if now == wanted || !unresolved || ![now, wanted].contains(&Consistency::Ppl) {
         return Ok(());
     }
     refuse(format!(
@@ -49,10 +49,10 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
 /// Refused where a member has no room for what the others have.
 pub(super) fn align(
     loaded: &mut Loaded,
-    (members, seated): (&Members, &Seated),
+    (members, assigned): (&Members, &Assigned),
 ) -> Result<BTreeMap<MemberId, Superblock>> {
     let array = members.latest().superblock.features;
-    let writable = seated.read_only_reason.is_none() && !broken(Broken::PolicyUnaligned);
+    let writable = assigned.read_only_reason.is_none() && !broken(Broken::PolicyUnaligned);
     for (&id, record) in loaded.records.iter_mut().filter(|_| writable) {
         let own = record.superblock.features;
         if own.consistency() == array.consistency() {
@@ -62,7 +62,7 @@ pub(super) fn align(
             ((_, true), _, Some(place)) => record.superblock.set_ppl(place),
             ((true, false), Some(offset), _) => record.superblock.bitmap_offset = offset,
             ((false, false), ..) => record.superblock.bitmap_offset = 0,
-            _ if seated.configuration.seat_of(id).is_none() => continue,
+            _ if assigned.configuration.slot_of(id).is_none() => continue,
             _ => {
                 let name = &record.name;
                 let what = format!("{name} has no room for what the others keep; leave it out");
@@ -85,22 +85,22 @@ pub(super) fn align(
 /// no room for it.
 pub(super) fn adopt(
     loaded: &mut Loaded,
-    (members, seated): (&Members, &mut Seated),
+    (members, assigned): (&Members, &mut Assigned),
     geometry: &Geometry,
     (now, wanted): (Consistency, Consistency),
     asked: bool,
 ) -> Result<()> {
-    let unlogged = unlogged(loaded, seated, geometry, wanted);
-    seated.notes.extend(unlogged);
+    let unlogged = unlogged(loaded, assigned, geometry, wanted);
+    assigned.notes.extend(unlogged);
     if now == wanted {
         // It may have been made without a bitmap, or a crash in an earlier change has left it so.
-        let lacks = loaded.bits.is_none() && seated.read_only_reason.is_none();
+        let lacks = loaded.bits.is_none() && assigned.read_only_reason.is_none();
         if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
-            add_bitmap(loaded, members, seated, geometry)?;
+            add_bitmap(loaded, members, assigned, geometry)?;
         }
         return Ok(());
     }
-    if let Some(why) = &seated.read_only_reason {
+    if let Some(why) = &assigned.read_only_reason {
         return refuse(format!("its consistency policy stays {}: {why}", now.name()));
     }
     let needs = |what: &str| {
@@ -124,11 +124,11 @@ pub(super) fn adopt(
         drop_bitmap(loaded);
         add_ppl(loaded, geometry)?;
         // Where there is no room for its bits, everything is compared after a crash.
-        loaded.bits = new_bits(loaded, members, seated, geometry);
+        loaded.bits = new_bits(loaded, members, assigned, geometry);
     } else if wanted == Consistency::Resync {
         drop_bitmap(loaded);
     } else if loaded.bits.is_none() {
-        add_bitmap(loaded, members, seated, geometry)?;
+        add_bitmap(loaded, members, assigned, geometry)?;
     }
     check_places(loaded)
 }
@@ -153,11 +153,11 @@ fn check_places(loaded: &Loaded) -> Result<()> {
 /// room for it.
 fn unlogged(
     loaded: &Loaded,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
     wanted: Consistency,
 ) -> Option<Note> {
-    let logs = wanted.has_log() && seated.read_only_reason.is_none();
+    let logs = wanted.has_log() && assigned.read_only_reason.is_none();
     let missing = logs.then(|| check_room(loaded, geometry, wanted).err()).flatten()?;
     Some(Note::LogUnusable { why: missing.to_string() })
 }
@@ -182,21 +182,21 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
 
 /// The array ranges whose checksums do not count, and those of them that a crash has torn from
 /// their blocks; `None` if none are kept from now on. After a crash these are what it left dirty,
-/// unless the log, which has settled all else, knows what blocks may hold: if every member that may
-/// have it is here. A member that somebody else has added may have no room for them: then none are
-/// kept any more.
+/// unless the log, which has resolved all else, knows what blocks may hold: if every member that
+/// may have it is here. A member that somebody else has added may have no room for them: then none
+/// are kept any more.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
-pub(super) fn sums(
+pub(super) fn checksums(
     loaded: &Loaded,
-    seated: &mut Seated,
+    assigned: &mut Assigned,
     geometry: &Geometry,
     (intents, options): (&Intents, &Options),
     crashed: Option<(&RangeSet, bool)>,
 ) -> Result<(Option<RangeSet>, RangeSet)> {
-    let kept = intents.sums_from;
-    let wanted = match (options.checksums, &seated.read_only_reason) {
+    let kept = intents.checksums_from;
+    let wanted = match (options.checksums, &assigned.read_only_reason) {
         (Some(wanted), Some(why)) if wanted != kept.is_some() => {
             return refuse(format!("cannot switch checksums on or off: {why}"));
         }
@@ -205,14 +205,14 @@ pub(super) fn sums(
     if !wanted {
         return Ok((None, RangeSet::new()));
     }
-    if !sums::possible(geometry) {
+    if !checksums::possible(geometry) {
         return refuse(
             "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
              4096 bytes",
         );
     }
     if options.consistency.unwrap_or(intents.consistency) == Consistency::Ppl {
-        return refuse(sums::NOT_WITH_PPL);
+        return refuse(checksums::NOT_WITH_PPL);
     }
     if let Some(record) = loaded.records.values().find(|record| !record.has_table()) {
         let why = format!(
@@ -223,24 +223,25 @@ pub(super) fn sums(
         if options.checksums.is_some() {
             return refuse(format!("checksums cannot be kept: {why}"));
         }
-        seated.notes.push(Note::SumsDropped { why });
+        assigned.notes.push(Note::ChecksumsDropped { why });
         return Ok((None, RangeSet::new()));
     }
     let end = geometry.capacity();
     let from = kept.unwrap_or(0).min(end);
-    let mut unsummed: RangeSet = std::iter::once(from..end).filter(|r| !r.is_empty()).collect();
-    let whole = seated.configuration.in_sync() == geometry.all_slots();
-    let known = |settled| settled && whole && intents.consistency.has_log();
-    let doubt = crashed.filter(|&(_, settled)| !known(settled));
-    let doubt = doubt.filter(|_| !broken(Broken::DirtySumsBelieved));
-    let mut torn: RangeSet = doubt.into_iter().flat_map(|(dirty, _)| dirty.iter()).collect();
-    if kept.is_some() && intents.sums_torn {
-        unsummed.iter().for_each(|range| torn.insert(range));
+    let mut unchecksummed: RangeSet =
+        std::iter::once(from..end).filter(|r| !r.is_empty()).collect();
+    let whole = assigned.configuration.in_sync() == geometry.all_slots();
+    let known = |resolved| resolved && whole && intents.consistency.has_log();
+    let unverified = crashed.filter(|&(_, resolved)| !known(resolved));
+    let unverified = unverified.filter(|_| !broken(Broken::DirtyChecksumsTrusted));
+    let mut torn: RangeSet = unverified.into_iter().flat_map(|(dirty, _)| dirty.iter()).collect();
+    if kept.is_some() && intents.checksums_torn {
+        unchecksummed.iter().for_each(|range| torn.insert(range));
     } else {
-        unsummed.iter().for_each(|range| torn.remove(range));
+        unchecksummed.iter().for_each(|range| torn.remove(range));
     }
-    torn.iter().for_each(|range| unsummed.insert(range));
-    Ok((Some(unsummed), torn))
+    torn.iter().for_each(|range| unchecksummed.insert(range));
+    Ok((Some(unchecksummed), torn))
 }
 
 fn drop_bitmap(loaded: &mut Loaded) {
@@ -285,13 +286,13 @@ fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
 fn add_bitmap(
     loaded: &mut Loaded,
     members: &Members,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
 ) -> Result<()> {
     let none = || Error::refused("there is no room for a write-intent bitmap on its members");
     let places = loaded.records.values().map(|record| record.map.bitmap_offset());
     let places: Vec<_> = places.collect::<Option<_>>().ok_or_else(none)?;
-    loaded.bits = Some(new_bits(loaded, members, seated, geometry).ok_or_else(none)?);
+    loaded.bits = Some(new_bits(loaded, members, assigned, geometry).ok_or_else(none)?);
     for (record, place) in loaded.records.values_mut().zip(places) {
         record.superblock.features = record.superblock.features.with(Features::BITMAP);
         record.superblock.bitmap_offset = place;
@@ -303,12 +304,12 @@ fn add_bitmap(
 fn new_bits(
     loaded: &mut Loaded,
     members: &Members,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
 ) -> Option<Bits> {
     let bits = new_bitmap(&loaded.records, members, geometry)?;
     loaded.records.values_mut().for_each(|record| record.behind = Pages::ALL);
-    let whole = seated.configuration.in_sync() == geometry.all_slots();
+    let whole = assigned.configuration.in_sync() == geometry.all_slots();
     let agree = whole && loaded.unsynced.is_empty();
     Some(if agree { Bits::new(bits.header().clone(), false) } else { bits })
 }

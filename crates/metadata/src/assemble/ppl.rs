@@ -13,7 +13,7 @@ use log::solve::{Partial, TornRow};
 
 use crate::assemble::group::Members;
 use crate::assemble::probe::MemberProbe;
-use crate::assemble::slots::Seated;
+use crate::assemble::slots::Assigned;
 use crate::commit::member_io::{MemberIo, all};
 
 /// Reads the log of each slot's member.
@@ -23,22 +23,22 @@ use crate::commit::member_io::{MemberIo, all};
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
-    seated: &Seated,
+    assigned: &Assigned,
     geometry: &Geometry,
 ) -> Result<Vec<TornRow>, String> {
-    let configuration = &seated.configuration;
+    let configuration = &assigned.configuration;
     let logs = members.counted().filter_map(|(_, found, _)| {
         let id = MemberId(found.superblock.device.number);
-        let (slot, replacement) = configuration.seat_of(id)?;
+        let (slot, replacement) = configuration.slot_of(id)?;
         // A replacement's log says what the log of its slot's member says.
         (!replacement).then_some((found, slot))
     });
     let reads = logs.map(|(found, slot)| async move {
-        let cuts = read(reach, found, slot, geometry).await;
-        cuts.map_err(|why| format!("the partial parity log of {} {why}", found.name))
+        let torn_rows = read(reach, found, slot, geometry).await;
+        torn_rows.map_err(|why| format!("the partial parity log of {} {why}", found.name))
     });
-    let cuts = all(reads).await.into_iter().collect::<Result<Vec<_>, String>>()?;
-    Ok(cuts.into_iter().flatten().collect())
+    let torn_rows = all(reads).await.into_iter().collect::<Result<Vec<_>, String>>()?;
+    Ok(torn_rows.into_iter().flatten().collect())
 }
 
 async fn read(
@@ -57,22 +57,22 @@ async fn read(
     let newest = newest.map_err(|error| format!("is damaged: {error}"))?;
     let Some((header, start)) = newest else { return Ok(Vec::new()) };
     let mut at = start + HEADER_BYTES as usize;
-    let mut cuts = Vec::new();
+    let mut torn_rows = Vec::new();
     for entry in &header.entries {
         let end = at + entry.pp_bytes as usize;
         let partial = log.get(at..end).unwrap_or_default();
         let whole = partial.len() == entry.pp_bytes as usize
             && (parity::crc32c(0, partial) == entry.checksum || broken(Broken::LogUnchecked));
         if whole {
-            cuts.push(cut(entry, partial, slot, geometry)?);
+            torn_rows.push(torn_row(entry, partial, slot, geometry)?);
         }
         at = end;
     }
-    Ok(cuts)
+    Ok(torn_rows)
 }
 
 /// The row that an entry on the member of `slot` tells of.
-fn cut(
+fn torn_row(
     entry: &PplEntry,
     partial: &[u8],
     slot: Slot,
@@ -97,7 +97,7 @@ fn cut(
         paired: false,
         partial: entry.pp_bytes > 0,
         checked: false,
-        summed: false,
+        checksummed: false,
         logged: 0,
         zeros: false,
         epoch: 0,

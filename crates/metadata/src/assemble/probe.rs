@@ -37,7 +37,7 @@ pub(crate) struct MemberProbe {
 }
 
 impl MemberProbe {
-    /// What the ledger keeps of it.
+    /// What the metadata writer keeps of it.
     pub(crate) fn into_record(self) -> Record {
         let MemberProbe { name, disk, superblock, map, bad, .. } = self;
         let ours = keeps_list(&superblock);
@@ -182,8 +182,8 @@ fn trusted(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
     let roles = u16::from_le_bytes([bytes[220], bytes[221]]);
     let mut bytes = bytes.to_vec();
-    let sum = checksum(&bytes[..256 + 2 * usize::from(roles)]);
-    bytes[216..220].copy_from_slice(&sum.to_le_bytes());
+    let checksum = checksum(&bytes[..256 + 2 * usize::from(roles)]);
+    bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
     Cow::Owned(bytes)
 }
 

@@ -29,7 +29,7 @@ use crate::assemble::group::Members;
 use crate::assemble::probe::MemberProbe;
 use crate::assemble::roles::{Lapse, Standing};
 use crate::commit::member_io::{MemberIo, all};
-use crate::commit::record::marks_room;
+use crate::commit::record::bitmap_range;
 
 /// So much is read of a bitmap for its header: whole blocks of any disk.
 const PAGE_BYTES: u64 = 4096;
@@ -48,7 +48,7 @@ enum Part {
 /// Leaves out the members that provably took no part in the last commit.
 pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     let latest = &members.latest().superblock;
-    if Tag::of(latest.utime).is_none() || broken(Broken::RolledBackBelieved) {
+    if Tag::of(latest.utime).is_none() || broken(Broken::RolledBackTrusted) {
         return;
     }
     let behind = members.counted().filter(|(_, found, standing)| {
@@ -61,12 +61,12 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     if behind.is_empty() {
         return;
     }
-    let [header, marks] = evidence(reach, members.latest(), latest.events).await;
+    let [header, bits] = evidence(reach, members.latest(), latest.events).await;
     let work = behind.into_iter().map(|(index, found)| async move {
         // What the freshest member lacks, the commit did not write.
-        let [own_header, own_marks] = evidence(reach, found, latest.events).await;
+        let [own_header, own_bitmap] = evidence(reach, found, latest.events).await;
         let missed = |of_all, own| of_all == Part::Took && own == Part::Missed;
-        (missed(header, own_header) || missed(marks, own_marks)).then_some(index)
+        (missed(header, own_header) || missed(bits, own_bitmap)).then_some(index)
     });
     let missed: Vec<usize> = all(work).await.into_iter().flatten().collect();
     missed.into_iter().for_each(|index| members.lapse(index, Lapse::RolledBack));
@@ -74,7 +74,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
 
 /// What a member's private header, and its bitmap, tell of the commit with this number.
 async fn evidence(reach: &MemberIo, found: &MemberProbe, events: u64) -> [Part; 2] {
-    [of_header(reach, found, events).await, of_marks(reach, found, events).await]
+    [of_header(reach, found, events).await, of_bitmap(reach, found, events).await]
 }
 
 async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
@@ -97,14 +97,14 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     }
 }
 
-async fn of_marks(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
+async fn of_bitmap(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let superblock = &found.superblock;
     // The bits that stand beside md's partial parity log lie in the private area, which has a
     // header of its own.
     if !superblock.features.contains(Features::BITMAP) {
         return Part::Silent;
     }
-    let Some(room) = marks_room(&found.map, superblock.features) else { return Part::Silent };
+    let Some(room) = bitmap_range(&found.map, superblock.features) else { return Part::Silent };
     let place = room.start..room.end.min(room.start + PAGE_BYTES);
     let Ok(bytes) = reach.read(&*found.disk, place).await else { return Part::Silent };
     match Bitmap::parse(&bytes) {

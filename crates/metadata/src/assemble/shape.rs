@@ -100,7 +100,7 @@ pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry>
     };
     let layout = match layout {
         Layout::Raid0(_) if broken(Broken::Raid0Guessed) => Layout::Raid0(Raid0Layout::Original),
-        told => told,
+        given => given,
     };
     let sizes = match layout.level() {
         Level::Linear | Level::Raid0 => own_sizes(members, layout)?,

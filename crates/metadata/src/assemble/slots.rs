@@ -7,7 +7,7 @@ use io::broken::{Broken, broken};
 use layout::md::ppl::HEADER_BYTES;
 use layout::md::superblock::Role;
 use layout::md::{Features, SECTOR, Superblock};
-use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Seat, Slot, SlotSet, sync};
+use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Slot, SlotAssignment, SlotSet, sync};
 
 use crate::assemble::group::Members;
 use crate::assemble::roles::Standing;
@@ -16,7 +16,7 @@ use crate::commit::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The configuration, and what is to be said about it.
-pub(super) struct Seated {
+pub(super) struct Assigned {
     pub(super) configuration: Configuration,
     pub(super) notes: Vec<Note>,
     pub(super) read_only_reason: Option<String>,
@@ -34,13 +34,17 @@ fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
     }
 }
 
-/// Gives every member its seat.
-pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) -> Result<Seated> {
-    let mut seats = vec![Seat::default(); geometry.slots()];
+/// Gives every member its slot.
+pub(super) fn assignment(
+    members: &Members,
+    geometry: &Geometry,
+    options: &Options,
+) -> Result<Assigned> {
+    let mut slots = vec![SlotAssignment::default(); geometry.slots()];
     let (mut spares, mut notes) = (Vec::new(), Vec::new());
-    for (slot, seat) in seats.iter_mut().enumerate() {
-        *seat = take_seat(members, geometry, Slot::new(slot), &mut notes)?;
-        if seat.member.is_none() {
+    for (slot, assignment) in slots.iter_mut().enumerate() {
+        *assignment = take_slot(members, geometry, Slot::new(slot), &mut notes)?;
+        if assignment.member.is_none() {
             notes.push(Note::Missing { slot: Slot::new(slot) });
         }
     }
@@ -52,19 +56,19 @@ pub(super) fn seat(members: &Members, geometry: &Geometry, options: &Options) ->
     }
     let read_only_reason = read_only_reason(members, geometry, options);
     let mode = if read_only_reason.is_some() { Mode::ReadOnly } else { Mode::ReadWrite };
-    let configuration = Configuration { epoch: Epoch(1), seats, spares, journal: None, mode };
+    let configuration = Configuration { epoch: Epoch(1), slots, spares, journal: None, mode };
     enough(members, geometry, &configuration, options)?;
-    Ok(Seated { configuration, notes, read_only_reason })
+    Ok(Assigned { configuration, notes, read_only_reason })
 }
 
-/// The seat of one slot. Of two claimants, the one being made a copy is the replacement; alone, it
+/// The slot of one slot. Of two claimants, the one being made a copy is the replacement; alone, it
 /// is the slot's member as far as it got.
-fn take_seat(
+fn take_slot(
     members: &Members,
     geometry: &Geometry,
     slot: Slot,
     notes: &mut Vec<Note>,
-) -> Result<Seat> {
+) -> Result<SlotAssignment> {
     let claims = members.counted().filter(|&(_, _, s)| s == Standing::Active(slot));
     let (mut whole, mut copies): (Vec<_>, Vec<_>) =
         claims.map(|(_, found, _)| found).partition(|found| {
@@ -85,20 +89,20 @@ fn take_seat(
     };
     let below = |bytes: u64| sync::recovered_below(geometry, bytes);
     let id = |superblock: &Superblock| MemberId(superblock.device.number);
-    let mut seat = Seat::default();
+    let mut assignment = SlotAssignment::default();
     if let Some(found) = member {
-        seat.member = Some(id(&found.superblock));
-        seat.recovered = rebuilt_bytes(&found.superblock).map(below);
-        if let Some(below) = seat.recovered {
+        assignment.member = Some(id(&found.superblock));
+        assignment.recovered = rebuilt_bytes(&found.superblock).map(below);
+        if let Some(below) = assignment.recovered {
             notes.push(Note::Rebuilding { name: found.name.clone(), slot, below });
         }
     }
     if let Some(found) = replacement {
         let below = rebuilt_bytes(&found.superblock).map_or(geometry.capacity(), below);
-        seat.replacement = Some((id(&found.superblock), below));
+        assignment.replacement = Some((id(&found.superblock), below));
         notes.push(Note::Replacing { name: found.name.clone(), slot, below });
     }
-    Ok(seat)
+    Ok(assignment)
 }
 
 /// The reason of an array that is read-only by its user's order.

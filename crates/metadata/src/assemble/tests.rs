@@ -5,7 +5,7 @@ use std::rc::Rc;
 use io::tasks::complete;
 use layout::md::superblock::{CLEAN, Role};
 use layout::md::{Bitmap, Features, SECTOR, Version};
-use layout::{Layout, Level, Mode, Seat, Slot};
+use layout::{Layout, Level, Mode, Slot, SlotAssignment};
 
 use super::*;
 use crate::commit::Decision;
@@ -39,7 +39,7 @@ fn degraded() -> Options {
 /// Makes a decision durable, as far as disks work.
 fn commit(assembly: &Assembly, configuration: Configuration, clean: bool) {
     let decision = Decision { configuration, clean, resync_from: None };
-    let _ = complete(assembly.ledger.commit(&decision)).expect("nothing waits");
+    let _ = complete(assembly.metadata.commit(&decision)).expect("nothing waits");
 }
 
 /// Starts from these disks alone, and writes.
@@ -71,9 +71,9 @@ fn what_was_created_is_assembled_at_every_level_and_version() {
                 (facts.name.as_str(), facts.capacity),
                 ("data", assembly.geometry.capacity())
             );
-            let seats: Vec<_> = assembly.configuration.seats.iter().map(|s| s.member).collect();
+            let slots: Vec<_> = assembly.configuration.slots.iter().map(|s| s.member).collect();
             let members: Vec<_> = (0..count).map(|id| Some(MemberId(id as u32))).collect();
-            assert_eq!(seats, members);
+            assert_eq!(slots, members);
             assert_eq!(assembly.configuration.mode, Mode::ReadWrite);
             assert!(
                 assembly.recovered.clean
@@ -81,7 +81,7 @@ fn what_was_created_is_assembled_at_every_level_and_version() {
                     && assembly.notes.is_empty()
             );
             let redundant = assembly.geometry.redundancy() > 0;
-            assert_eq!(facts.mark_bytes, redundant.then_some(CHUNK), "{level}");
+            assert_eq!(facts.bitmap_bytes, redundant.then_some(CHUNK), "{level}");
             assert_eq!(facts.format.to_string().starts_with("parapet"), level == Level::Raid35);
         }
     }
@@ -107,7 +107,7 @@ fn missing_members_are_named_and_need_permission() {
     let error = text(rig.assemble(&[0, 2, 3, 4], &Options::default()));
     says(&error, &["missing", "slot 1", "--degraded"]);
     let assembly = rig.assemble(&[0, 2, 4], &degraded()).unwrap();
-    assert_eq!(assembly.configuration.seats[1], Seat::default());
+    assert_eq!(assembly.configuration.slots[1], SlotAssignment::default());
     says(&notes(&assembly), &["slot 1 has no member", "slot 3 has no member"]);
     let error = rig.assemble(&[0, 2], &degraded()).err().expect("too few");
     assert_eq!(error.kind(), ErrorKind::DataLost);
@@ -128,11 +128,11 @@ fn a_stale_member_is_left_out_even_one_event_behind() {
     let rig = Rig::of(Level::Raid6, 4, |_| ());
     let assembly = rig.all().unwrap();
     let mut configuration = assembly.configuration.clone();
-    configuration.seats[3] = Seat::default();
+    configuration.slots[3] = SlotAssignment::default();
     commit(&assembly, configuration, true);
     assert_eq!((rig.superblock(0).events, rig.superblock(3).events), (2, 1));
     let again = rig.all().unwrap();
-    assert_eq!(again.configuration.seats[3], Seat::default());
+    assert_eq!(again.configuration.slots[3], SlotAssignment::default());
     assert_eq!(again.members.len(), 3);
     says(&notes(&again), &["disk3 is stale", "event 1", "disk0 is at 2", "slot 3 has no member"]);
 }
@@ -333,7 +333,7 @@ fn a_bit_that_any_copy_has_counts() {
     rig.disks[0].mem.poke(8192 + 256, &[0b10]);
     rig.disks[2].mem.poke(8192 + 256, &[0b100]);
     let again = rig.all().unwrap();
-    assert_eq!(again.ledger.dirty_bits().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(again.metadata.dirty_bits().collect::<Vec<_>>(), [1, 2]);
     // The copies are made equal by the next commit.
     commit(&again, again.configuration.clone(), false);
     let mut byte = [0];
@@ -347,14 +347,15 @@ fn a_spare_that_was_given_a_slot_in_the_last_moment_holds_nothing_yet() {
     let assembly = rig.all().unwrap();
     let mut configuration = assembly.configuration.clone();
     configuration.spares.clear();
-    configuration.seats[1] =
-        Seat { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
+    configuration.slots[1] =
+        SlotAssignment { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
     rig.keep_superblock(3, true);
     commit(&assembly, configuration, true);
     rig.keep_superblock(3, false);
     let again = rig.all().unwrap();
-    let expected = Seat { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
-    assert_eq!(again.configuration.seats[1], expected);
+    let expected =
+        SlotAssignment { member: Some(MemberId(3)), recovered: Some(0), replacement: None };
+    assert_eq!(again.configuration.slots[1], expected);
     says(&notes(&again), &["disk3 (slot 1) is rebuilt up to array offset 0", "disk1 is stale"]);
 }
 
@@ -365,7 +366,7 @@ fn a_member_that_linux_was_bringing_up_to_date_by_its_bitmap_is_rebuilt_whole() 
         superblock.features = superblock.features.with(Features::RECOVERY_BITMAP);
     });
     let assembly = rig.all().unwrap();
-    assert_eq!(assembly.configuration.seats[2].recovered, Some(0));
+    assert_eq!(assembly.configuration.slots[2].recovered, Some(0));
     let error = rig.assemble(&[0, 2], &degraded()).err().expect("it does not count yet");
     assert_eq!(error.kind(), ErrorKind::DataLost);
 }
@@ -380,7 +381,7 @@ fn dirty_and_degraded_parity_is_refused_unless_forced() {
         commit(&assembly, assembly.configuration.clone(), false);
         let rest: Vec<usize> = (1..count).collect();
         assert!(rig.assemble(&rest, &degraded()).is_ok(), "no bit is set: nothing was under way");
-        let set = assembly.ledger.set_bits(&assembly.configuration, 2..=2);
+        let set = assembly.metadata.set_bits(&assembly.configuration, 2..=2);
         complete(set).unwrap().unwrap();
         let error = text(rig.assemble(&rest, &degraded()));
         let bytes = rig.all().unwrap().recovered.unsynced.bytes().to_string();
@@ -482,8 +483,8 @@ fn noise_in_the_metadata_is_an_error_or_harmless() {
             block[at..at + 4].copy_from_slice(&value[number(5) as usize].to_le_bytes());
             let roles = u64::from(u16::from_le_bytes([block[220], block[221]]));
             let used = (256 + 2 * roles).min(512) as usize;
-            let sum = layout::md::superblock::checksum(&block[..used]);
-            block[216..220].copy_from_slice(&sum.to_le_bytes());
+            let checksum = layout::md::superblock::checksum(&block[..used]);
+            block[216..220].copy_from_slice(&checksum.to_le_bytes());
             disk.poke(4096, &block);
         }
         let which: Vec<usize> = (0..count).collect();

@@ -22,7 +22,7 @@ use layout::{Family, MemberId, RangeSet, Slot, private};
 use crate::assemble::probe::MemberProbe;
 use crate::assemble::{probe, roles};
 use crate::bitmap::{Bits, Pages};
-use crate::commit::Ledger;
+use crate::commit::MetadataWriter;
 use crate::commit::record::Record;
 use crate::error::{Error, Result};
 
@@ -47,15 +47,15 @@ pub struct Readmitted {
     pub data_offset: u64,
     /// The slot it held.
     pub slot: Slot,
-    /// The array ranges that it may have missed so far; see `Ledger::dirty_ranges`.
+    /// The array ranges that it may have missed so far; see `MetadataWriter::dirty_ranges`.
     pub ranges: RangeSet,
     /// Its checksums mean nothing from this array offset on.
-    pub sums_from: u64,
+    pub checksums_from: u64,
     /// Bytes it has lost, counted from the start of its data.
     pub bad: RangeSet,
 }
 
-impl Ledger {
+impl MetadataWriter {
     /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies
     /// on the disk is not looked at; whoever calls this has asked. The next commit makes it a
     /// member.
@@ -131,7 +131,7 @@ impl Ledger {
             )))
         };
         let logs = || records.iter().filter(|record| self.has_room_for_log(record));
-        match logs().find(|record| self.has_room_for_sums(record)) {
+        match logs().find(|record| self.has_room_for_checksums(record)) {
             Some(record) => Ok(record.clone()),
             None if logs().next().is_none() => no_room("intent log"),
             None => no_room("checksums"),
@@ -257,7 +257,7 @@ impl Ledger {
     }
 
     /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next
-    /// commit that seats it makes it a member again.
+    /// commit that slots it makes it a member again.
     ///
     /// # Errors
     /// Refused, with the reason: then only a full rebuild will do (`admit` it as a new member).
@@ -267,14 +267,14 @@ impl Ledger {
         let found = probe::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
-        let sums_from = self.sums_of(&found).await;
+        let checksums_from = self.checksums_of(&found).await;
         let session = self.session();
         let record =
             Record { session, next_session: session, stale_ppl: true, ..found.into_record() };
         if !self.has_room_for_log(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's intent log")));
         }
-        if !self.has_room_for_sums(&record) {
+        if !self.has_room_for_checksums(&record) {
             return Err(Error::refused(format!("{name} has no room for the array's checksums")));
         }
         let id = MemberId(record.superblock.device.number);
@@ -282,32 +282,32 @@ impl Ledger {
         let bad = record.bad_ranges();
         self.state.borrow_mut().records.insert(id, record);
         let ranges = self.dirty_ranges();
-        Ok(Readmitted { id, data_offset, slot, ranges, sums_from, bad })
+        Ok(Readmitted { id, data_offset, slot, ranges, checksums_from, bad })
     }
 
     /// The array offset below which the checksums of a member were right when it left, by its own
     /// record: what was made of them since, or was not durable there, no bit tells of.
-    async fn sums_of(&self, found: &MemberProbe) -> u64 {
-        if self.private.get().sums_from.is_none() || broken(Broken::ReaddSumsBelieved) {
+    async fn checksums_of(&self, found: &MemberProbe) -> u64 {
+        if self.private.get().checksums_from.is_none() || broken(Broken::ReaddChecksumsTrusted) {
             return u64::MAX;
         }
         let Some(bounds) = found.map.private.clone() else { return 0 };
         let headers = bounds.start..bounds.start + private::HEADERS_BYTES;
         let Ok(copies) = self.reach.read(&*found.disk, headers).await else { return 0 };
         let own = private::valid(&copies, &found.superblock, &bounds, parity::crc32c);
-        own.and_then(|header| header.sums_from).unwrap_or(0)
+        own.and_then(|header| header.checksums_from).unwrap_or(0)
     }
 
     /// A member that is lost has lost bytes that it once held: the bits, which tell what it missed,
     /// do not tell that. With the next commit they count as cleared, so no member that leaves then,
     /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
-    pub fn void_marks(&self) {
-        self.void_marks.set(!broken(Broken::CutReadded));
+    pub fn void_bits(&self) {
+        self.void_bits.set(!broken(Broken::CutReadded));
     }
 
     /// Gives the bitmap the number of the commit that writes it.
     pub(super) fn number(&self, bits: &mut Bits, events: u64) {
-        let void = self.void_marks.replace(false);
+        let void = self.void_bits.replace(false);
         bits.edit_header(|header| {
             header.events = events;
             if void {

@@ -19,22 +19,22 @@ use layout::{Configuration, MemberId, RangeSet, sync};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::member_io::all;
 use crate::commit::record::copy_pages;
-use crate::commit::{Failures, Ledger, State};
+use crate::commit::{Failures, MetadataWriter, State};
 
-impl Ledger {
-    /// Sets bits, durably on every seated member before it returns.
+impl MetadataWriter {
+    /// Sets bits, durably on every assigned member before it returns.
     ///
     /// # Errors
     /// The members that could not be written: on them the bits may not be set.
     pub async fn set_bits(
         &self,
-        seated: &Configuration,
+        assigned: &Configuration,
         regions: RangeInclusive<u64>,
     ) -> Result<(), Failures> {
         self.state.borrow_mut().doomed.retain(|region| !regions.contains(region));
         self.change(|bits| bits.set(regions));
-        let seated: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
-        let failures = self.write_marks(&seated).await;
+        let assigned: Vec<MemberId> = assigned.assigned().map(|(_, id)| id).collect();
+        let failures = self.write_bitmap(&assigned).await;
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
@@ -46,17 +46,17 @@ impl Ledger {
     /// The members that could not be written.
     pub async fn clear_bits(
         &self,
-        seated: &Configuration,
+        assigned: &Configuration,
         regions: &[u64],
     ) -> Result<(), Failures> {
-        let whole = seated.in_sync().count() == self.geometry.slots();
+        let whole = assigned.in_sync().count() == self.geometry.slots();
         if !whole && !broken(Broken::BitClearedDegraded) {
             return Ok(());
         }
         // From here on, a bit that is set again stays: nothing was awaited since the caller
         // decided.
         self.state.borrow_mut().doomed.extend(regions);
-        let ids: Vec<MemberId> = seated.seated().map(|(_, id)| id).collect();
+        let ids: Vec<MemberId> = assigned.assigned().map(|(_, id)| id).collect();
         let events = self.events.get();
         // Members that left before now lack more than the bits will say: that comes first.
         self.change(|bits| {
@@ -66,13 +66,13 @@ impl Ledger {
             bits.edit_header(|header| header.events_cleared = events);
             Pages::HEADER
         });
-        let failures = self.write_marks(&ids).await;
+        let failures = self.write_bitmap(&ids).await;
         let doomed = std::mem::take(&mut self.state.borrow_mut().doomed);
         if !failures.is_empty() {
             return Err(failures);
         }
         self.change(|bits| bits.clear(doomed));
-        let failures = self.write_marks(&ids).await;
+        let failures = self.write_bitmap(&ids).await;
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// What the dirty regions are in array space: what a member lacks that was lost while all was
-    /// clean. More is added with every write until the member has its seat again, so whoever seats
+    /// clean. More is added with every write until the member has its slot again, so whoever slots
     /// it asks once more when no write can be under way.
     pub fn dirty_ranges(&self) -> RangeSet {
         let state = self.state.borrow();
@@ -104,7 +104,7 @@ impl Ledger {
 
     /// Writes the pages that these members are behind in. When it returns, each of them that is not
     /// among the failures holds durably all that was set before the call.
-    pub(super) async fn write_marks(&self, ids: &[MemberId]) -> Failures {
+    pub(super) async fn write_bitmap(&self, ids: &[MemberId]) -> Failures {
         if self.state.borrow().bits.is_none() {
             return Failures::new();
         }

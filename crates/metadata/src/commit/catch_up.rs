@@ -19,7 +19,7 @@ use layout::{Configuration, MemberId};
 
 use crate::commit::member_io::all;
 use crate::commit::record::Record;
-use crate::commit::{Failures, Ledger, Opened};
+use crate::commit::{Failures, MetadataWriter, Opened};
 
 /// What the last commit before a start has left undone.
 pub(super) struct Behind {
@@ -39,14 +39,14 @@ impl Behind {
             let found = found.get(&id).filter(|found| found.events < latest.events)?;
             Some((id, found.clone()))
         };
-        let members: Vec<_> = configuration.seated().filter_map(missed).collect();
+        let members: Vec<_> = configuration.assigned().filter_map(missed).collect();
         let (latest, start) = (latest.clone(), configuration.clone());
         let some = !members.is_empty() && !broken(Broken::BehindStays);
         some.then_some(Behind { members, latest, start })
     }
 
     /// The superblock of the last commit for one who has missed it.
-    fn draw(&self, ledger: &Ledger, id: MemberId, mut record: Record) -> Superblock {
+    fn draw(&self, metadata: &MetadataWriter, id: MemberId, mut record: Record) -> Superblock {
         let latest = &self.latest;
         let found = self.members.iter().find(|(member, _)| *member == id);
         let found = found.map_or(&record.superblock, |(_, found)| found).clone();
@@ -56,12 +56,12 @@ impl Behind {
             events: latest.events,
             utime: latest.utime,
             resync_offset: latest.resync_offset,
-            ..ledger.draw_own(&self.start, id, &record)
+            ..metadata.draw_own(&self.start, id, &record)
         }
     }
 }
 
-impl Ledger {
+impl MetadataWriter {
     /// Writes the superblock of the last commit to those who have missed it and still hold a slot.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Ledger {
     pub(super) async fn catch_up(&self, configuration: &Configuration) -> Result<(), Failures> {
         let Some(behind) = self.behind.take() else { return Ok(()) };
         let members = behind.members.iter().map(|(id, _)| *id);
-        let members: Vec<_> = members.filter(|&id| configuration.seat_of(id).is_some()).collect();
+        let members: Vec<_> = members.filter(|&id| configuration.slot_of(id).is_some()).collect();
         let writes = self.records(&members, &Failures::new()).into_iter().map(|(id, record)| {
             let superblock = behind.draw(self, id, record.clone());
             async move {

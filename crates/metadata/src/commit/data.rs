@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use layout::private::sums::PAGE_BYTES;
+use layout::private::checksums::PAGE_BYTES;
 use layout::{MemberId, RangeSet};
 
-use crate::commit::Ledger;
+use crate::commit::MetadataWriter;
 use crate::commit::record::Record;
 
-impl Ledger {
+impl MetadataWriter {
     fn record_of(&self, id: MemberId) -> io::Result<Record> {
         let gone = || io::Error::new(io::ErrorKind::Gone, "a member that was removed");
         self.record(id).ok_or_else(gone)

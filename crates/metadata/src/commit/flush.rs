@@ -16,12 +16,12 @@ use layout::{Family, MemberId};
 
 use crate::commit::async_mutex::Held;
 use crate::commit::member_io::all;
-use crate::commit::{Failures, Ledger};
+use crate::commit::{Failures, MetadataWriter};
 
 /// Why what a member was sent is unknown, if so.
 pub(crate) type Failed = RefCell<Option<io::Error>>;
 
-impl Ledger {
+impl MetadataWriter {
     /// Waits until nobody flushes members.
     pub async fn turn_to_flush(&self) -> Option<Held<'_>> {
         match broken(Broken::FlushErrorForgotten) {

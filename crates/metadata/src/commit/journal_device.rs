@@ -26,7 +26,7 @@ use log::LogPlace;
 
 use crate::commit::member_io::MemberIo;
 use crate::commit::private::Private;
-use crate::commit::{Failures, Ledger};
+use crate::commit::{Failures, MetadataWriter};
 
 /// The device that this session's log may lie on.
 pub struct Journal {
@@ -91,7 +91,7 @@ impl Journal {
     }
 }
 
-impl Ledger {
+impl MetadataWriter {
     /// The journal device of this session, if there is one.
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()

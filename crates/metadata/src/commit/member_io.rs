@@ -1,4 +1,4 @@
-//! How the ledger reaches a member's bytes: plain reads and writes, each with a deadline.
+//! How the metadata writer reaches a member's bytes: plain reads and writes, each with a deadline.
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
 //! member cannot hold up the record of all; and what disks have not answered in time and may

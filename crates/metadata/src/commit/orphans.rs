@@ -12,9 +12,9 @@
 use io::broken::{Broken, broken};
 use layout::MemberId;
 
-use crate::commit::{Failures, Ledger};
+use crate::commit::{Failures, MetadataWriter};
 
-impl Ledger {
+impl MetadataWriter {
     /// Superblocks and bitmap pages written to a member of this name that it has not answered in
     /// time, and that may still land.
     pub fn late_writes(&self, name: &str) -> usize {

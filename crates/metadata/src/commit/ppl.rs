@@ -1,6 +1,6 @@
 //! The members' partial parity logs, as md has them: where they lie, and that they begin empty.
 //!
-//! A log is emptied before a session writes to it, and before its member gets a seat: all of it is
+//! A log is emptied before a session writes to it, and before its member gets a slot: all of it is
 //! zeroed, or units of an older life might be taken for newer ones.
 
 use layout::md::ppl::{self, MOST_SLOTS, PplHeader};
@@ -11,7 +11,7 @@ use log::{LogPlace, LogSetup};
 
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
-use crate::commit::{Failures, Ledger};
+use crate::commit::{Failures, MetadataWriter};
 
 /// Why an array of this shape cannot have md's partial parity log, if so.
 pub(crate) fn unfit(geometry: &Geometry) -> Option<String> {
@@ -23,7 +23,7 @@ pub(crate) fn unfit(geometry: &Geometry) -> Option<String> {
     many.then(|| format!("md's partial parity log is for at most {MOST_SLOTS} slots, not {slots}"))
 }
 
-impl Ledger {
+impl MetadataWriter {
     /// The array's policy is md's partial parity log, from the beginning of the session on.
     pub(super) fn keeps_ppl(&self) -> bool {
         self.private.get().next_consistency == Consistency::Ppl
@@ -45,8 +45,8 @@ impl Ledger {
     }
 
     /// Empties the logs of these members that are stale.
-    pub(super) async fn empty_ppl(&self, seated: &[MemberId], failures: &Failures) -> Failures {
-        let stale = self.records(seated, failures).into_iter();
+    pub(super) async fn empty_ppl(&self, assigned: &[MemberId], failures: &Failures) -> Failures {
+        let stale = self.records(assigned, failures).into_iter();
         let stale = stale.filter(|(_, record)| record.stale_ppl && self.keeps_ppl());
         let writes = stale.map(|(id, record)| async move {
             (id, record.write_empty_ppl(&self.reach, &self.facts.uuid).await)

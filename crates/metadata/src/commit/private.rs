@@ -16,7 +16,7 @@ use log::{LogPlace, LogSetup, least_zone};
 
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
-use crate::commit::{Failures, Ledger};
+use crate::commit::{Failures, MetadataWriter};
 
 /// How a log is divided. md's is not, and has so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,11 +45,11 @@ pub(crate) struct Private {
     /// How it is from the beginning of the session on.
     pub(crate) next_log: Zones,
     /// There is parity that a crash may have cut.
-    pub(crate) doubt: bool,
-    /// See [`PrivateHeader::sums_from`].
-    pub(crate) sums_from: Option<u64>,
-    /// See [`PrivateHeader::sums_torn`].
-    pub(crate) sums_torn: bool,
+    pub(crate) unverified: bool,
+    /// See [`PrivateHeader::checksums_from`].
+    pub(crate) checksums_from: Option<u64>,
+    /// See [`PrivateHeader::checksums_torn`].
+    pub(crate) checksums_torn: bool,
     /// The journal device, as the headers say; from the beginning of the session on the
     /// configuration tells whether the log lies there.
     pub(crate) journal: Option<JournalNote>,
@@ -59,13 +59,13 @@ pub(crate) struct Private {
     pub(crate) begun: bool,
 }
 
-impl Ledger {
+impl MetadataWriter {
     /// Opens the intent log for a session, with so many zones of at most `most_bytes` each: it
-    /// begins with [`Ledger::begin_session`], and with the next commit the log of the one before
-    /// does not count any more. `None` if the array has none.
+    /// begins with [`MetadataWriter::begin_session`], and with the next commit the log of the one
+    /// before does not count any more. `None` if the array has none.
     ///
     /// # Panics
-    /// If there is no room for so many zones: see `Ledger::zones_possible`.
+    /// If there is no room for so many zones: see `MetadataWriter::zones_possible`.
     pub fn open_log(&self, zones: usize, most_bytes: u64) -> Option<LogSetup> {
         let mut private = self.private.get();
         if !private.next_consistency.closes_hole() || self.sealed.is_some() {
@@ -89,15 +89,15 @@ impl Ledger {
         let mut state = self.state.borrow_mut();
         state.records.values_mut().for_each(|record| record.next_session = self.session());
         drop(state);
-        if broken(Broken::RecordBeforeSettled) {
+        if broken(Broken::RecordBeforeResolved) {
             self.begin_session();
         }
         let data = private.next_consistency == Consistency::Journal;
-        let sums = private.sums_from.is_some();
-        Some(LogSetup::Zone { zone_bytes, data, sums, device: self.journal.is_some() })
+        let checksums = private.checksums_from.is_some();
+        Some(LogSetup::Zone { zone_bytes, data, checksums, device: self.journal.is_some() })
     }
 
-    /// The session begins: what the log said before is settled.
+    /// The session begins: what the log said before is resolved.
     pub fn begin_session(&self) {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
@@ -144,29 +144,29 @@ impl Ledger {
 
     /// There is parity that is not in sync and that the log knows nothing of, or is no more: from
     /// the next commit on.
-    pub fn set_doubt(&self, doubt: bool) {
-        self.private.set(Private { doubt, ..self.private.get() });
+    pub fn set_unverified(&self, unverified: bool) {
+        self.private.set(Private { unverified, ..self.private.get() });
     }
 
     /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
     /// them. Above it a crash has torn them from their blocks if `torn`, else they mean nothing.
     /// Nothing where none are kept.
-    pub fn set_sums_from(&self, offset: u64, torn: bool) {
+    pub fn set_checksums_from(&self, offset: u64, torn: bool) {
         let private = self.private.get();
-        let sums_from = private.sums_from.map(|_| offset);
-        self.private.set(Private { sums_from, sums_torn: torn, ..private });
+        let checksums_from = private.checksums_from.map(|_| offset);
+        self.private.set(Private { checksums_from, checksums_torn: torn, ..private });
     }
 
     /// Where a member's table of checksums begins, if the array keeps them.
     pub fn table_place(&self, id: MemberId) -> Option<u64> {
-        self.private.get().sums_from?;
+        self.private.get().checksums_from?;
         let state = self.state.borrow();
         Some(state.records.get(&id)?.map.private_parts()?.checksums.start)
     }
 
     /// True if a member with this record has room for the array's checksums, if it keeps any.
-    pub(super) fn has_room_for_sums(&self, record: &Record) -> bool {
-        self.private.get().sums_from.is_none() || record.has_table()
+    pub(super) fn has_room_for_checksums(&self, record: &Record) -> bool {
+        self.private.get().checksums_from.is_none() || record.has_table()
     }
 
     /// Lists an array range as bad, or as good again, from the next commit on. False if the list
@@ -241,17 +241,17 @@ impl Ledger {
         let bad = self.state.borrow().bad.clone();
         let printed = bad::print(bad.iter(), parity::crc32c);
         let (list, found) = &printed.unwrap_or_default();
-        let seated = |mut member: (MemberId, Record)| {
+        let assigned = |mut member: (MemberId, Record)| {
             let epoch = configuration.epoch.0 as u32;
-            if configuration.seat_of(member.0).is_some() && member.1.since.is_none() {
+            if configuration.slot_of(member.0).is_some() && member.1.since.is_none() {
                 member.1.since = Some(epoch);
                 let mut state = self.state.borrow_mut();
                 state.records.get_mut(&member.0).into_iter().for_each(|r| r.since = Some(epoch));
             }
             member
         };
-        let writes = members.into_iter().map(seated).map(|(id, record)| async move {
-            let slot = configuration.seat_of(id).map(|(slot, _)| slot.0.into());
+        let writes = members.into_iter().map(assigned).map(|(id, record)| async move {
+            let slot = configuration.slot_of(id).map(|(slot, _)| slot.0.into());
             let superblock = Superblock { events, utime, ..record.superblock.clone() };
             let written = record.write_header(&self.reach, &private, &superblock, slot, *found);
             let written = match written.await {
@@ -301,10 +301,10 @@ impl Record {
             parts,
             log,
             consistency: private.consistency,
-            doubt: private.doubt,
+            unverified: private.unverified,
             bad,
-            sums_from: private.sums_from,
-            sums_torn: private.sums_torn,
+            checksums_from: private.checksums_from,
+            checksums_torn: private.checksums_torn,
             journal: private.journal,
         };
         self.writer(reach).write(at, &header.print(parity::crc32c), false).await

@@ -1,4 +1,5 @@
-//! One member's part of the ledger: where everything lies on it, and what was last written there.
+//! One member's part of the metadata writer: where everything lies on it, and what was last written
+//! there.
 //!
 //! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
 //! touches a byte outside the member's byte map.
@@ -15,7 +16,7 @@ use crate::bitmap::{Bits, Pages};
 use crate::commit::flush::Failed;
 use crate::commit::member_io::{MemberIo, Writer};
 
-/// What the ledger knows of a member.
+/// What the metadata writer knows of a member.
 #[derive(Clone)]
 pub struct Record {
     /// Path or address, for people.
@@ -36,7 +37,7 @@ pub struct Record {
     /// The epoch in which it got its slot; `None`: it has had none in this session.
     pub(crate) since: Option<u32>,
     /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
-    /// superblock that seats it.
+    /// superblock that slots it.
     pub(crate) stale_ppl: bool,
     /// A flush has failed: see `flush.rs`.
     pub(crate) flush_failed: Rc<Failed>,
@@ -71,7 +72,7 @@ impl Record {
         reach: &MemberIo,
         pages: &[(u64, Vec<u8>)],
     ) -> io::Result<()> {
-        let Some(room) = marks_room(&self.map, self.superblock.features) else { return Ok(()) };
+        let Some(room) = bitmap_range(&self.map, self.superblock.features) else { return Ok(()) };
         let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
         let (start, writer) = (room.start, self.writer(reach));
         for (at, bytes) in pages {
@@ -124,7 +125,7 @@ impl Record {
 
 /// Where the bits of what may be out of step lie on a member with these features: md's bitmap, or,
 /// where md's partial parity log excludes that, in the same form in the private area.
-pub(crate) fn marks_room(map: &ByteMap, features: Features) -> Option<Range<u64>> {
+pub(crate) fn bitmap_range(map: &ByteMap, features: Features) -> Option<Range<u64>> {
     match features.intersects(Features::ANY_PPL) {
         true => map.private_parts().map(|parts| parts.regions),
         false => map.bitmap.clone(),

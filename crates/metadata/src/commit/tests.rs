@@ -1,4 +1,4 @@
-//! What the ledger writes, in which order, and what is read back.
+//! What the metadata writer writes, in which order, and what is read back.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use io::tasks::{complete, poll_once};
 use layout::md::Features;
 use layout::md::superblock::{CLEAN, Role};
 use layout::private::Tag;
-use layout::{Level, RangeSet, Seat, Slot};
+use layout::{Level, RangeSet, Slot, SlotAssignment};
 
 use super::*;
 use crate::assemble::{Assembly, Options};
@@ -20,32 +20,32 @@ fn decision(assembly: &Assembly, clean: bool) -> Decision {
 }
 
 fn commit(assembly: &Assembly, decision: &Decision) -> Result<(), Vec<MemberId>> {
-    let result = complete(assembly.ledger.commit(decision)).expect("nothing waits");
+    let result = complete(assembly.metadata.commit(decision)).expect("nothing waits");
     result.map_err(|failures| failures.into_iter().map(|(id, _)| id).collect())
 }
 
 fn set(assembly: &Assembly, regions: RangeInclusive<u64>) {
-    let set = assembly.ledger.set_bits(&assembly.configuration, regions);
+    let set = assembly.metadata.set_bits(&assembly.configuration, regions);
     complete(set).expect("nothing waits").expect("disks work");
 }
 
 fn clear(assembly: &Assembly, configuration: &Configuration, regions: &[u64]) {
-    let clear = assembly.ledger.clear_bits(configuration, regions);
+    let clear = assembly.metadata.clear_bits(configuration, regions);
     complete(clear).expect("nothing waits").expect("disks work");
 }
 
 fn record_of(assembly: &Assembly) -> super::Record {
-    assembly.ledger.record(MemberId(0)).expect("a member")
+    assembly.metadata.record(MemberId(0)).expect("a member")
 }
 
 fn dirty(assembly: &Assembly) -> Vec<u64> {
-    assembly.ledger.dirty_bits().collect()
+    assembly.metadata.dirty_bits().collect()
 }
 
 /// The assembly's configuration without the member in `slot`.
 fn without(assembly: &Assembly, slot: usize) -> Configuration {
     let mut configuration = assembly.configuration.clone();
-    configuration.seats[slot] = Seat::default();
+    configuration.slots[slot] = SlotAssignment::default();
     configuration
 }
 
@@ -134,7 +134,7 @@ fn a_member_that_fails_is_named_and_the_others_are_written() {
         assert_eq!(found, (2, Role::Faulty), "the attempt that failed has left no superblock");
     }
     assert_eq!(rig.superblock(2).events, 1, "the failed one is left as it was");
-    assembly.ledger.expel(MemberId(2));
+    assembly.metadata.expel(MemberId(2));
     commit(&assembly, &next).unwrap();
     assert_eq!(rig.superblock(0).roles[2], Role::Faulty, "it could come back");
 }
@@ -191,7 +191,7 @@ fn bits_are_durable_when_set_and_survive() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid10, Level::Raid35] {
         let rig = Rig::of(level, 3, |_| ());
         let assembly = rig.all().unwrap();
-        let mark = assembly.facts().mark_bytes.expect("there is a bitmap");
+        let mark = assembly.facts().bitmap_bytes.expect("there is a bitmap");
         assert_eq!(mark, CHUNK);
         commit(&assembly, &decision(&assembly, false)).unwrap();
         rig.acts();
@@ -242,11 +242,11 @@ fn a_bit_waits_for_the_slowest_member_and_calls_share_a_write() {
     set(&assembly, 9..=9);
     rig.acts();
     rig.disks[1].holds.set(true);
-    let ledger = &assembly.ledger;
-    let mut first = Box::pin(ledger.set_bits(&assembly.configuration, 1..=1));
-    let mut same = Box::pin(ledger.set_bits(&assembly.configuration, 1..=1));
-    let mut other = Box::pin(ledger.set_bits(&assembly.configuration, 2..=2));
-    let mut third = Box::pin(ledger.set_bits(&assembly.configuration, 3..=3));
+    let metadata = &assembly.metadata;
+    let mut first = Box::pin(metadata.set_bits(&assembly.configuration, 1..=1));
+    let mut same = Box::pin(metadata.set_bits(&assembly.configuration, 1..=1));
+    let mut other = Box::pin(metadata.set_bits(&assembly.configuration, 2..=2));
+    let mut third = Box::pin(metadata.set_bits(&assembly.configuration, 3..=3));
     assert!(poll_once(&mut first).is_none());
     assert!(poll_once(&mut same).is_none(), "the bit is set in memory, but not durable");
     assert!(poll_once(&mut other).is_none() && poll_once(&mut third).is_none());
@@ -266,7 +266,7 @@ fn a_bit_that_could_not_be_written_is_written_by_the_next_call() {
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     let assembly = rig.all().unwrap();
     rig.disks[1].broken.set(true);
-    let failed = complete(assembly.ledger.set_bits(&assembly.configuration, 4..=4)).unwrap();
+    let failed = complete(assembly.metadata.set_bits(&assembly.configuration, 4..=4)).unwrap();
     assert_eq!(failed.unwrap_err()[0].0, MemberId(1));
     rig.disks[1].broken.set(false);
     set(&assembly, 4..=4);
@@ -282,9 +282,9 @@ fn a_bit_that_is_set_while_it_is_being_cleared_stays_set() {
     commit(&assembly, &decision(&assembly, false)).unwrap();
     set(&assembly, 1..=2);
     rig.disks[0].holds.set(true);
-    let mut clearing = Box::pin(assembly.ledger.clear_bits(&assembly.configuration, &[1, 2]));
+    let mut clearing = Box::pin(assembly.metadata.clear_bits(&assembly.configuration, &[1, 2]));
     assert!(poll_once(&mut clearing).is_none());
-    let setting = assembly.ledger.set_bits(&assembly.configuration, 1..=1);
+    let setting = assembly.metadata.set_bits(&assembly.configuration, 1..=1);
     let mut setting = Box::pin(setting);
     assert!(poll_once(&mut setting).is_none());
     rig.disks[0].release();
@@ -300,22 +300,22 @@ fn a_spare_takes_a_slot_and_is_rebuilt_across_a_restart() {
     let mut configuration = without(&assembly, 1);
     configuration.spares.clear();
     let half = 2 * CHUNK * 10;
-    configuration.seats[1] =
-        Seat { member: Some(MemberId(3)), recovered: Some(half), replacement: None };
+    configuration.slots[1] =
+        SlotAssignment { member: Some(MemberId(3)), recovered: Some(half), replacement: None };
     commit(&assembly, &Decision { configuration, ..decision(&assembly, true) }).unwrap();
     let rebuilt = rig.superblock(3);
     assert!(rebuilt.features.contains(Features::RECOVERY_OFFSET));
     assert_eq!(rebuilt.recovery_offset, 10 * CHUNK / 512);
     assert_eq!(rebuilt.roles[..4], [Role::Slot(0), Role::Faulty, Role::Slot(2), Role::Slot(1)]);
     let again = rig.assemble(&[0, 2, 3], &Options::default()).expect("nobody new is missing");
-    assert_eq!(again.configuration.seats[1].recovered, Some(half));
-    let whole = Seat { member: Some(MemberId(3)), recovered: None, replacement: None };
+    assert_eq!(again.configuration.slots[1].recovered, Some(half));
+    let whole = SlotAssignment { member: Some(MemberId(3)), recovered: None, replacement: None };
     let mut configuration = again.configuration.clone();
-    configuration.seats[1] = whole;
+    configuration.slots[1] = whole;
     commit(&again, &Decision { configuration, ..decision(&again, true) }).unwrap();
     assert!(!rig.superblock(3).features.contains(Features::RECOVERY_OFFSET));
     assert_eq!(
-        rig.assemble(&[0, 2, 3], &Options::default()).unwrap().configuration.seats[1],
+        rig.assemble(&[0, 2, 3], &Options::default()).unwrap().configuration.slots[1],
         whole
     );
 }
@@ -326,25 +326,25 @@ fn a_replacement_has_the_role_twice_and_goes_on_after_a_restart() {
     let assembly = rig.all().unwrap();
     let mut configuration = assembly.configuration.clone();
     configuration.spares.clear();
-    configuration.seats[2].replacement = Some((MemberId(3), 2 * CHUNK));
+    configuration.slots[2].replacement = Some((MemberId(3), 2 * CHUNK));
     commit(&assembly, &Decision { configuration, ..decision(&assembly, true) }).unwrap();
     let replacement = rig.superblock(3);
     assert_eq!(replacement.features.0 & 0x12, 0x12);
     assert_eq!(replacement.roles[2..4], [Role::Slot(2), Role::Slot(2)]);
     assert_eq!(rig.superblock(2).features.0 & 0x12, 0);
     let again = rig.all().unwrap();
-    let seat = again.configuration.seats[2];
-    let expected = Seat {
+    let assignment = again.configuration.slots[2];
+    let expected = SlotAssignment {
         member: Some(MemberId(2)),
         recovered: None,
         replacement: Some((MemberId(3), 2 * CHUNK)),
     };
-    assert_eq!(seat, expected);
+    assert_eq!(assignment, expected);
     // The old member is lost meanwhile: what the replacement has counts as a rebuild that far.
     let alone = rig.assemble(&[0, 1, 3], &Options::default()).unwrap();
     let expected =
-        Seat { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), replacement: None };
-    assert_eq!(alone.configuration.seats[2], expected);
+        SlotAssignment { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), replacement: None };
+    assert_eq!(alone.configuration.slots[2], expected);
 }
 
 #[test]
@@ -353,22 +353,22 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
     let assembly = rig.all().unwrap();
     let admit = |bytes: u64| {
         let disk = TestDisk::new(io::Limits::plain(bytes));
-        let answer = assembly.ledger.admit(Rc::clone(&disk) as Rc<dyn Disk>, "new");
+        let answer = assembly.metadata.admit(Rc::clone(&disk) as Rc<dyn Disk>, "new");
         complete(answer).expect("nothing waits").map(|admitted| (disk, admitted))
     };
     says(&text(admit(6 * MIB).map(drop)), &["new", "too small", &(6 * MIB).to_string()]);
     let (disk, admitted) = admit(9 * MIB).unwrap();
     assert_eq!(admitted.id, MemberId(3));
     assert_eq!(admitted.data_offset, rig.superblock(0).data_offset * 512);
-    let same = assembly.ledger.admit(Rc::clone(&disk) as Rc<dyn Disk>, "again");
+    let same = assembly.metadata.admit(Rc::clone(&disk) as Rc<dyn Disk>, "again");
     says(&text(complete(same).unwrap()), &["again", "member already", "new"]);
-    let own = assembly.ledger.admit(Rc::clone(&rig.disks[1]) as Rc<dyn Disk>, "disk1");
+    let own = assembly.metadata.admit(Rc::clone(&rig.disks[1]) as Rc<dyn Disk>, "disk1");
     says(&text(complete(own).unwrap()), &["member already"]);
 
     set(&assembly, 5..=5);
     let mut configuration = without(&assembly, 0);
-    configuration.seats[0] =
-        Seat { member: Some(admitted.id), recovered: Some(0), replacement: None };
+    configuration.slots[0] =
+        SlotAssignment { member: Some(admitted.id), recovered: Some(0), replacement: None };
     commit(&assembly, &Decision { configuration, ..decision(&assembly, false) }).unwrap();
     let mut page = vec![0; 4096];
     disk.mem.peek(8192, &mut page);
@@ -390,13 +390,13 @@ fn lost_member() -> (Rig, Assembly) {
     clear(&assembly, &assembly.configuration, &[0]);
     let next = Decision { configuration: without(&assembly, 1), ..decision(&assembly, false) };
     commit(&assembly, &next).unwrap();
-    assembly.ledger.expel(MemberId(1));
+    assembly.metadata.expel(MemberId(1));
     (rig, assembly)
 }
 
 fn readmit(assembly: &Assembly, disk: &Rc<TestDisk>) -> crate::error::Result<Readmitted> {
     let disk = Rc::clone(disk) as Rc<dyn Disk>;
-    complete(assembly.ledger.readmit(disk, "back")).expect("nothing waits")
+    complete(assembly.metadata.readmit(disk, "back")).expect("nothing waits")
 }
 
 #[test]
@@ -408,7 +408,8 @@ fn a_member_that_comes_back_needs_what_changed_since() {
     let expected = sync::array_range(&assembly.geometry, 2 * CHUNK..4 * CHUNK);
     assert_eq!(back.ranges, [expected].into_iter().collect::<RangeSet>());
     let mut configuration = without(&assembly, 1);
-    configuration.seats[1] = Seat { member: Some(back.id), recovered: Some(0), replacement: None };
+    configuration.slots[1] =
+        SlotAssignment { member: Some(back.id), recovered: Some(0), replacement: None };
     let next = Decision { configuration, ..decision(&assembly, false) };
     commit(&assembly, &next).unwrap();
     assert_eq!(rig.superblock(1).roles[1], Role::Slot(1));
@@ -460,13 +461,13 @@ fn a_removed_spare_does_not_come_back_by_itself() {
     let mut next = decision(&assembly, true);
     next.configuration.spares.clear();
     commit(&assembly, &next).unwrap();
-    assembly.ledger.expel(MemberId(3));
+    assembly.metadata.expel(MemberId(3));
     commit(&assembly, &next).unwrap();
     let again = rig.all().unwrap();
     assert!(again.configuration.spares.is_empty());
     assert_eq!(again.members.len(), 3);
     let disk = Rc::clone(&rig.disks[3]) as Rc<dyn Disk>;
-    let admitted = complete(again.ledger.admit(disk, "disk3")).expect("nothing waits").unwrap();
+    let admitted = complete(again.metadata.admit(disk, "disk3")).expect("nothing waits").unwrap();
     assert_eq!(admitted.id, MemberId(4), "it is a new one now");
 }
 
@@ -476,20 +477,20 @@ fn a_disk_as_large_as_the_member_can_take_its_place_where_each_has_a_size_of_its
         let mut rig = Rig::with_sizes(&[8 * MIB, 9 * MIB]);
         rig.create(&NewArray { version, ..new_array(Level::Linear, 2) }).expect("it fits");
         let assembly = rig.all().unwrap();
-        let ledger = &assembly.ledger;
+        let metadata = &assembly.metadata;
         let large = || {
             let disk = TestDisk::new(io::Limits::plain(9 * MIB));
-            let admitted = complete(ledger.admit(disk, "new")).expect("nothing waits");
+            let admitted = complete(metadata.admit(disk, "new")).expect("nothing waits");
             admitted.expect("large enough").id
         };
         // The smaller member's place is taken by a disk that is cut to its size.
         let first = large();
-        ledger.fit(first, MemberId(0)).expect("it is larger");
-        ledger.expel(MemberId(0));
+        metadata.fit(first, MemberId(0)).expect("it is larger");
+        metadata.expel(MemberId(0));
         let second = large();
-        ledger.fit(second, MemberId(1)).expect("as large");
-        ledger.expel(MemberId(1));
-        ledger.fit(large(), second).expect("as large");
+        metadata.fit(second, MemberId(1)).expect("as large");
+        metadata.expel(MemberId(1));
+        metadata.fit(large(), second).expect("as large");
     }
 }
 
@@ -497,7 +498,7 @@ fn a_disk_as_large_as_the_member_can_take_its_place_where_each_has_a_size_of_its
 fn bad_blocks_are_kept_and_the_log_can_be_full() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let assembly = rig.all().unwrap();
-    assembly.ledger.add_bad_block(MemberId(1), 4096..8192).unwrap();
+    assembly.metadata.add_bad_block(MemberId(1), 4096..8192).unwrap();
     commit(&assembly, &decision(&assembly, true)).unwrap();
     assert!(rig.superblock(1).features.contains(Features::BAD_BLOCKS));
     assert!(!rig.superblock(0).features.contains(Features::BAD_BLOCKS));
@@ -507,10 +508,10 @@ fn bad_blocks_are_kept_and_the_log_can_be_full() {
     assert_eq!(again.members[1].bad, bad);
     assert!(again.members[0].bad.is_empty());
     let full = (1..512).find_map(|index| {
-        again.ledger.add_bad_block(MemberId(1), 8192 * index + 1024..8192 * index + 1536).err()
+        again.metadata.add_bad_block(MemberId(1), 8192 * index + 1024..8192 * index + 1536).err()
     });
     assert_eq!(full, None, "511 more entries fit");
-    let error = again.ledger.add_bad_block(MemberId(1), 7 * MIB..7 * MIB + 512).unwrap_err();
+    let error = again.metadata.add_bad_block(MemberId(1), 7 * MIB..7 * MIB + 512).unwrap_err();
     assert_eq!((error.needed, error.room), (513, 512));
 }
 
@@ -518,8 +519,8 @@ fn bad_blocks_are_kept_and_the_log_can_be_full() {
 fn corrected_reads_are_counted_in_the_superblock() {
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     let assembly = rig.all().unwrap();
-    assembly.ledger.add_corrected(MemberId(1), 8);
-    assembly.ledger.add_corrected(MemberId(1), 3);
+    assembly.metadata.add_corrected(MemberId(1), 8);
+    assembly.metadata.add_corrected(MemberId(1), 3);
     commit(&assembly, &decision(&assembly, true)).unwrap();
     assert_eq!(rig.superblock(1).device.corrected_reads, 11);
     assert_eq!(rig.superblock(0).device.corrected_reads, 0);

@@ -4,12 +4,12 @@ use io::Limits;
 use layout::geometry::Shape;
 use layout::md::bitmap::{self, HEADER_BYTES};
 use layout::md::{ByteMap, Features, SECTOR, Version};
-use layout::private::{Consistency, sums};
+use layout::private::{Consistency, checksums};
 use layout::sync::sync_bytes;
 use layout::{Family, Geometry, Layout, Level};
 
 use crate::commit::MOST_BLOCK_BYTES;
-use crate::commit::record::marks_room;
+use crate::commit::record::bitmap_range;
 use crate::create::{BitmapChunk, NewArray};
 use crate::error::{Error, Result};
 
@@ -89,7 +89,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     let bitmap_chunk = match new.bitmap.or(ppl.then_some(BitmapChunk::Fitting)) {
         Some(choice) if geometry.family() != Family::Plain => {
             let features = if ppl { Features::MULTIPLE_PPLS } else { Features::BITMAP };
-            let rooms = maps.iter().map(|map| marks_room(map, features));
+            let rooms = maps.iter().map(|map| bitmap_range(map, features));
             let rooms = rooms.map(|room| room.map_or(0, |at| at.end - at.start));
             Some(bitmap_chunk(choice, &geometry, rooms.min().unwrap_or(0))?)
         }
@@ -119,14 +119,14 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
 /// Whether checksums are kept: by the user's word, or by default.
 fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bool> {
     let room = |map: &ByteMap| map.private_parts().is_some_and(|parts| !parts.checksums.is_empty());
-    let (possible, room) = (sums::possible(geometry), maps.iter().all(room));
+    let (possible, room) = (checksums::possible(geometry), maps.iter().all(room));
     match new.checksums {
         Some(true) if !possible => Err(Error::refused(
             "checksums are for levels with redundancy, and chunks (RAID 3.5: fragments) of whole \
              4096 bytes",
         )),
         Some(true) if new.consistency == Some(Consistency::Ppl) => {
-            Err(Error::refused(sums::NOT_WITH_PPL))
+            Err(Error::refused(checksums::NOT_WITH_PPL))
         }
         Some(true) if !room => {
             Err(Error::refused("a disk is too small: its table of checksums has no room"))

@@ -13,7 +13,7 @@ pub(super) type Order = Vec<Option<usize>>;
 
 /// The orders that explain most, all of them as much; the one nearest to the disks' own first.
 #[derive(Default)]
-pub(super) struct Seating {
+pub(super) struct SlotOrder {
     pub(super) orders: Vec<Order>,
     /// All others explain less: there were not too many to try.
     pub(super) is_all: bool,
@@ -23,24 +23,29 @@ pub(super) struct Seating {
 }
 
 /// Seats the disks by votes and by how far the redundancy `agrees`.
-pub(super) fn seat(votes: &Votes, disks: usize, agrees: &dyn Fn(&Order) -> Agreement) -> Seating {
+pub(super) fn assignment(
+    votes: &Votes,
+    disks: usize,
+    agrees: &dyn Fn(&Order) -> Agreement,
+) -> SlotOrder {
     let slots = votes.len();
     let mut order: Order = vec![None; slots];
-    let mut seated = vec![false; disks];
+    let mut assigned = vec![false; disks];
     // Slots that only one disk can be in, surest first.
     let mut sure: Vec<(usize, usize, usize)> =
         (0..slots).filter_map(|slot| only(votes, slot)).collect();
     sure.sort_by_key(|&(lead, ..)| std::cmp::Reverse(lead));
     for (_, slot, disk) in sure {
-        if !seated[disk] {
+        if !assigned[disk] {
             order[slot] = Some(disk);
-            seated[disk] = true;
+            assigned[disk] = true;
         }
     }
     let free: Vec<usize> = (0..slots).filter(|&slot| order[slot].is_none()).collect();
-    let mut left: Vec<Option<usize>> = (0..disks).filter(|&disk| !seated[disk]).map(Some).collect();
+    let mut left: Vec<Option<usize>> =
+        (0..disks).filter(|&disk| !assigned[disk]).map(Some).collect();
     left.resize(free.len(), None);
-    let mut best = Seating::default();
+    let mut best = SlotOrder::default();
     let mut consider = |left: &[Option<usize>]| {
         free.iter().zip(left).for_each(|(&slot, &disk)| order[slot] = disk);
         let agreement = agrees(&order);
@@ -49,7 +54,7 @@ pub(super) fn seat(votes: &Votes, disks: usize, agrees: &dyn Fn(&Order) -> Agree
         let explains = |signs: usize, agreement: Agreement| 2 * signs + agreement.agree;
         let (new, old) = (explains(signs, agreement), explains(best.signs, best.agreement));
         if best.orders.is_empty() || new > old {
-            best = Seating { orders: vec![order.clone()], is_all: false, signs, agreement };
+            best = SlotOrder { orders: vec![order.clone()], is_all: false, signs, agreement };
         } else if new == old {
             best.orders.push(order.clone());
         }
@@ -122,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn signs_seat_disks_and_the_rest_keeps_its_order() {
+    fn signs_place_disks_and_the_rest_keeps_its_order() {
         let votes = vec![vec![0, 0, 3, 0], vec![0; 4], vec![0, 2, 1, 0], vec![0; 4]];
-        let seating = seat(&votes, 4, &nothing);
-        assert_eq!(seating.orders[0], [Some(2), Some(0), Some(1), Some(3)]);
-        assert_eq!((seating.signs, seating.orders.len()), (5, 2));
+        let slot_order = assignment(&votes, 4, &nothing);
+        assert_eq!(slot_order.orders[0], [Some(2), Some(0), Some(1), Some(3)]);
+        assert_eq!((slot_order.signs, slot_order.orders.len()), (5, 2));
     }
 
     #[test]
@@ -136,14 +141,14 @@ mod tests {
             let agree = usize::from(order[..] == right) * 9;
             Agreement { agree, tried: 9 }
         };
-        let seating = seat(&vec![vec![0; 3]; 3], 3, &agrees);
-        assert_eq!(seating.orders, [right]);
-        assert!(seating.is_all);
+        let slot_order = assignment(&vec![vec![0; 3]; 3], 3, &agrees);
+        assert_eq!(slot_order.orders, [right]);
+        assert!(slot_order.is_all);
     }
 
     #[test]
     fn too_many_orders_are_not_tried() {
-        let seating = seat(&vec![vec![0; 8]; 8], 8, &nothing);
-        assert_eq!((seating.orders.len(), seating.is_all), (1, false));
+        let slot_order = assignment(&vec![vec![0; 8]; 8], 8, &nothing);
+        assert_eq!((slot_order.orders.len(), slot_order.is_all), (1, false));
     }
 }

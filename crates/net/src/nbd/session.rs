@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use io::{Buf, Clock, Cost, Limits, Pool, SharedBuf, Stream, Work};
 
 use self::inbox::{Inbox, Item, Payload};
-use self::request::{Pace, Running, Step, fault_of};
+use self::request::{Running, Step, StepLimit, fault_of};
 use self::watch::Watch;
 use super::export::Export;
 use super::handshake::{Chosen, Terms};
@@ -59,7 +59,7 @@ pub(super) struct Session {
     /// What its requests keep in use.
     account: Account,
     watch: Watch,
-    pace: Pace,
+    step_limit: StepLimit,
     /// Bytes of reads started in this turn.
     bitten: u64,
     /// All that was under way was answered by the next turn: starting more than the client takes
@@ -156,7 +156,7 @@ impl Session {
             outbox: Outbox::default(),
             account,
             watch: Watch::default(),
-            pace: Pace::default(),
+            step_limit: StepLimit::default(),
             bitten: 0,
             prompt: false,
             phase: Phase::Open,
@@ -301,7 +301,7 @@ impl Session {
         let mut index = from;
         let gone = matches!(self.phase, Phase::Gone(_));
         while let Some(running) = self.running.get_mut(index) {
-            match running.poll(cx, self.export.disk(), &*self.clock, &mut self.pace, gone) {
+            match running.poll(cx, self.export.disk(), &*self.clock, &mut self.step_limit, gone) {
                 Poll::Pending => index += 1,
                 Poll::Ready(step) => {
                     let running = self.running.swap_remove(index);

@@ -184,7 +184,7 @@ fn lies_about_data_end_the_link() {
 }
 
 #[test]
-fn overlapping_data_is_not_believed() {
+fn overlapping_data_is_not_trusted() {
     let victim = Victim::connected(SIZES, 1 << 20, 5);
     let mut answer = victim.submit(Work::Read(vec![pool().take(1024)]));
     let hole = |flags: &str, offset: &str, length: &str| {

@@ -360,7 +360,7 @@ fn errors_of_the_disk_are_told_without_its_secrets() {
         (ErrorKind::Medium { offset: 5000, len: 512 }, IO, None),
         (ErrorKind::Timeout, IO, None),
         (ErrorKind::Gone, IO, None),
-        (ErrorKind::Cut, IO, None),
+        (ErrorKind::Truncated, IO, None),
         (ErrorKind::Fenced, IO, None),
         (ErrorKind::NoSpace, NO_SPACE, None),
         (ErrorKind::Refused, INVALID, None),

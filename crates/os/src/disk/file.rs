@@ -223,7 +223,7 @@ impl File {
     fn cut(&self) -> Error {
         let path = self.path.display();
         let context = format!("{path}: cut to {} bytes while in use", self.bytes_left());
-        let kind = if self.device { ErrorKind::Gone } else { ErrorKind::Cut };
+        let kind = if self.device { ErrorKind::Gone } else { ErrorKind::Truncated };
         Error::new(kind, context)
     }
 }

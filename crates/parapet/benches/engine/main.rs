@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
-mod life;
+mod lifecycle;
 mod matrix;
 mod medium;
 mod row;
@@ -56,11 +56,11 @@ fn main() {
         }
         if medium != Medium::Memory && is("degraded", &parts) {
             let on = on();
-            on.block_on(life::degraded(medium, &on));
+            on.block_on(lifecycle::degraded(medium, &on));
         }
         if medium != Medium::Memory && is("background", &parts) {
             let on = on();
-            on.block_on(life::background(medium, &on));
+            on.block_on(lifecycle::background(medium, &on));
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::shape;
 use super::{Consistency, JournalNote, JournalView, Report};
-use crate::page::{Mood, Page};
+use crate::page::{Page, Style};
 
 /// What a member's metadata says.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -144,12 +144,12 @@ impl Report for Examined {
                 page.line("");
             }
             page.field_in(
-                Mood::Strong,
+                Style::Strong,
                 "disk",
                 format!("{}, {}", disk.path, page.size(disk.bytes)),
             );
             for fault in &disk.faults {
-                page.field_in(Mood::Warning, "superblock", fault);
+                page.field_in(Style::Warning, "superblock", fault);
             }
             for view in &disk.superblocks {
                 view.text(page);
@@ -213,10 +213,10 @@ impl SuperblockView {
             page.field("private area", format!("does not count: {fault}"));
         }
         if self.bad_blocks > 0 {
-            page.field_in(Mood::Warning, "bad blocks", self.bad_blocks.to_string());
+            page.field_in(Style::Warning, "bad blocks", self.bad_blocks.to_string());
         }
         for remark in &self.remarks {
-            page.field_in(Mood::Warning, "remark", remark);
+            page.field_in(Style::Warning, "remark", remark);
         }
     }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use crate::page::{Mood, Page};
+use crate::page::{Page, Style};
 
 /// All copies that are kept.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -45,14 +45,14 @@ impl Report for KeptList {
             return;
         }
         let heading = ["ARRAY", "BEFORE", "TIME", "DISKS", "SIZE", "PUT BACK BY"];
-        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
         for copy in &self.copies {
             let by = match copy.undestroy {
                 true => format!("parapet undestroy {}", copy.folder),
                 false => format!("the commands in {}/undo.json", copy.folder),
             };
             rows.push((
-                Mood::Plain,
+                Style::Plain,
                 vec![
                     copy.array.clone(),
                     copy.verb.clone(),

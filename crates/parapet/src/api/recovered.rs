@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use crate::page::{Mood, Page};
+use crate::page::{Page, Style};
 
 /// What was found out about disks without superblocks.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl Report for Recovered {
 
     fn text(&self, page: &mut Page) {
         if let Some(hint) = &self.hint {
-            page.painted(Mood::Warning, format!("nothing fits well: {hint}"));
+            page.styled(Style::Warning, format!("nothing fits well: {hint}"));
         }
         for (number, guess) in (1..).zip(&self.guesses) {
             let level = match guess.layout.as_str() {
@@ -84,7 +84,7 @@ impl Report for Recovered {
                 bytes => format!(", chunk {}", page.size(bytes)),
             };
             let size = page.size(guess.capacity_bytes);
-            page.painted(Mood::Strong, format!("{number}. {level}{chunk}, {size}"));
+            page.styled(Style::Strong, format!("{number}. {level}{chunk}, {size}"));
             let disks: Vec<&str> =
                 guess.disks.iter().map(|disk| disk.as_deref().unwrap_or("missing")).collect();
             page.field("slots", disks.join("  "));
@@ -103,7 +103,7 @@ impl Report for Recovered {
             match (guess.verdict, &guess.write) {
                 (GuessVerdict::Fits, Some(write)) if number == 1 => page.field("for good", write),
                 (GuessVerdict::Contradicted, _) => {
-                    page.field_in(Mood::Warning, "verdict", "the evidence contradicts this guess");
+                    page.field_in(Style::Warning, "verdict", "the evidence contradicts this guess");
                 }
                 _ => {}
             }

@@ -1,7 +1,7 @@
 //! The reports in words. Data goes to standard output; nothing here advises in more than one line.
 
 use super::*;
-use crate::page::Mood;
+use crate::page::Style;
 use crate::size::{Size, span, took};
 
 impl Report for List {
@@ -15,7 +15,7 @@ impl Report for List {
             page.line(format!("no array is being served{folder}"));
         } else {
             let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];
-            let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+            let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
             for array in &self.arrays {
                 let job = array.job.as_ref().map_or(String::from("-"), Job::short);
                 rows.push((
@@ -33,7 +33,7 @@ impl Report for List {
             page.table(&rows);
         }
         for silent in &self.silent {
-            page.painted(Mood::Warning, format!("no answer: {silent}"));
+            page.styled(Style::Warning, format!("no answer: {silent}"));
         }
     }
 }
@@ -42,11 +42,11 @@ impl Report for Array {
     const SCHEMA: &'static str = "parapet/status/1";
 
     fn text(&self, page: &mut Page) {
-        page.field_in(Mood::Strong, "array", &self.name);
+        page.field_in(Style::Strong, "array", &self.name);
         page.field_in(self.state.mood(), "state", self.state_sentence());
         for problem in &self.problems {
             page.field_in(
-                Mood::Warning,
+                Style::Warning,
                 "problem",
                 format!("{} [{}]", problem.message, problem.id),
             );
@@ -74,7 +74,7 @@ impl Report for Array {
             }
         }
         if let Some(replay) = &self.integrity.replay {
-            let mood = if replay.lost_bytes > 0 { Mood::Warning } else { Mood::Plain };
+            let mood = if replay.lost_bytes > 0 { Style::Warning } else { Style::Plain };
             page.field_in(mood, "replayed", replay.sentence(page));
         }
         let usual = self.speed.max.is_none() && !page.is_verbose();
@@ -182,10 +182,10 @@ impl Array {
     }
 
     /// What each member has done.
-    fn counter_rows(&self, page: &Page) -> Vec<(Mood, Vec<String>)> {
+    fn counter_rows(&self, page: &Page) -> Vec<(Style, Vec<String>)> {
         let heading =
             ["MEMBER", "READ", "WRITTEN", "REPAIRED", "READ P50/P99", "WRITE P50/P99", "UUID"];
-        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
         rows.extend(self.members().map(|member| {
             let sizes = [member.read_bytes, member.written_bytes, member.repaired_bytes];
             let [read, written, repaired] = sizes.map(|bytes| page.size(bytes));
@@ -197,14 +197,14 @@ impl Array {
                 None => "-".into(),
             });
             let (name, uuid) = (member.name.clone(), member.uuid.clone());
-            (Mood::Plain, vec![name, read, written, repaired, reads, writes, uuid])
+            (Style::Plain, vec![name, read, written, repaired, reads, writes, uuid])
         }));
         rows
     }
 
-    fn member_rows(&self) -> Vec<(Mood, Vec<String>)> {
+    fn member_rows(&self) -> Vec<(Style, Vec<String>)> {
         let heading = ["SLOT", "STATE", "MEMBER", "SERIAL", "ERRORS READ/WRITE/CHECKSUM"];
-        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
         let mut row = |mood, place: String, state: &str, member: Option<&Member>| {
             let none = || String::from("-");
             let name = member.map_or_else(none, |member| member.name.clone());
@@ -218,24 +218,24 @@ impl Array {
         for slot in &self.slots {
             let slow = slot.member.as_ref().is_some_and(|member| member.slow);
             let (mood, word) = match slot.state {
-                SlotState::InSync if slow => (Mood::Warning, "in sync, slow"),
-                SlotState::InSync => (Mood::Good, "in sync"),
-                SlotState::Rebuilding => (Mood::Warning, "rebuilding"),
-                SlotState::Missing => (Mood::Bad, "missing"),
+                SlotState::InSync if slow => (Style::Warning, "in sync, slow"),
+                SlotState::InSync => (Style::Good, "in sync"),
+                SlotState::Rebuilding => (Style::Warning, "rebuilding"),
+                SlotState::Missing => (Style::Bad, "missing"),
             };
             row(mood, slot.slot.to_string(), word, slot.member.as_ref());
             if let Some(replacement) = &slot.replacement {
-                row(Mood::Warning, slot.slot.to_string(), "replacing", Some(replacement));
+                row(Style::Warning, slot.slot.to_string(), "replacing", Some(replacement));
             }
         }
         for spare in &self.spares {
-            row(Mood::Plain, "-".into(), "spare", Some(spare));
+            row(Style::Plain, "-".into(), "spare", Some(spare));
         }
         for faulty in &self.faulty {
             let slot = faulty.last_slot.map_or(String::new(), |slot| format!(", was slot {slot}"));
             let (mood, word) = match faulty.replaced {
-                true => (Mood::Plain, "replaced"),
-                false => (Mood::Bad, "faulty"),
+                true => (Style::Plain, "replaced"),
+                false => (Style::Bad, "faulty"),
             };
             row(mood, "-".into(), &format!("{word}{slot}"), Some(faulty));
         }
@@ -283,11 +283,11 @@ impl State {
         }
     }
 
-    fn mood(self) -> Mood {
+    fn mood(self) -> Style {
         match self {
-            State::Healthy => Mood::Good,
-            State::Degraded => Mood::Warning,
-            State::Critical | State::Failed => Mood::Bad,
+            State::Healthy => Style::Good,
+            State::Degraded => Style::Warning,
+            State::Critical | State::Failed => Style::Bad,
         }
     }
 }
@@ -301,7 +301,7 @@ impl JobKind {
             JobKind::Resync => "resync",
             JobKind::Check => "check",
             JobKind::Repair => "repair",
-            JobKind::Sum => "checksumming",
+            JobKind::Checksum => "checksumming",
         }
     }
 }
@@ -431,7 +431,7 @@ impl Report for Plan {
 
     fn text(&self, page: &mut Page) {
         let verb = if self.done { "done" } else { "plan" };
-        page.field_in(Mood::Strong, verb, format!("{} {}", self.verb, self.name));
+        page.field_in(Style::Strong, verb, format!("{} {}", self.verb, self.name));
         if let Some(uuid) = &self.uuid {
             page.field("uuid", uuid);
         }
@@ -462,12 +462,12 @@ impl Report for Plan {
             page.field("checksums", "on");
         }
         let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
-        let mut rows = vec![(Mood::Plain, heading.map(String::from).to_vec())];
+        let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
         for disk in &self.disks {
             let lost: Vec<String> = disk.overwrites.iter().map(ToString::to_string).collect();
             let (mood, lost) = match lost.is_empty() {
-                true => (Mood::Plain, "nothing known".into()),
-                false => (Mood::Bad, lost.join(", ")),
+                true => (Style::Plain, "nothing known".into()),
+                false => (Style::Bad, lost.join(", ")),
             };
             let becomes = match (self.verb.as_str(), disk.new) {
                 ("destroy", _) => "free",
@@ -490,7 +490,7 @@ impl Report for Plan {
         page.line("");
         page.table(&rows);
         for warning in &self.warnings {
-            page.painted(Mood::Warning, format!("  note: {warning}"));
+            page.styled(Style::Warning, format!("  note: {warning}"));
         }
         if let Some(undo) = &self.undo {
             page.line(format!("  what was there is kept in {undo}"));
@@ -504,7 +504,7 @@ impl Report for Assembled {
     fn text(&self, page: &mut Page) {
         self.array.text(page);
         for note in &self.notes {
-            page.painted(Mood::Warning, format!("  note: {note}"));
+            page.styled(Style::Warning, format!("  note: {note}"));
         }
         page.line(match self.settled {
             true => "settled, and stopped clean",
@@ -585,8 +585,8 @@ impl Report for Demonstration {
         page.field("rebuilt", format!("{:.1} s after the last write", self.rebuild_seconds));
         page.field("read back", format!("{size} at {}/s", rate(self.read_seconds)));
         match self.wrong_bytes {
-            0 => page.field_in(Mood::Good, "verified", "every byte is as it was written"),
-            count => page.field_in(Mood::Bad, "wrong", format!("{count} bytes differ")),
+            0 => page.field_in(Style::Good, "verified", "every byte is as it was written"),
+            count => page.field_in(Style::Bad, "wrong", format!("{count} bytes differ")),
         }
     }
 }

@@ -151,7 +151,7 @@ fn view_private(trace: &FoundSuperblock) -> PrivateView {
             .or_else(|| private.and_then(|found| found.latest.as_ref()))
             .map(|header| header.consistency.into()),
         journal: header.and_then(|header| header.journal).map(Into::into),
-        checksums: header.is_some_and(|header| header.sums_from.is_some()),
+        checksums: header.is_some_and(|header| header.checksums_from.is_some()),
         log: header.zip(private.and_then(|found| found.log)).map(|(header, found)| LogView {
             zones: header.log.zones,
             zone_bytes: header.log.zone_bytes,

@@ -135,7 +135,7 @@ impl Args {
             })?,
             chunk_bytes: self.chunk.map(|size| size.0),
             data_offset: self.data_offset.map(|size| size.0),
-            order: self.seats().1,
+            order: self.slots().1,
         })
     }
 
@@ -148,7 +148,7 @@ impl Args {
     }
 
     /// The disks that are there; and which of them sits in which slot, if that is known.
-    fn seats(&self) -> (Vec<PathBuf>, Option<Vec<Option<usize>>>) {
+    fn slots(&self) -> (Vec<PathBuf>, Option<Vec<Option<usize>>>) {
         let mut there = Vec::new();
         let mut order = Vec::new();
         for disk in &self.disks {
@@ -190,7 +190,7 @@ impl Args {
 
 /// The disks; of those with partitions the largest one.
 fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
-    let images = images::open(&args.seats().0, !args.write, on)?;
+    let images = images::open(&args.slots().0, !args.write, on)?;
     let disks = images.into_iter().map(|image| {
         let largest = image.parts.into_iter().max_by_key(Opened::bytes);
         largest.filter(|_| !args.whole).unwrap_or(image.whole)

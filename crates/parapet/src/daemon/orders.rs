@@ -77,7 +77,7 @@ impl Daemon {
                     return Err(Failure::new(Id::Usage, message, action));
                 }
                 served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
-                served.pace.limits_changed();
+                served.job_rate.limits_changed();
                 Ok(format!("{name}: background work goes {}", speed.sentence()))
             }
             "stop" => self.stop(served).await,
@@ -443,7 +443,7 @@ fn refuse_busy(served: &Served) -> Result<()> {
         JobKind::Check | JobKind::Repair => {
             ("scrub", format!("parapet wait {name} --for scrub; or parapet scrub {name} stop"))
         }
-        JobKind::Sum => ("checksumming", format!("parapet wait {name} --for idle")),
+        JobKind::Checksum => ("checksumming", format!("parapet wait {name} --for idle")),
         JobKind::Resync => ("resync", format!("parapet wait {name} --for resync")),
         JobKind::Rebuild(_) => ("rebuild", format!("parapet wait {name} --for whole")),
         JobKind::Replace(_) => ("replacement", format!("parapet wait {name} --for rebuild")),

@@ -14,7 +14,7 @@ use layout::MemberId;
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
-use super::pace::Pace;
+use super::job_rate::JobRate;
 use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
@@ -63,7 +63,7 @@ pub(crate) struct Served {
     /// The UUID of the array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
-    pub(super) pace: Pace,
+    pub(super) job_rate: JobRate,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -75,9 +75,21 @@ impl Served {
         let name = places::array_name(array.name(), &uuid);
         let known = RefCell::new(known);
         let (leaving, inside) = (RefCell::default(), RefCell::default());
-        let pace = Pace::default();
+        let job_rate = JobRate::default();
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
-        Served { array, uuid, name, known, story, leaving, inside, watched, pace, gone, stopped }
+        Served {
+            array,
+            uuid,
+            name,
+            known,
+            story,
+            leaving,
+            inside,
+            watched,
+            job_rate,
+            gone,
+            stopped,
+        }
     }
 
     /// Its identity, as md writes it.

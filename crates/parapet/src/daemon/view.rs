@@ -31,7 +31,7 @@ const TOO_LONG_SECONDS: u64 = 10 * 365 * 86_400;
 impl Daemon {
     /// An array as it is now.
     pub(crate) fn view(&self, served: &Served) -> Array {
-        served.see_pace(self.spawner.clock().now());
+        served.sample_job_rate(self.spawner.clock().now());
         let status = served.array.status();
         let geometry = served.array.geometry();
         let redundancy = geometry.redundancy();
@@ -61,7 +61,7 @@ impl Daemon {
             spares: status.spares.iter().map(|member| served.member(member)).collect(),
             faulty: served.faulty().into_iter().filter_map(|id| served.absent(id)).collect(),
             job: status.job.as_ref().map(|status| served.job(status)),
-            last_rebuild: served.pace.last(),
+            last_rebuild: served.job_rate.last(),
             last_scrub: status.last_scrub.as_ref().map(scrub),
             speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
             cache: match served.story.cache {
@@ -469,7 +469,7 @@ impl Served {
     fn job(&self, job: &JobStatus) -> Job {
         let elapsed_s = job.elapsed.as_secs_f64();
         let enough = elapsed_s >= ENOUGH_SECONDS;
-        let rate = self.pace.array_rate().filter(|_| enough);
+        let rate = self.job_rate.array_rate().filter(|_| enough);
         let to_do = job.total_bytes.saturating_sub(job.done_bytes);
         let left = rate.filter(|&rate| rate > 0).map(|rate| to_do as f64 / rate as f64);
         let left = left.filter(|left| {
@@ -484,18 +484,18 @@ impl Served {
                 array::JobKind::Resync => JobKind::Resync,
                 array::JobKind::Check => JobKind::Check,
                 array::JobKind::Repair => JobKind::Repair,
-                array::JobKind::Sum => JobKind::Sum,
+                array::JobKind::Checksum => JobKind::Checksum,
             },
             done_bytes: job.done_bytes,
             total_bytes: job.total_bytes,
             percent: api::percent(job.done_bytes, job.total_bytes),
             bytes_per_second: rate,
             member_bytes_per_second: rate
-                .and_then(|rate| Some((rate as f64 * self.pace.share()?) as u64)),
+                .and_then(|rate| Some((rate as f64 * self.job_rate.share()?) as u64)),
             seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
             limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
             started: self
-                .pace
+                .job_rate
                 .started()
                 .unwrap_or_else(|| Timestamp::now().checked_sub(elapsed).unwrap_or_default()),
             mismatches: job.mismatches,

@@ -22,7 +22,7 @@ use io::{Clock, Time};
 use jiff::Timestamp;
 use layout::{MemberId, Mode};
 
-use super::pace::Seen;
+use super::job_rate::Seen;
 use super::served::Known;
 use super::{Daemon, Served, first};
 
@@ -91,7 +91,7 @@ impl Served {
             told = log.count();
             let status = self.array.status();
             for event in &events {
-                self.pace.learn(event, status.job.as_ref(), status.capacity_bytes);
+                self.job_rate.learn(event, status.job.as_ref(), status.capacity_bytes);
                 tell(self.name(), event, status.replay);
             }
             self.tell_findings(status.last_scrub.as_ref());
@@ -166,7 +166,7 @@ impl Served {
             if first(pause, self.until_stopped()).await.is_none() {
                 return;
             }
-            self.see_pace(clock.now());
+            self.sample_job_rate(clock.now());
             let faulty = self.faulty();
             for (id, member) in self.all_known() {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
@@ -207,8 +207,8 @@ impl Served {
     }
 
     /// Looks how far background work is.
-    pub(super) fn see_pace(&self, now: Time) {
-        self.pace.see(now, self.array.status().job.as_ref().map(Seen::of));
+    pub(super) fn sample_job_rate(&self, now: Time) {
+        self.job_rate.see(now, self.array.status().job.as_ref().map(Seen::of));
     }
 
     /// True the first time a member is asked for.
@@ -229,7 +229,7 @@ impl Served {
         }
         // A disk that was unplugged has its bytes; a file that was cut has lost some for good.
         let lost = match member.is_file() {
-            true => self.array.lose_cut(id).await,
+            true => self.array.lose_truncated(id).await,
             false => self.array.lose(id).await,
         };
         if let Err(error) = lost

@@ -148,7 +148,7 @@ fn where_they_cannot_be_kept_that_is_said_before_anything_is_made() {
 }
 
 #[test]
-fn what_another_engine_wrote_is_believed_and_summed_anew_while_it_is_served() {
+fn what_another_engine_wrote_is_trusted_and_checksummed_anew_while_it_is_served() {
     let world = World::new();
     let (members, mut data) = filled(&world);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -176,7 +176,7 @@ fn what_another_engine_wrote_is_believed_and_summed_anew_while_it_is_served() {
     let status = world.order(&["status", "tank"]);
     assert!(status["unsummed_bytes"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(status["state"], "healthy", "{status}");
-    assert_eq!(status["job"]["kind"], "sum", "{status}");
+    assert_eq!(status["job"]["kind"], "checksum", "{status}");
     let control = format!("--control=unix:{}", world.path("control.sock").display());
     assert!(world.ok(&["status", "tank", &control]).contains("have none yet"));
     holds(&world, &data);

@@ -118,7 +118,7 @@ fn a_file_full_of_noise_is_no_member_and_is_not_changed() {
 }
 
 #[test]
-fn a_damaged_superblock_is_told_and_not_believed() {
+fn a_damaged_superblock_is_reported_and_not_trusted() {
     let world = World::new();
     world.create("5", 3, &[]);
     let path = world.path("m1");

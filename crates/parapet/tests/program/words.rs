@@ -42,8 +42,8 @@ fn colour_is_only_where_it_was_asked_for() {
     let plain = world.ok(&["list"]);
     assert!(!plain.contains('\x1b'));
     world.create("1", 2, &[]);
-    let painted = world.ok(&["examine", "m0", "--color", "always"]);
-    assert!(painted.contains("\x1b["), "{painted}");
+    let styled = world.ok(&["examine", "m0", "--color", "always"]);
+    assert!(styled.contains("\x1b["), "{styled}");
     let never = world.ok(&["examine", "m0", "--color", "never"]);
     assert!(!never.contains('\x1b'), "{never}");
     let json = world.ok(&["examine", "m0", "--color", "always", "--json"]);

@@ -106,9 +106,9 @@ impl Allowed {
     /// A number for all of it.
     pub(super) fn fingerprint(&self) -> u64 {
         let eights = self.sectors.chunks(8);
-        eights.fold(0, |sum, eight| {
+        eights.fold(0, |checksum, eight| {
             let word = eight.iter().fold(0, |word, &set| word << 8 | u64::from(set));
-            mix(sum ^ word)
+            mix(checksum ^ word)
         })
     }
 }

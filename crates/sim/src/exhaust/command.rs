@@ -43,7 +43,7 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
             "--order" => number().map(|n| order = n as u64).is_some(),
             "--jobs" => number().map(|n| jobs = n.max(1)).is_some(),
             "--bitmap" => {
-                extent.promise = Promise::Doubt;
+                extent.promise = Promise::Unverified;
                 extent.consistency = Consistency::Bitmap;
                 true
             }

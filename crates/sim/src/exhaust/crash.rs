@@ -77,10 +77,11 @@ fn units(op: u64, disk: usize, offset: u64, bytes: &Rc<[u8]>) -> Vec<Unit> {
 /// A number for what a sector of a disk holds.
 fn fingerprint(disk: usize, sector: u64, bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<8>().0.iter().zip(1_u64..);
-    let sum = words.fold(0_u64, |sum, (word, at)| {
-        sum.wrapping_add(mix(u64::from_le_bytes(*word) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    let checksum = words.fold(0_u64, |checksum, (word, at)| {
+        checksum
+            .wrapping_add(mix(u64::from_le_bytes(*word) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     });
-    mix(sum ^ mix((disk as u64) << 32 | sector))
+    mix(checksum ^ mix((disk as u64) << 32 | sector))
 }
 
 /// One state that a cut can leave.
@@ -292,8 +293,8 @@ impl Table {
         for Place { disk, durable, covers } in &self.0 {
             let last = covers.iter().rev().find(|&&(unit, bit, _)| landed[unit] & bit != 0);
             let now = last.map_or(*durable, |&(.., number)| number);
-            let sum = &mut numbers[*disk];
-            *sum = sum.wrapping_add(now.wrapping_sub(*durable));
+            let checksum = &mut numbers[*disk];
+            *checksum = checksum.wrapping_add(now.wrapping_sub(*durable));
         }
     }
 }

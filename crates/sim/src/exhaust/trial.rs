@@ -218,7 +218,7 @@ impl Bench {
                 let honest = error.kind() == metadata::ErrorKind::Refused
                     && parity
                     && !lost.is_empty()
-                    && promise == Promise::Doubt;
+                    && promise == Promise::Unverified;
                 return match honest {
                     true => Ok(Verdict::Refused),
                     false => Err(format!("not assembled: {error}")),
@@ -398,15 +398,15 @@ impl Bench {
             };
             let map = self.geometry.stripe(stripe);
             let (chunk, within) = (self.geometry.chunk_bytes(), at as u64 - map.member_offset());
-            let mut sum = own.to_vec();
+            let mut checksum = own.to_vec();
             for index in 0..map.data_count() {
                 let start = stripe.0 * self.geometry.stripe_bytes() + index as u64 * chunk + within;
                 let exponent = if q { map.exponent(index) } else { 0 };
-                for (sum, &byte) in sum.iter_mut().zip(&array[start as usize..]) {
-                    *sum ^= (0..exponent).fold(byte, |byte, _| double(byte));
+                for (checksum, &byte) in checksum.iter_mut().zip(&array[start as usize..]) {
+                    *checksum ^= (0..exponent).fold(byte, |byte, _| double(byte));
                 }
             }
-            if sum.iter().any(|&byte| byte != 0) {
+            if checksum.iter().any(|&byte| byte != 0) {
                 return Err(format!("slot {slot}, {at} of its data: {owner:?} disagrees"));
             }
             at += len;

@@ -76,7 +76,7 @@ impl fmt::Display for Numbers<'_> {
             cache_bytes,
             cache_linger,
             log_bytes,
-            sums_bytes,
+            checksums_bytes,
             ahead_bytes,
             ahead_streams,
             stream_patience,
@@ -94,7 +94,7 @@ impl fmt::Display for Numbers<'_> {
         } = self.0;
         write!(f, "units {units} of {unit_bytes}, scratch {scratch_bytes}, keep {keep_bytes}")?;
         write!(f, ", cache {cache_bytes} for {cache_linger:?}, patience {stream_patience:?}")?;
-        write!(f, ", log {log_bytes}, sums {sums_bytes}")?;
+        write!(f, ", log {log_bytes}, sums {checksums_bytes}")?;
         write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;
         write!(f, ", member op {member_op_bytes}, deadline {deadline:?}")?;
         write!(f, ", hedges {hedges} after {hedge_floor:?}, {hedge_percent} %")?;

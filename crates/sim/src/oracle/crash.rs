@@ -7,7 +7,7 @@
 //! - A block that was being written, or was not durable, when its host died, may be *lost*: an
 //!   error in place of its sectors, if a member was missing when the array came back. It is not
 //!   lost any more once it has been read or written, unless a crash takes that write.
-//! - Where parity had to be believed that a crash had cut (the way out of a refused assembly), a
+//! - Where parity had to be trusted that a crash had cut (the way out of a refused assembly), a
 //!   sector may hold *anything*; the first read tells, once the array is whole again.
 
 use super::{Candidate, Held, Lost, OPEN, Oracle, Request, Under};
@@ -59,7 +59,7 @@ impl Oracle {
             let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
             let newest = open.clone().map(|candidate| candidate.write).max();
             let first = sector as u64 / self.block * self.block;
-            if cut != Some(first) && open.count() > 1 && newest > Some(self.settled) {
+            if cut != Some(first) && open.count() > 1 && newest > Some(self.resolved) {
                 self.torn.extend(first..first + self.block);
                 cut = Some(first);
             }
@@ -87,7 +87,7 @@ impl Oracle {
     /// The array has come back so far that whatever the crash has cut is put right, or lost.
     pub fn put_right(&mut self) {
         self.torn.clear();
-        self.settled = self.died;
+        self.resolved = self.died;
     }
 
     /// Something that a crash has cut is not put right yet, as far as anyone was told.
@@ -146,7 +146,7 @@ impl Oracle {
     pub fn is_open(&self, sector: u64) -> bool {
         let candidates = self.of(sector).iter();
         let open = candidates.filter(|candidate| candidate.superseded == OPEN);
-        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.settled)
+        open.clone().count() > 1 && open.map(|c| c.write).max() > Some(self.resolved)
     }
 
     /// The power was cut while this sector was being written, and left garbage: this value, or, of

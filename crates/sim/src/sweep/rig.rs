@@ -336,12 +336,12 @@ impl Rig {
         if self.phase.lost() > 0 {
             lost.insert(Slot::new(1));
         }
-        let doubtful = self.phase == Phase::Recovery && self.geometry.family() == Family::Parity;
+        let suspect = self.phase == Phase::Recovery && self.geometry.family() == Family::Parity;
         if struck >= self.members {
             return true;
         }
         lost.insert(Slot::new(struck));
-        self.geometry.survives(lost) && !doubtful
+        self.geometry.survives(lost) && !suspect
     }
 
     /// Holds what is left against what must be.

@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use layout::plan::{Method, WritePlan};
-use layout::private::sums::blocks;
+use layout::private::checksums::blocks;
 use layout::{Family, Mode, Place, SlotSet};
 use metadata::Result;
 
@@ -28,7 +28,7 @@ use crate::rows::{RowWork, Scratch};
 impl Engine {
     /// True if the generations in memory name a slot that has lost writes to a block of this row.
     pub(crate) fn is_behind(&self, view: &View, row: &RowWork) -> bool {
-        if self.sums.is_none() || view.mode != Mode::ReadWrite {
+        if self.checksums.is_none() || view.mode != Mode::ReadWrite {
             return false;
         }
         let state = self.state_of(view, row);
@@ -99,7 +99,7 @@ impl RowOp<'_> {
     }
 
     async fn correct_edge_row(&mut self, (block, len): (u64, u64)) -> Result<()> {
-        self.engine.cut_rows(block, len, &mut self.work.rows);
+        self.engine.split_rows(block, len, &mut self.work.rows);
         let need = len * self.engine.setup.geometry.slots() as u64;
         let _memory = self.engine.scratch.take(need).await;
         let inside = self.engine.gate.enter().await;
@@ -109,7 +109,7 @@ impl RowOp<'_> {
             row.plan = Some(WritePlan { method: Method::DataOnly, read, write: SlotSet::EMPTY });
         }
         self.want_rows(&view);
-        if !self.load_sums().await {
+        if !self.load_checksums().await {
             // A member that fails here fails again where the row is read.
             self.work.failures.clear();
             return Ok(());
@@ -137,7 +137,7 @@ impl RowOp<'_> {
                 let wanted = |m| Wanted { member: Rc::clone(m), slot, range: range.clone() };
                 self.work.wanted.extend(view.member(slot).map(wanted));
             }
-            if !self.load_sums().await {
+            if !self.load_checksums().await {
                 self.work.failures.clear();
                 return Ok(());
             }

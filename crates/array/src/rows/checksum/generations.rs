@@ -1,5 +1,5 @@
 //! Who is behind: generations, where blocks contradict each other though each fits its own entry
-//! (`layout::private::sums` has the theory).
+//! (`layout::private::checksums` has the theory).
 //!
 //! ```text
 //!   write      data + 1, parity + the weights of what is written     nothing else is looked at
@@ -12,7 +12,9 @@
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use layout::private::sums::{Behind, Sum, behind, blocks, parity_generation, weight};
+use layout::private::checksums::{
+    Behind, ChecksumEntry, behind, blocks, parity_generation, weight,
+};
 use layout::{MemberId, Place, RangeSet, Slot};
 
 use crate::member::Member;
@@ -45,7 +47,7 @@ impl ChecksumTable {
     /// Gives a known entry of a slot's block this generation.
     fn age(&self, member: MemberId, (slot, block): (Slot, u64), generation: u32) {
         let entry = self.entry(member, block);
-        let aged = entry.aged(generation, self.sum_of_zeros(slot, block));
+        let aged = entry.aged(generation, self.checksum_of_zeros(slot, block));
         if entry.is_known() && aged != entry {
             self.set(member, block, aged);
         }
@@ -67,7 +69,7 @@ impl RowOp<'_> {
         rows: &[RowWork],
         left: &RangeSet,
     ) {
-        let Some(sums) = &self.engine.sums else { return };
+        let Some(checksums) = &self.engine.checksums else { return };
         if broken(Broken::RowsUnaligned) {
             return;
         }
@@ -80,14 +82,14 @@ impl RowOp<'_> {
                 self.work.wanted.extend(view.targets(slot).map(wanted));
             }
         }
-        if !self.load_sums().await {
+        if !self.load_checksums().await {
             // Who fails here fails again where it matters.
             return self.work.failures.clear();
         }
         for row in rows {
             for (block, range) in blocks(row.at()..row.at() + row.row.len()) {
                 if !left.overlaps(range.start - row.at()..range.end - row.at()) {
-                    self.engine.align_block(sums, view, row, block);
+                    self.engine.align_block(checksums, view, row, block);
                 }
             }
         }
@@ -102,7 +104,7 @@ impl RowOp<'_> {
         len: u64,
         left: &RangeSet,
     ) {
-        let Some(sums) = &self.engine.sums else { return };
+        let Some(checksums) = &self.engine.checksums else { return };
         if broken(Broken::RowsUnaligned) {
             return;
         }
@@ -111,19 +113,19 @@ impl RowOp<'_> {
             let wanted = |member| Wanted { member: Rc::clone(member), slot, range: at..at + len };
             self.work.wanted.extend(view.targets(slot).map(wanted));
         }
-        if !self.load_sums().await {
+        if !self.load_checksums().await {
             return self.work.failures.clear();
         }
         let wanted = std::mem::take(&mut self.work.wanted);
         let first = |wanted: &Wanted| wanted.range.start / super::BLOCK;
         let disputed = |number| left.overlaps(number * super::BLOCK..(number + 1) * super::BLOCK);
         for number in (0..len.div_ceil(super::BLOCK)).filter(|&number| !disputed(number)) {
-            let entries = wanted.iter().map(|w| sums.entry(w.member.id, first(w) + number));
+            let entries = wanted.iter().map(|w| checksums.entry(w.member.id, first(w) + number));
             let newest = newest(entries.map(|entry| entry.is_known().then_some(entry.generation)));
             for (copy, wanted) in
                 newest.into_iter().flat_map(|age| wanted.iter().map(move |w| (age, w)))
             {
-                sums.age(wanted.member.id, (wanted.slot, first(wanted) + number), copy);
+                checksums.age(wanted.member.id, (wanted.slot, first(wanted) + number), copy);
             }
         }
         self.work.wanted = wanted;
@@ -131,24 +133,24 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    fn align_block(&self, sums: &ChecksumTable, view: &View, row: &RowWork, block: u64) {
+    fn align_block(&self, checksums: &ChecksumTable, view: &View, row: &RowWork, block: u64) {
         for slot in row.roles.data.iter() {
-            let Some(original) = view.member(slot).map(|m| sums.entry(m.id, block)) else {
+            let Some(original) = view.member(slot).map(|m| checksums.entry(m.id, block)) else {
                 continue;
             };
             let alike = |id| {
-                let Sum { sum, .. } = sums.entry(id, block);
-                sum == original.sum && original.is_known()
+                let ChecksumEntry { checksum, .. } = checksums.entry(id, block);
+                checksum == original.checksum && original.is_known()
             };
             for replacement in view.targets(slot).filter(|member| alike(member.id)) {
-                sums.age(replacement.id, (slot, block), original.generation);
+                checksums.age(replacement.id, (slot, block), original.generation);
             }
         }
         let data = (0..row.map.data_count()).map(|index| view.member(row.map.data(index)));
-        let Some(data) = sums.generations(data, block) else { return };
+        let Some(data) = checksums.generations(data, block) else { return };
         let due = parity_generation(data.into_iter());
         for slot in row.roles.parity().iter() {
-            view.targets(slot).for_each(|member| sums.age(member.id, (slot, block), due));
+            view.targets(slot).for_each(|member| checksums.age(member.id, (slot, block), due));
         }
     }
 
@@ -156,10 +158,10 @@ impl Engine {
     /// its entries with them.
     pub(crate) fn behind(&self, view: &View, row: &RowWork, block: u64) -> Option<Slot> {
         let stripe = self.stripe_offset(row.row.stripe);
-        let sums = self.sums_of(stripe, self.setup.geometry.stripe_bytes())?;
+        let checksums = self.checksums_of(stripe, self.setup.geometry.stripe_bytes())?;
         // Each write asks, so nothing is allocated here.
         let generation = |slot| {
-            let entry = sums.entry(view.member(slot)?.id, block);
+            let entry = checksums.entry(view.member(slot)?.id, block);
             entry.is_known().then_some(entry.generation)
         };
         let parity = generation(row.map.p())?;
@@ -182,7 +184,7 @@ impl Engine {
         block: u64,
         (at, len): (u64, u64),
     ) -> Option<u32> {
-        let entry = self.sums_of(at, len)?.entry(member.id, block);
+        let entry = self.checksums_of(at, len)?.entry(member.id, block);
         entry.is_known().then_some(entry.generation)
     }
 }

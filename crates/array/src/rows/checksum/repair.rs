@@ -17,7 +17,7 @@ use crate::rows::checksum::New;
 use crate::rows::checksum::verdict::{Recovered, Repair, Suspect, repair};
 use crate::rows::checksum::verify::Verdict;
 use crate::rows::engine::Engine;
-use crate::rows::job::{Finding, Report, grains};
+use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
 use crate::shard::message::ToKeeper;
@@ -33,7 +33,8 @@ pub(super) struct Left {
 
 impl RowOp<'_> {
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
-    /// right what does not fit its sum. Slots for which that cannot be done count as unreadable.
+    /// right what does not fit its checksum. Slots for which that cannot be done count as
+    /// unreadable.
     ///
     /// # Errors
     /// As [`RowOp::lose`].
@@ -52,8 +53,8 @@ impl RowOp<'_> {
             if wrong.is_empty() {
                 continue;
             }
-            for grain in grains(*row) {
-                let left = beside.mend_grain(grain, report).await?;
+            for block in row_blocks(*row) {
+                let left = beside.mend_block(block, report).await?;
                 row.bad = row.bad.union(left.wrong);
                 row.contradicted = row.contradicted.union(left.contradicted);
             }
@@ -61,9 +62,9 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Makes one block of each slot of a row right, as far as redundancy and sums tell how.
-    pub(super) async fn mend_grain(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
-        let Some(sums) = &self.engine.sums else { return Ok(Left::default()) };
+    /// Makes one block of each slot of a row right, as far as redundancy and checksums tell how.
+    pub(super) async fn mend_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
+        let Some(checksums) = &self.engine.checksums else { return Ok(Left::default()) };
         let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
         let view = loop {
             let view = self.engine.view();
@@ -103,7 +104,7 @@ impl RowOp<'_> {
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
             let crc = parity::crc32c(0, &bytes);
-            let recovered = match sums.judge(member, slot, block, crc) {
+            let recovered = match checksums.judge(member, slot, block, crc) {
                 Verdict::Right => Recovered::FitsEntry,
                 _ if row.have(&self.work.pieces, slot) == Some(&bytes[..]) => {
                     Recovered::EqualsBlock
@@ -158,11 +159,13 @@ impl RowOp<'_> {
                 self.engine.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
             }
         }
-        if let Some(sums) = self.engine.sums.as_ref().filter(|_| !self.work.news.is_empty()) {
-            sums.mended.set(true);
-            sums.crowded.raise();
+        if let Some(checksums) =
+            self.engine.checksums.as_ref().filter(|_| !self.work.news.is_empty())
+        {
+            checksums.mended.set(true);
+            checksums.crowded.raise();
         }
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         if aged && left.is_empty() {
             self.align_rows(&view, &[row]).await;
         }
@@ -170,7 +173,7 @@ impl RowOp<'_> {
         Ok(Left { wrong: left, contradicted: left })
     }
 
-    /// What the slots that do not fit their sums should hold, by all the others.
+    /// What the slots that do not fit their checksums should hold, by all the others.
     fn recover_wrong(
         &mut self,
         view: &View,
@@ -206,8 +209,8 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// An error if somebody is to be given blocks that contradict their sums and cannot be made
-    /// good.
+    /// An error if somebody is to be given blocks that contradict their checksums and cannot be
+    /// made good.
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
         let what = "a block does not fit its checksum, and redundancy cannot say what it held";
         Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))

@@ -1,5 +1,5 @@
 //! Blocks and entries that a crash may have separated: regions that were dirty, where no intent log
-//! has settled the table.
+//! has resolved the table.
 //!
 //! Blocks and pages of the table are written in no order. After a crash each of them is old or new:
 //!
@@ -34,7 +34,7 @@ use crate::rows::checksum::verdict::choose_fitting;
 use crate::rows::checksum::verify::Verdict;
 use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted};
 use crate::rows::engine::Engine;
-use crate::rows::job::{Finding, Report, grains};
+use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, RowWork};
 
@@ -57,19 +57,19 @@ impl ChecksumTable {
 }
 
 impl Engine {
-    /// The sums to compare what is read of this array range with: they count, or a crash has torn
-    /// them and what does not fit can be looked into.
+    /// The checksums to compare what is read of this array range with: they count, or a crash has
+    /// torn them and what does not fit can be looked into.
     pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&ChecksumTable> {
         let mirror = self.setup.geometry.family() != Family::Parity;
-        let torn = |sums: &ChecksumTable| {
-            (mirror || view.mode == Mode::ReadWrite) && sums.is_torn(offset, len)
+        let torn = |checksums: &ChecksumTable| {
+            (mirror || view.mode == Mode::ReadWrite) && checksums.is_torn(offset, len)
         };
-        self.sums.as_ref().filter(|sums| sums.counts(offset, len) || torn(sums))
+        self.checksums.as_ref().filter(|checksums| checksums.counts(offset, len) || torn(checksums))
     }
 
     /// True if a crash may have separated the blocks of this array range from their entries.
     pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
-        self.sums.as_ref().is_some_and(|sums| sums.is_torn(offset, len))
+        self.checksums.as_ref().is_some_and(|checksums| checksums.is_torn(offset, len))
     }
 }
 
@@ -80,7 +80,7 @@ impl RowOp<'_> {
     /// # Errors
     /// As [`RowOp::lose`].
     pub(crate) async fn fitting_copy(&mut self, at: u64) -> Result<Option<Slot>> {
-        let Some(sums) = &self.engine.sums else { return Ok(None) };
+        let Some(checksums) = &self.engine.checksums else { return Ok(None) };
         let places = self.engine.setup.geometry.places(at);
         loop {
             let view = self.engine.view();
@@ -93,7 +93,7 @@ impl RowOp<'_> {
                     self.work.wanted.push(Wanted { member, slot, range: start..start + BLOCK });
                 }
             }
-            if self.load_sums().await {
+            if self.load_checksums().await {
                 for (tag, wanted) in self.work.wanted.iter().enumerate() {
                     let (slot, start) = (wanted.slot, wanted.range.start);
                     let buf = self.engine.pool.take(BLOCK as usize);
@@ -123,14 +123,14 @@ impl RowOp<'_> {
                         .iter()
                         .map(|(member, place, crc)| (&**member, *place, *crc))
                         .collect();
-                    return Ok(sums.fitting(&each).map(|copy| each[copy].1.0));
+                    return Ok(checksums.fitting(&each).map(|copy| each[copy].1.0));
                 }
             }
             self.lose(&view).await?;
         }
     }
 
-    /// Looks into a torn row that cannot be compared before its sums are made anew.
+    /// Looks into a torn row that cannot be compared before its checksums are made anew.
     ///
     /// # Errors
     /// As [`RowOp::lose`].
@@ -140,13 +140,13 @@ impl RowOp<'_> {
             return Ok(());
         }
         let (mut other, mut report) = (Scratch::default(), Report::default());
-        for grain in grains(row) {
-            self.beside(&mut other).mend_grain(grain, &mut report).await?;
+        for block in row_blocks(row) {
+            self.beside(&mut other).mend_block(block, &mut report).await?;
         }
         Ok(())
     }
 
-    /// Makes the blocks of a torn grain right that do not fit their entries: as far as the rest of
+    /// Repairs what of a torn row's block does not fit its entries, as far as the rest of
     /// the row gives what fits; the others stay as they are, and have new entries.
     ///
     /// # Errors
@@ -156,7 +156,9 @@ impl RowOp<'_> {
         (view, row): (Rc<View>, RowWork),
         report: &mut Report,
     ) -> Result<()> {
-        let Some(sums) = self.engine.sums.as_ref().filter(|_| view.mode == Mode::ReadWrite) else {
+        let Some(checksums) =
+            self.engine.checksums.as_ref().filter(|_| view.mode == Mode::ReadWrite)
+        else {
             return Ok(());
         };
         let (mut open, block) = (row.wrong, row.at() / BLOCK);
@@ -180,10 +182,10 @@ impl RowOp<'_> {
             self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
         }
         if !self.work.news.is_empty() {
-            sums.mended.set(true);
-            sums.crowded.raise();
+            checksums.mended.set(true);
+            checksums.crowded.raise();
         }
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         self.rewrite(view).await
     }
 
@@ -195,10 +197,10 @@ impl RowOp<'_> {
         row: &RowWork,
         (slot, open): (Slot, SlotSet),
     ) -> Option<Buf> {
-        let (sums, member) = (self.engine.sums.as_ref()?, view.member(slot)?);
+        let (checksums, member) = (self.engine.checksums.as_ref()?, view.member(slot)?);
         let fits = |bytes: &Buf| {
             let crc = parity::crc32c(0, bytes);
-            sums.judge(member, slot, row.at() / BLOCK, crc) == Verdict::Right
+            checksums.judge(member, slot, row.at() / BLOCK, crc) == Verdict::Right
         };
         let there = |slot: Slot| row.have(&self.work.pieces, slot).is_some();
         let rest = row.roles.data.without(slot);

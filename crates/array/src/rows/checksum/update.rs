@@ -1,4 +1,4 @@
-//! What a write does to the sums of the blocks that it changes.
+//! What a write does to the checksums of the blocks that it changes.
 //!
 //! ```text
 //!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use layout::plan::{Method, WritePlan};
-use layout::private::sums::{Sum, blocks};
+use layout::private::checksums::{ChecksumEntry, blocks};
 use layout::{RangeSet, Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
@@ -56,22 +56,27 @@ impl ChecksumTable {
 
     /// Nothing is known of a block any more, if its page is in memory.
     pub(crate) fn forget_block(&self, member: &crate::member::Member, block: u64) {
-        self.set(member.id, block, Sum::UNKNOWN);
+        self.set(member.id, block, ChecksumEntry::UNKNOWN);
     }
 
     /// Says what a block holds now on this member, if its page is in memory.
     fn renew(&self, member: layout::MemberId, new: New) -> bool {
-        let (old, sum) = (self.entry(member, new.block), self.sum(new.slot, new.block, new.crc));
-        self.set(member, new.block, if new.whole { old.next(sum, new.ages) } else { Sum::UNKNOWN })
+        let (old, checksum) =
+            (self.entry(member, new.block), self.checksum(new.slot, new.block, new.crc));
+        self.set(
+            member,
+            new.block,
+            if new.whole { old.next(checksum, new.ages) } else { ChecksumEntry::UNKNOWN },
+        )
     }
 }
 
 impl RowOp<'_> {
     /// Sums the new data and parity of the rows in `work`, row by row: first the data that is
     /// written, index by index and block by block, as the log has it, then parity.
-    pub(crate) fn sum_rows(&mut self, fresh: Fresh<'_>) {
+    pub(crate) fn checksum_rows(&mut self, fresh: Fresh<'_>) {
         self.work.news.clear();
-        if self.engine.sums.is_none() {
+        if self.engine.checksums.is_none() {
             return;
         }
         let mut outgoing = &self.work.outgoing[..];
@@ -92,19 +97,19 @@ impl RowOp<'_> {
             }
             for out in own.iter().filter(|out| row.roles.parity().contains(out.slot)) {
                 let first = self.work.news.len();
-                push_sums(&mut self.work.news, out.slot, out.at, &out.bytes);
+                push_checksums(&mut self.work.news, out.slot, out.at, &out.bytes);
                 let ages = weights(row.row.first..row.row.first + row.row.count);
                 self.work.news[first..].iter_mut().for_each(|new| new.ages = ages);
             }
-            let summed = row.roles.parity().count() + row.row.count;
-            self.engine.setup.clock.charge(io::Cost::Checksum, row.row.len() * summed as u64);
+            let checksummed = row.roles.parity().count() + row.row.count;
+            self.engine.setup.clock.charge(io::Cost::Checksum, row.row.len() * checksummed as u64);
         }
     }
 
     /// Sums bytes that are on their way to slots, all in whole blocks.
-    pub(crate) fn sum_outgoing(&mut self) {
+    pub(crate) fn checksum_outgoing(&mut self) {
         self.work.news.clear();
-        if self.engine.sums.is_none() {
+        if self.engine.checksums.is_none() {
             return;
         }
         for Outgoing { slot, at, bytes } in &self.work.outgoing {
@@ -149,26 +154,26 @@ impl RowOp<'_> {
                 }
             }
         }
-        self.load_sums().await
+        self.load_checksums().await
     }
 
     /// What is in `work.news` has been written: says so in the table, for every member that has it.
     ///
     /// # Errors
     /// As [`RowOp::lose`].
-    pub(crate) async fn renew_sums(&mut self) -> Result<()> {
-        let Some(sums) = &self.engine.sums else { return Ok(()) };
+    pub(crate) async fn renew_checksums(&mut self) -> Result<()> {
+        let Some(checksums) = &self.engine.checksums else { return Ok(()) };
         loop {
             let view = self.engine.view();
             let whole = self.work.news.iter().all(|new| {
-                let member = |m: &Rc<crate::member::Member>| sums.is_there(m.id, new.block);
+                let member = |m: &Rc<crate::member::Member>| checksums.is_there(m.id, new.block);
                 view.targets(new.slot).all(member)
             });
             if whole || self.want_news(&view).await {
                 for &new in &self.work.news {
                     for member in view.targets(new.slot) {
-                        if !broken(Broken::SumStaleAfterWrite) || new.block % 8 != 3 {
-                            assert!(sums.renew(member.id, new), "its page was brought in");
+                        if !broken(Broken::ChecksumStaleAfterWrite) || new.block % 8 != 3 {
+                            assert!(checksums.renew(member.id, new), "its page was brought in");
                         }
                     }
                 }
@@ -177,29 +182,29 @@ impl RowOp<'_> {
             }
             self.lose(&view).await?;
         }
-        if sums.is_crowded() {
-            sums.crowded.raise();
+        if checksums.is_crowded() {
+            checksums.crowded.raise();
         }
         Ok(())
     }
 
     /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
     /// is not known already.
-    pub(crate) fn sum_pieces(&mut self, view: &View, row: &RowWork) {
-        self.sum_undisputed(view, row, &RangeSet::default());
+    pub(crate) fn checksum_pieces(&mut self, view: &View, row: &RowWork) {
+        self.checksum_undisputed(view, row, &RangeSet::default());
     }
 
-    /// As [`RowOp::sum_pieces`]; of the blocks of the row in which something is `left` in dispute
-    /// nobody knows who is right.
-    pub(crate) fn sum_undisputed(&mut self, view: &View, row: &RowWork, left: &RangeSet) {
-        let Some(sums) = &self.engine.sums else { return };
+    /// As [`RowOp::checksum_pieces`]; of the blocks of the row in which something is `left` in
+    /// dispute nobody knows who is right.
+    pub(crate) fn checksum_undisputed(&mut self, view: &View, row: &RowWork, left: &RangeSet) {
+        let Some(checksums) = &self.engine.checksums else { return };
         let Scratch { pieces, outgoing, news, .. } = self.work;
         let stripe = self.engine.stripe_offset(row.row.stripe);
-        let counts = sums.counts(stripe, self.engine.setup.geometry.stripe_bytes());
+        let counts = checksums.counts(stripe, self.engine.setup.geometry.stripe_bytes());
         for piece in &mut pieces[row.first..row.first + row.count] {
             let Piece { slot, buf: Some(buf), .. } = piece else { continue };
             let mended = outgoing.iter().any(|out| out.slot == *slot);
-            if counts && !mended && sums.know(view, *slot, row.at(), buf.len() as u64) {
+            if counts && !mended && checksums.know(view, *slot, row.at(), buf.len() as u64) {
                 continue;
             }
             let end = row.at() + buf.len() as u64;
@@ -210,7 +215,7 @@ impl RowOp<'_> {
                 }
             }
             let first = news.len();
-            push_sums(news, *slot, row.at(), buf);
+            push_checksums(news, *slot, row.at(), buf);
             if left.is_empty() {
                 continue;
             }
@@ -220,19 +225,19 @@ impl RowOp<'_> {
             };
             let member = view.member(*slot).filter(|_| !counts);
             for new in news[first..].iter().filter(|new| disputed(new.block)) {
-                member.inspect(|member| sums.forget_block(member, new.block));
+                member.inspect(|member| checksums.forget_block(member, new.block));
             }
             // Those before are of other slots of the row.
             news.retain(|new| new.slot != *slot || !disputed(new.block));
         }
     }
 
-    /// A row that cannot be compared, where sums do not count yet: what of it can be read is right
-    /// as it is from now on, and has its sum; what cannot be read has none.
+    /// A row that cannot be compared, where checksums do not count yet: what of it can be read is
+    /// right as it is from now on, and has its checksum; what cannot be read has none.
     ///
     /// # Errors
     /// As [`RowOp::lose`].
-    pub(crate) async fn sum_uncompared(&mut self, mut row: RowWork) -> Result<()> {
+    pub(crate) async fn checksum_uncompared(&mut self, mut row: RowWork) -> Result<()> {
         if !self.engine.is_unsummed(&row) {
             return Ok(());
         }
@@ -246,16 +251,16 @@ impl RowOp<'_> {
             self.work.rows.clear();
             self.work.rows.push(planned(view.present));
             self.want_rows(&view);
-            if self.load_sums().await {
-                self.forget_sums();
+            if self.load_checksums().await {
+                self.forget_checksums();
             }
             self.work.rows[0] =
                 planned(row.roles.all().intersection(self.engine.state_of(&view, &row).readable));
             if self.read_for_rows(&view).await {
                 let row = self.work.rows[0];
                 self.work.outgoing.clear();
-                self.sum_pieces(&view, &row);
-                return self.renew_sums().await;
+                self.checksum_pieces(&view, &row);
+                return self.renew_checksums().await;
             }
             // Who fails here fails again where it matters.
             self.work.failures.clear();
@@ -266,12 +271,12 @@ impl RowOp<'_> {
         }
     }
 
-    /// What is in `work.wanted` has no sums any more.
-    pub(crate) fn forget_sums(&self) {
-        let Some(sums) = &self.engine.sums else { return };
+    /// What is in `work.wanted` has no checksums any more.
+    pub(crate) fn forget_checksums(&self) {
+        let Some(checksums) = &self.engine.checksums else { return };
         for wanted in &self.work.wanted {
             for (block, _) in blocks(wanted.range.clone()) {
-                sums.set(wanted.member.id, block, Sum::UNKNOWN);
+                checksums.set(wanted.member.id, block, ChecksumEntry::UNKNOWN);
             }
         }
     }
@@ -281,11 +286,11 @@ impl RowOp<'_> {
     ///
     /// # Errors
     /// As [`RowOp::lose`].
-    pub(crate) async fn sum_zeros(
+    pub(crate) async fn checksum_zeros(
         &mut self,
         parts: impl Iterator<Item = (Slot, u64, u64)>,
     ) -> Result<()> {
-        let Some(sums) = &self.engine.sums else { return Ok(()) };
+        let Some(checksums) = &self.engine.checksums else { return Ok(()) };
         let zeros = parity::crc32c(0, &[0; BLOCK as usize]);
         let parts: Vec<(Slot, u64, u64)> = parts.collect();
         loop {
@@ -297,7 +302,7 @@ impl RowOp<'_> {
                 let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
                 self.work.wanted.extend(wanted);
             }
-            if self.load_sums().await {
+            if self.load_checksums().await {
                 break;
             }
             self.lose(&view).await?;
@@ -306,7 +311,7 @@ impl RowOp<'_> {
             for (block, _) in blocks(range.clone()) {
                 let (slot, ages) = (*slot, self.engine.ages_of_stripe(*slot, block));
                 let new = New { slot, block, crc: zeros, begins: true, whole: true, ages };
-                sums.renew(member.id, new);
+                checksums.renew(member.id, new);
             }
         }
         Ok(())
@@ -335,7 +340,7 @@ impl RowOp<'_> {
             let bytes = match self.read_held(whole).await {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::DataLost => {
-                    if !self.is_summed(block).await {
+                    if !self.is_checksummed(block).await {
                         return Ok(None);
                     }
                     if !self.engine.can_give_up() {
@@ -361,8 +366,8 @@ impl RowOp<'_> {
 
     /// True if the table says what this block of the array should hold, and none of it is listed as
     /// lost already.
-    async fn is_summed(&mut self, block: u64) -> bool {
-        let Some(sums) = self.engine.sums_of(block, BLOCK) else { return false };
+    async fn is_checksummed(&mut self, block: u64) -> bool {
+        let Some(checksums) = self.engine.checksums_of(block, BLOCK) else { return false };
         if self.engine.bad.borrow().overlaps(block..block + BLOCK) {
             return false;
         }
@@ -383,12 +388,12 @@ impl RowOp<'_> {
             let places = self.engine.setup.geometry.places(block);
             places.copies().for_each(|place| want(place.slot, place.member_offset));
         }
-        if !self.load_sums().await {
+        if !self.load_checksums().await {
             // Who fails here fails again where it matters.
             self.work.failures.clear();
             return false;
         }
-        let known = |w: &Wanted| sums.entry(w.member.id, w.range.start / BLOCK).is_known();
+        let known = |w: &Wanted| checksums.entry(w.member.id, w.range.start / BLOCK).is_known();
         self.work.wanted.iter().any(known)
     }
 
@@ -407,28 +412,34 @@ impl RowOp<'_> {
     }
 
     /// Sums bytes of a slot.
-    pub(crate) fn sum_bytes(&mut self, slot: Slot, at: u64, bytes: &[u8]) {
-        push_sums(&mut self.work.news, slot, at, bytes);
+    pub(crate) fn checksum_bytes(&mut self, slot: Slot, at: u64, bytes: &[u8]) {
+        push_checksums(&mut self.work.news, slot, at, bytes);
     }
 }
 
 impl Engine {
     /// The entry that the log keeps of a block: what the table has for it so far.
-    pub(crate) fn old_sum(&self, view: &View, slot: Slot, block: u64) -> Sum {
-        let member = view.member(slot).zip(self.sums.as_ref());
-        let old = member.map_or(Sum::UNKNOWN, |(member, sums)| sums.entry(member.id, block));
-        if broken(Broken::OldSumUnlogged) { Sum { sum: 0, generation: 1 } } else { old }
+    pub(crate) fn old_checksum(&self, view: &View, slot: Slot, block: u64) -> ChecksumEntry {
+        let member = view.member(slot).zip(self.checksums.as_ref());
+        let old = member.map_or(ChecksumEntry::UNKNOWN, |(member, checksums)| {
+            checksums.entry(member.id, block)
+        });
+        if broken(Broken::OldChecksumUnlogged) {
+            ChecksumEntry { checksum: 0, generation: 1 }
+        } else {
+            old
+        }
     }
 
-    /// True if the sums of this row are still to be made.
+    /// True if the checksums of this row are still to be made.
     pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
-        self.sums.is_some() && !self.counts_in(row)
+        self.checksums.is_some() && !self.counts_in(row)
     }
 
-    /// True if the sums of this row count.
+    /// True if the checksums of this row count.
     pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
         let stripe = self.stripe_offset(row.row.stripe);
-        self.sums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
+        self.checksums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
     }
 
     /// What the write of a whole stripe adds to the generation of a slot's block.
@@ -484,7 +495,7 @@ impl Engine {
 }
 
 /// Sums whole blocks of a slot, from `at` on.
-fn push_sums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
+fn push_checksums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
     for (block, range) in blocks(at..at + bytes.len() as u64) {
         let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);
         let whole = range.end - range.start == BLOCK;

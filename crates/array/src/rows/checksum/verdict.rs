@@ -79,7 +79,7 @@ pub(crate) struct Choice {
 /// `None` if there are none.
 pub(crate) fn choose(
     alike: &[usize],
-    settled: bool,
+    resolved: bool,
     generations: impl FnOnce() -> Vec<Option<u32>>,
 ) -> Option<Choice> {
     alike.first()?;
@@ -90,7 +90,7 @@ pub(crate) fn choose(
         let source = *newest.first()?;
         newest.iter().all(|&copy| alike[copy] == alike[source]).then_some(source)
     };
-    let named = if settled { majority().or_else(newest) } else { None };
+    let named = if resolved { majority().or_else(newest) } else { None };
     Some(Choice { source: named.unwrap_or(0), named: named.is_some() })
 }
 

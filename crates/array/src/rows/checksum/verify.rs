@@ -1,4 +1,5 @@
-//! Comparing what was read with its sums. Owns the verdict on a block; never says who is to blame.
+//! Comparing what was read with its checksums. Owns the verdict on a block; never says who is to
+//! blame.
 //!
 //! A read of a healthy range takes no lock: a write under way may have changed the block and not
 //! yet its entry. So what does not fit here is looked at once more, under the lock of its row,
@@ -10,7 +11,7 @@ use std::rc::Rc;
 use io::Buf;
 use io::broken::{Broken, broken};
 use layout::plan::Method;
-use layout::private::sums::blocks;
+use layout::private::checksums::blocks;
 use layout::{Family, Mode, Place, Slot, SlotSet};
 
 use crate::member::Member;
@@ -20,11 +21,11 @@ use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 use crate::rows::{Piece, RowWork};
 
-/// What a block's sum says.
+/// What a block's checksum says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Right,
-    /// Nobody knows: it was never summed.
+    /// Nobody knows: it was never checksummed.
     Unknown,
     Wrong,
 }
@@ -41,7 +42,7 @@ impl ChecksumTable {
     }
 
     /// The first block that is wrong among bytes of a slot from `at` on. Parts of blocks are not
-    /// judged: they were read before the sums counted.
+    /// judged: they were read before the checksums counted.
     pub(crate) fn find_wrong(
         &self,
         member: &Member,
@@ -75,14 +76,14 @@ impl ChecksumTable {
 }
 
 impl Engine {
-    /// The sums, if those of this array range count.
-    pub(crate) fn sums_of(&self, offset: u64, len: u64) -> Option<&ChecksumTable> {
-        self.sums.as_ref().filter(|sums| sums.counts(offset, len))
+    /// The checksums, if those of this array range count.
+    pub(crate) fn checksums_of(&self, offset: u64, len: u64) -> Option<&ChecksumTable> {
+        self.checksums.as_ref().filter(|checksums| checksums.counts(offset, len))
     }
 
     /// An array range made of whole blocks around this one; itself where there are no checksums.
     pub(crate) fn widened(&self, (offset, len): (u64, u64)) -> (u64, u64) {
-        if self.sums.is_none() {
+        if self.checksums.is_none() {
             return (offset, len);
         }
         let start = offset / BLOCK * BLOCK;
@@ -93,11 +94,13 @@ impl Engine {
     /// True if this array range, parts of `wide`, may be read without the rest: nobody knows what
     /// the first and the last block of `wide` should hold, and no other member is asked for them.
     pub(crate) fn may_read_parts(&self, range: (u64, u64), wide: (u64, u64)) -> bool {
-        let (Some(sums), view) = (self.sums_of(wide.0, wide.1), self.view()) else { return false };
+        let (Some(checksums), view) = (self.checksums_of(wide.0, wide.1), self.view()) else {
+            return false;
+        };
         let unknown = |slot: Slot, at: u64| {
             let entry = |member: &Rc<Member>| {
-                let known = sums.entry(member.id, at / BLOCK).is_known();
-                sums.is_there(member.id, at / BLOCK) && !known
+                let known = checksums.entry(member.id, at / BLOCK).is_known();
+                checksums.is_there(member.id, at / BLOCK) && !known
             };
             view.member(slot).is_some_and(entry)
         };
@@ -114,11 +117,13 @@ impl Engine {
             && edges.into_iter().flat_map(each).all(|(slot, at, ..)| unknown(slot, at))
     }
 
-    /// Marks the slots of rows that were read and do not fit their sums. False if there are any.
+    /// Marks the slots of rows that were read and do not fit their checksums. False if there are
+    /// any.
     pub(crate) fn check_pieces(&self, view: &View, rows: &mut [RowWork], pieces: &[Piece]) -> bool {
         let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
         for row in rows {
-            let Some(sums) = self.judged(view, self.stripe_offset(row.row.stripe), stripe_bytes)
+            let Some(checksums) =
+                self.judged(view, self.stripe_offset(row.row.stripe), stripe_bytes)
             else {
                 continue;
             };
@@ -126,11 +131,11 @@ impl Engine {
                 let (Some(buf), Some(member)) = (&piece.buf, view.member(piece.slot)) else {
                     continue;
                 };
-                if piece.failed || broken(Broken::SumsUnchecked) {
+                if piece.failed || broken(Broken::ChecksumsUnchecked) {
                     continue;
                 }
                 self.setup.clock.charge(io::Cost::Checksum, buf.len() as u64);
-                if sums.find_wrong(member, piece.slot, row.at(), buf).is_some() {
+                if checksums.find_wrong(member, piece.slot, row.at(), buf).is_some() {
                     row.wrong.insert(piece.slot);
                     right = false;
                 }
@@ -159,7 +164,9 @@ impl Engine {
             (self.stripe_offset(row.row.stripe), self.setup.geometry.stripe_bytes());
         let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else { return true };
         let judged = !broken(Broken::RecoveredUnjudged);
-        let Some(sums) = self.sums_of(offset, bytes).filter(|_| judged) else { return true };
+        let Some(checksums) = self.checksums_of(offset, bytes).filter(|_| judged) else {
+            return true;
+        };
         // What a slot does not hold yet, or is listed, has an entry of something else.
         let holds = |slot: &Slot| view.is_readable(*slot, offset + bytes, row.at(), row.row.len());
         let unread: SlotSet = slots.intersection(erasure.lost()).iter().filter(holds).collect();
@@ -170,14 +177,14 @@ impl Engine {
         erasure.lost().iter().zip([x, y]).filter(|(slot, _)| unread.contains(*slot)).all(
             |(slot, bytes)| {
                 let member = view.member(slot);
-                member.is_none_or(|m| sums.find_wrong(m, slot, row.at(), &bytes).is_none())
+                member.is_none_or(|m| checksums.find_wrong(m, slot, row.at(), &bytes).is_none())
             },
         )
     }
 }
 
 impl RowOp<'_> {
-    /// Wants the sums of the pieces that the rows in `work` read and write.
+    /// Wants the checksums of the pieces that the rows in `work` read and write.
     pub(crate) fn want_rows(&mut self, view: &View) {
         self.work.wanted.clear();
         for row in &self.work.rows {
@@ -213,7 +220,7 @@ impl RowOp<'_> {
                 want(place.slot, place.member_offset, part);
             }
         }
-        self.load_sums().await
+        self.load_checksums().await
     }
 
     /// Brings the pages of one copy of a stretch into memory. False if the member failed.
@@ -223,18 +230,18 @@ impl RowOp<'_> {
         place: &Place,
         len: u64,
     ) -> bool {
-        if self.engine.sums.is_none() {
+        if self.engine.checksums.is_none() {
             return true;
         }
         let (start, member) = (place.member_offset, Rc::clone(member));
         self.work.wanted.clear();
         self.work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
-        self.load_sums().await
+        self.load_checksums().await
     }
 
-    /// True if what was read for clients, of whole blocks, fits its sums.
+    /// True if what was read for clients, of whole blocks, fits its checksums.
     pub(crate) fn check_read(&self, view: &View, (offset, len): (u64, u64), bufs: &[Buf]) -> bool {
-        let Some(sums) = self.engine.judged(view, offset, len) else { return true };
+        let Some(checksums) = self.engine.judged(view, offset, len) else { return true };
         self.engine.setup.clock.charge(io::Cost::Checksum, len);
         let mut rest = Rest { bufs, skip: 0 };
         let mut fits = |slot: Slot, at: u64, len: u64| {
@@ -242,7 +249,7 @@ impl RowOp<'_> {
             blocks(at..at + len).all(|(block, range)| {
                 let len = range.end - range.start;
                 let crc = rest.crc(len as usize);
-                len < BLOCK || sums.judge(member, slot, block, crc) != Verdict::Wrong
+                len < BLOCK || checksums.judge(member, slot, block, crc) != Verdict::Wrong
             })
         };
         let right = if self.engine.setup.geometry.family() == Family::Parity {
@@ -252,7 +259,7 @@ impl RowOp<'_> {
             let mut places = self.work.chosen.iter().zip(stretches);
             places.all(|(place, part)| fits(place.slot, place.member_offset, part))
         };
-        right || broken(Broken::SumsUnchecked)
+        right || broken(Broken::ChecksumsUnchecked)
     }
 }
 

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use io::SharedBuf;
 use io::broken::{Broken, broken};
 use layout::plan::Method;
+use layout::private::checksums::ChecksumEntry;
 use layout::private::log::{self as form, BATCH_ALIGNMENT, Record, Syndrome};
-use layout::private::sums::Sum;
 use layout::{Slot, SlotSet};
 use log::{LogSetup, compute};
 
@@ -29,7 +29,7 @@ use crate::rows::{Outgoing, RowWork};
 /// The most that one member may have to log for these rows while these slots are `present`, the
 /// batch around them included.
 pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
-    let words = if setup.with_sums() { 3 } else { 1 };
+    let words = if setup.with_checksums() { 3 } else { 1 };
     let each = rows.iter().map(|work| {
         let count = work.row.count as u64;
         let blocks = work.row.len() / form::CHECK_BYTES + 2;
@@ -60,9 +60,9 @@ impl RowOp<'_> {
         for row in &self.work.rows {
             let (own, rest) = outgoing.split_at(pieces_of(row, outgoing));
             outgoing = rest;
-            let (summed, rest) = news.split_at(self.engine.news_of(row).min(news.len()));
+            let (checksummed, rest) = news.split_at(self.engine.news_of(row).min(news.len()));
             news = rest;
-            any |= self.engine.gather_row(log, row, (own, summed), fresh, view);
+            any |= self.engine.gather_row(log, row, (own, checksummed), fresh, view);
         }
         if !any {
             return true;
@@ -128,8 +128,8 @@ impl RowOp<'_> {
 
 impl Engine {
     /// Slots whose members log a row, of which this `parity` is written. Where there is none, what
-    /// older records have of the row does not go with it any more, and nothing else has its sums.
-    /// A journal device has records of members that are lost, too.
+    /// older records have of the row does not go with it any more, and nothing else has its
+    /// checksums. A journal device has records of members that are lost, too.
     fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
         let ours = matches!(log.setup, LogSetup::Zone { .. });
         if !parity.is_empty() || !ours || broken(Broken::DataAloneUnlogged) {
@@ -159,9 +159,10 @@ impl Engine {
         let count = row.row.count;
         let all = plan.method == Method::Full;
         let partial = !all && !parity.is_empty();
-        let (ours, summed) = (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_sums());
-        let checked =
-            ours && (summed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
+        let (ours, checksummed) =
+            (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_checksums());
+        let checked = ours
+            && (checksummed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
         // What has no member has no other place than parity: it is logged itself.
         let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
         let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
@@ -184,14 +185,14 @@ impl Engine {
                 paired: loggers.count() == 2,
                 partial,
                 checked: checked && !again,
-                summed: summed && !again,
+                checksummed: checksummed && !again,
                 logged: if again { 0 } else { logged },
                 zeros: false,
                 epoch: view.epoch.0 as u32,
             };
             next.lanes[slot.index()].records.push(record);
-            if record.summed && next.checks.is_empty() {
-                self.put_sums(&news[..record.checks()], view, &mut next.checks);
+            if record.checksummed && next.checks.is_empty() {
+                self.put_checksums(&news[..record.checks()], view, &mut next.checks);
             } else if record.checked {
                 self.check_new(row, &record, fresh, &mut next.checks);
             }
@@ -202,15 +203,20 @@ impl Engine {
                 let new = own.iter().find(|out| out.slot == slot).expect("the plan writes it");
                 lane.payload.push(self.partial(row, &new.bytes, q, fresh));
             }
-            for index in record.logged_indices() {
-                let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
-                let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
-                lane.payload.extend(parts);
-            }
+            self.log_data(row, &record, fresh, lane);
         }
         let slots = if all { self.setup.geometry.all_slots() } else { row.touched() };
         next.rows.push(((row.at(), row.row.len()), slots));
         true
+    }
+
+    /// Adds the blocks that a record logs themselves.
+    fn log_data(&self, row: &RowWork, record: &Record, fresh: Fresh<'_>, lane: &mut Lane) {
+        for index in record.logged_indices() {
+            let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
+            let parts = fresh.share(at, row.row.len()).map(|(_, part)| part);
+            lane.payload.extend(parts);
+        }
     }
 
     /// The array offset that data index 0 of a row would have.
@@ -267,16 +273,17 @@ impl Engine {
         }
     }
 
-    /// The new sums of the data of a row, and after them the entries of old.
-    fn put_sums(&self, news: &[New], view: &View, checks: &mut Vec<u32>) {
+    /// The new checksums of the data of a row, and after them the entries of old.
+    fn put_checksums(&self, news: &[New], view: &View, checks: &mut Vec<u32>) {
         checks.extend(news.iter().map(|new| new.crc));
         for new in news {
-            let Sum { sum, generation } = self.old_sum(view, new.slot, new.block);
-            checks.extend([sum, generation]);
+            let ChecksumEntry { checksum, generation } =
+                self.old_checksum(view, new.slot, new.block);
+            checks.extend([checksum, generation]);
         }
     }
 
-    /// How many sums a row has, of its data and its parity.
+    /// How many checksums a row has, of its data and its parity.
     fn news_of(&self, row: &RowWork) -> usize {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write).count();

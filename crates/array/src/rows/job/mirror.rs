@@ -29,7 +29,7 @@ use crate::member::batch::IoOptions;
 use crate::member::view::View;
 use crate::rows::Outgoing;
 use crate::rows::checksum::verdict::{Choice, choose};
-use crate::rows::checksum::{Read, Wanted};
+use crate::rows::checksum::{BLOCK, Read, Wanted};
 use crate::rows::engine::Engine;
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};
@@ -37,7 +37,7 @@ use crate::rows::op::RowOp;
 
 impl RowOp<'_> {
     /// Does one task to an array range.
-    pub(crate) async fn upkeep_copies(
+    pub(crate) async fn job_on_copies(
         &mut self,
         (offset, len): (u64, u64),
         task: Task,
@@ -54,7 +54,7 @@ impl RowOp<'_> {
         for (at, part, places) in op.engine.stretches(offset, len) {
             let stretch = (at, part);
             if task != Task::Resync && op.engine.is_torn(at, part) {
-                // Which of several copies counts is known only until their sums are made anew.
+                // Which of several copies counts is known only until their checksums are made anew.
                 let (resync, mut found) = (Task::Resync, Report::default());
                 let found = &mut found;
                 while !op.compare_copies(stretch, &places, resync, found).await? {}
@@ -63,7 +63,7 @@ impl RowOp<'_> {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     op.restore_copies(stretch, &places, task, report).await?;
                 }
-                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
+                Task::Resync | Task::Check | Task::Repair | Task::Checksum => {
                     // Without a member that was lost on the way it is done again.
                     while !op.compare_copies(stretch, &places, task, report).await? {}
                 }
@@ -72,7 +72,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Fills the targets of a rebuild or copy: in one go, else grain by grain. A grain that no copy
+    /// Fills the targets of a rebuild or copy: in one go, else block by block. A block that no copy
     /// gives is noted as bad on the targets: what they hold there was never theirs to hold.
     async fn restore_copies(
         &mut self,
@@ -90,11 +90,11 @@ impl RowOp<'_> {
             Err(error) if error.kind() == ErrorKind::DataLost => {}
             other => return other,
         }
-        for start in (0..part).step_by(GRAIN as usize) {
-            let (at, len) = (at + start, GRAIN.min(part - start));
+        for start in (0..part).step_by(BLOCK as usize) {
+            let (at, len) = (at + start, BLOCK.min(part - start));
             let places = self.engine.setup.geometry.places(at);
-            let grain = self.restore_copy((at, len), &places, task, report);
-            match grain.await {
+            let unit = self.restore_copy((at, len), &places, task, report);
+            match unit.await {
                 // Of an array that is broken nothing is known to be lost: its members may be back.
                 Err(error) if self.engine.view().mode == Mode::Broken => return Err(error),
                 Err(error) if error.kind() == ErrorKind::DataLost => {
@@ -126,14 +126,14 @@ impl RowOp<'_> {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
             self.work.outgoing.push(Outgoing { slot, at, bytes });
         }
-        self.sum_outgoing();
+        self.checksum_outgoing();
         let result = match task {
             Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
             _ => self.send(view).await,
         };
         self.work.outgoing.clear();
         result?;
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         self.align_copies(&self.engine.view(), places, part, &RangeSet::default()).await;
         Ok(())
     }
@@ -154,15 +154,16 @@ impl RowOp<'_> {
             Some(Copy { place, member, bytes, holes })
         };
         let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
-        // One alone is compared with nothing, but it may have to be summed.
-        let summed = self.engine.sums.as_ref().is_none_or(|sums| sums.counts(at, part));
-        if copies.is_empty() || (copies.len() < 2 && summed) {
+        // One alone is compared with nothing, but it may have to be checksummed.
+        let checksummed =
+            self.engine.checksums.as_ref().is_none_or(|checksums| checksums.counts(at, part));
+        if copies.is_empty() || (copies.len() < 2 && checksummed) {
             return Ok(true);
         }
         self.want_copies(&copies, part);
-        let grain = self.engine.grain(&view, (at, part));
-        if self.load_sums().await {
-            self.fill_copies(&mut copies, (part, grain)).await;
+        let unit = self.engine.unit(&view, (at, part));
+        if self.load_checksums().await {
+            self.fill_copies(&mut copies, (part, unit)).await;
         }
         if !self.work.failures.is_empty() {
             self.lose(&view).await?;
@@ -170,19 +171,19 @@ impl RowOp<'_> {
         }
         let wrong = self.engine.find_wrong_copies(&mut copies, (at, part));
         report.bytes += copies.len() as u64 * part;
-        let settled = task != Task::Resync && !self.engine.is_unsynced(at, part);
-        let settled = settled && !broken(Broken::ScrubTrustsData);
+        let resolved = task != Task::Resync && !self.engine.is_unsynced(at, part);
+        let resolved = resolved && !broken(Broken::ScrubTrustsData);
         let block = self.engine.block_bytes(&view).min(part);
         let generation = |copy: usize, start: u64| {
             let Copy { member, place, .. } = &copies[copy];
-            self.engine.generation(member, (place.member_offset + start) / GRAIN, (at, part))
+            self.engine.generation(member, (place.member_offset + start) / BLOCK, (at, part))
         };
         let fitting = self.engine.fitting_copies(&copies, (at, part));
-        let fitting = |start: u64| fitting.get(&(start / GRAIN)).copied();
-        let judged = (settled, task);
+        let fitting = |start: u64| fitting.get(&(start / BLOCK)).copied();
+        let judged = (resolved, task);
         let mut mends = judge(&copies, (at, part), block, judged, (generation, fitting), report);
         let disputed = disputed(&mends);
-        if matches!(task, Task::Check | Task::Sum) {
+        if matches!(task, Task::Check | Task::Checksum) {
             // As any reader would: what cannot be read is restored, what can be is not changed.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
         }
@@ -190,14 +191,14 @@ impl RowOp<'_> {
         report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
         report.guessed_bytes +=
             mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
-        let compares = matches!(task, Task::Check | Task::Sum);
+        let compares = matches!(task, Task::Check | Task::Checksum);
         let left = if compares { disputed } else { RangeSet::default() };
-        self.sum_copies(&view, (&copies, &mends), (at, part), &left);
-        if let Some(sums) = self.engine.sums.as_ref().filter(|_| !mends.is_empty()) {
-            sums.mended.set(true);
+        self.checksum_copies(&view, (&copies, &mends), (at, part), &left);
+        if let Some(checksums) = self.engine.checksums.as_ref().filter(|_| !mends.is_empty()) {
+            checksums.mended.set(true);
         }
         self.with(repairing(self.opts, task)).write_mends((&copies, &mends)).await?;
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         self.align_copies(&self.engine.view(), places, part, &left).await;
         Ok(true)
     }
@@ -226,7 +227,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Wants the sums of these copies.
+    /// Wants the checksums of these copies.
     fn want_copies(&mut self, copies: &[Copy], part: u64) {
         self.work.wanted.clear();
         self.work.wanted.extend(copies.iter().map(|copy| {
@@ -238,7 +239,7 @@ impl RowOp<'_> {
 
     /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
     /// in which they disagree and that are `left` so, nothing is said about who is right.
-    fn sum_copies(
+    fn checksum_copies(
         &mut self,
         view: &View,
         (copies, mends): (&[Copy], &[Mend]),
@@ -246,12 +247,12 @@ impl RowOp<'_> {
         left: &RangeSet,
     ) {
         self.work.news.clear();
-        let Some(sums) = &self.engine.sums else { return };
-        let counts = sums.counts(stretch.0, stretch.1);
+        let Some(checksums) = &self.engine.checksums else { return };
+        let counts = checksums.counts(stretch.0, stretch.1);
         for (index, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
             let own = || mends.iter().filter(|mend| mend.copy == index);
-            let known = sums.know(view, slot, member_offset, stretch.1);
+            let known = checksums.know(view, slot, member_offset, stretch.1);
             if counts && known && own().next().is_none() {
                 continue;
             }
@@ -262,15 +263,16 @@ impl RowOp<'_> {
             }
             let mut holes = copy.holes.clone();
             own().for_each(|mend| holes.remove(mend.range.clone()));
-            for begin in (0..stretch.1).step_by(GRAIN as usize) {
-                let range = begin..(begin + GRAIN).min(stretch.1);
+            for begin in (0..stretch.1).step_by(BLOCK as usize) {
+                let range = begin..(begin + BLOCK).min(stretch.1);
                 let bytes = &bytes[range.start as usize..range.end as usize];
                 match holes.overlaps(range.clone()) || left.overlaps(range) {
-                    false => self.sum_bytes(slot, member_offset + begin, bytes),
-                    // What is wrong by a sum that counts stays so.
-                    true if counts && !broken(Broken::LostSumForgotten) => {}
-                    // What nobody can read, or is disputed, has no sum, whatever the table says.
-                    true => sums.forget_block(&copy.member, (member_offset + begin) / GRAIN),
+                    false => self.checksum_bytes(slot, member_offset + begin, bytes),
+                    // What is wrong by a checksum that counts stays so.
+                    true if counts && !broken(Broken::LostChecksumForgotten) => {}
+                    // What nobody can read, or is disputed, has no checksum, whatever the table
+                    // says.
+                    true => checksums.forget_block(&copy.member, (member_offset + begin) / BLOCK),
                 }
             }
         }
@@ -278,7 +280,7 @@ impl RowOp<'_> {
 
     /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
     /// among the holes; members to be given up are in `failures`.
-    async fn fill_copies(&mut self, copies: &mut [Copy], (part, grain): (u64, u64)) {
+    async fn fill_copies(&mut self, copies: &mut [Copy], (part, unit): (u64, u64)) {
         for (tag, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
             let buf = self.engine.pool.take(part as usize);
@@ -303,22 +305,22 @@ impl RowOp<'_> {
             if !self.work.failures.is_empty() {
                 return;
             }
-            self.fill_torn(&mut copies[index], (part, grain)).await;
+            self.fill_torn(&mut copies[index], (part, unit)).await;
         }
     }
 
-    /// Reads a copy grain by grain.
-    async fn fill_torn(&mut self, copy: &mut Copy, (part, grain): (u64, u64)) {
+    /// Reads a copy block by block.
+    async fn fill_torn(&mut self, copy: &mut Copy, (part, unit): (u64, u64)) {
         let Place { slot, member_offset } = copy.place;
-        for (tag, at) in (0..part).step_by(grain as usize).enumerate() {
-            let buf = self.engine.pool.take(grain.min(part - at) as usize);
-            self.work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, grain);
+        for (tag, at) in (0..part).step_by(unit as usize).enumerate() {
+            let buf = self.engine.pool.take(unit.min(part - at) as usize);
+            self.work.batch.read(&copy.member, slot, member_offset + at, buf, tag as u32, unit);
         }
         self.engine.run(&mut self.work.batch, IoOptions { fua: false, ..self.opts }).await;
         let (mut whole, holes) = (self.engine.pool.take(part as usize), &mut copy.holes);
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
-            let start = u64::from(tag) * grain;
-            let range = start..(start + grain).min(part);
+            let start = u64::from(tag) * unit;
+            let range = start..(start + unit).min(part);
             match buf.filter(|_| ok) {
                 Some(buf) => whole[range.start as usize..range.end as usize].copy_from_slice(&buf),
                 None => holes.insert(range),
@@ -336,7 +338,7 @@ impl Engine {
         let view = self.view();
         for place in places.copies().filter(|place| is_target(task, place.slot)) {
             let member = match task {
-                Task::Copy(slot) => view.seats[slot.index()].replacement.clone(),
+                Task::Copy(slot) => view.slots[slot.index()].replacement.clone(),
                 _ => view.member(place.slot).cloned(),
             };
             self.unrecoverable(member.into_iter(), place.member_offset, len);
@@ -345,19 +347,19 @@ impl Engine {
 
     /// In what pieces a stretch is read that cannot be read as a whole. Where copies differ by
     /// right, nothing beside a bad sector is made like another copy.
-    fn grain(&self, view: &View, (at, part): (u64, u64)) -> u64 {
-        let unsettled = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
-        if unsettled { self.block_bytes(view) } else { GRAIN }
+    fn unit(&self, view: &View, (at, part): (u64, u64)) -> u64 {
+        let unresolved = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
+        if unresolved { self.block_bytes(view) } else { BLOCK }
     }
 
     /// Where a crash may have separated blocks from their entries, and copies differ: which copy
     /// of each block counts, by numbers of blocks and copies. Nothing of blocks where none fits.
     fn fitting_copies(&self, copies: &[Copy], (at, part): (u64, u64)) -> BTreeMap<u64, usize> {
-        let Some(sums) = self.sums.as_ref().filter(|_| self.is_torn(at, part)) else {
+        let Some(checksums) = self.checksums.as_ref().filter(|_| self.is_torn(at, part)) else {
             return BTreeMap::new();
         };
-        let each = (0..part).step_by(GRAIN as usize).filter_map(|start| {
-            let range = start..(start + GRAIN).min(part);
+        let each = (0..part).step_by(BLOCK as usize).filter_map(|start| {
+            let range = start..(start + BLOCK).min(part);
             let bytes = |copy: &'_ Copy| copy.bytes.slice(range.start as usize..range.end as usize);
             let whole = |copy: &Copy| !copy.holes.overlaps(range.clone());
             let first = bytes(&copies[0]);
@@ -368,11 +370,11 @@ impl Engine {
                 .iter()
                 .map(|copy| {
                     let crc = whole(copy).then(|| parity::crc32c(0, &bytes(copy)));
-                    let block = (copy.place.member_offset + start) / GRAIN;
+                    let block = (copy.place.member_offset + start) / BLOCK;
                     (&*copy.member, (copy.place.slot, block), crc)
                 })
                 .collect();
-            sums.fitting(&read).map(|copy| (start / GRAIN, copy))
+            checksums.fitting(&read).map(|copy| (start / BLOCK, copy))
         });
         each.collect()
     }
@@ -385,13 +387,14 @@ impl Engine {
         (at, part): (u64, u64),
     ) -> Vec<(usize, Range<u64>)> {
         let mut found = Vec::new();
-        let Some(sums) = self.sums_of(at, part) else { return found };
+        let Some(checksums) = self.checksums_of(at, part) else { return found };
         for (index, copy) in copies.iter_mut().enumerate() {
             let (slot, start) = (copy.place.slot, copy.place.member_offset);
-            for begin in (0..part).step_by(GRAIN as usize) {
-                let range = begin..(begin + GRAIN).min(part);
+            for begin in (0..part).step_by(BLOCK as usize) {
+                let range = begin..(begin + BLOCK).min(part);
                 let bytes = &copy.bytes[range.start as usize..range.end as usize];
-                let wrong = sums.find_wrong(&copy.member, slot, start + begin, bytes).is_some();
+                let wrong =
+                    checksums.find_wrong(&copy.member, slot, start + begin, bytes).is_some();
                 if wrong && !copy.holes.overlaps(range.clone()) {
                     copy.member.counters().checksum_errors.add(1);
                     found.push((index, range.clone()));
@@ -411,9 +414,6 @@ fn is_target(task: Task, slot: Slot) -> bool {
         _ => false,
     }
 }
-
-/// The grain in which what can be read is told from what cannot.
-const GRAIN: u64 = 4096;
 
 /// A copy of a stretch.
 struct Copy {
@@ -455,13 +455,13 @@ impl Mend {
 }
 
 /// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
-/// written. In what is not `settled` nobody is wrong. `generation` is that of a copy's block that
+/// written. In what is not `resolved` nobody is wrong. `generation` is that of a copy's block that
 /// begins there; `fitting` says which copy counts there in any case.
 fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
     block: u64,
-    (settled, task): (bool, Task),
+    (resolved, task): (bool, Task),
     (generation, fitting): (impl Fn(usize, u64) -> Option<u32>, impl Fn(u64) -> Option<usize>),
     report: &mut Report,
 ) -> Vec<Mend> {
@@ -482,7 +482,7 @@ fn judge(
             let like = |&copy: &usize| there.iter().position(|&other| bytes(other) == bytes(copy));
             let alike: Vec<usize> = there.iter().filter_map(like).collect();
             let generations = || there.iter().map(|&copy| generation(copy, start)).collect();
-            let choice = choose(&alike, settled, generations)?;
+            let choice = choose(&alike, resolved, generations)?;
             Some(Choice { source: there[choice.source], ..choice })
         };
         let fitting = fitting(start).map(|source| Choice { source, named: true });
@@ -508,7 +508,7 @@ fn judge(
                 let slot = Some(judged.place.slot);
                 report.find(Finding { mended, ..judged.finding(at, &range, slot) });
             }
-            let guessed = disputed && settled && !verdict.named;
+            let guessed = disputed && resolved && !verdict.named;
             let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
             add(&mut mends, mend);
         }

@@ -12,25 +12,23 @@ use layout::{Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
 use crate::member::view::View;
+use crate::rows::checksum::BLOCK;
 use crate::rows::engine::Engine;
-use crate::rows::job::scrub::grains;
+use crate::rows::job::scrub::row_blocks;
 use crate::rows::job::{Report, Task};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
 
-/// The grain in which blocks that cannot be read are told from those that can.
-pub(super) const GRAIN: u64 = 4096;
-
 impl RowOp<'_> {
     /// Does one task to a range of whole stripes.
-    pub(crate) async fn upkeep_rows(
+    pub(crate) async fn job_on_rows(
         &mut self,
         (offset, len): (u64, u64),
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
         let mut all = Vec::new();
-        self.engine.cut_rows(offset, len, &mut all);
+        self.engine.split_rows(offset, len, &mut all);
         let all = self.engine.sliced(all);
         let slots = self.engine.setup.geometry.slots() as u64;
         let weight = |rows: &[RowWork]| rows.iter().map(|row| row.row.len() * slots).sum::<u64>();
@@ -45,7 +43,7 @@ impl RowOp<'_> {
                 Task::Rebuild(_) | Task::Copy(_) => {
                     op.restore_rows(rows, task, report).await?;
                 }
-                Task::Resync | Task::Check | Task::Repair | Task::Sum => {
+                Task::Resync | Task::Check | Task::Repair | Task::Checksum => {
                     op.compare_rows(rows, task, report).await?;
                 }
             }
@@ -72,7 +70,7 @@ impl RowOp<'_> {
             match self.restore_once(&[row], task, report).await {
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     let Row { stripe, start, end, .. } = row.row;
-                    if end - start <= GRAIN {
+                    if end - start <= BLOCK {
                         report.lose(self.engine.stripe_offset(stripe), end - start);
                         if !broken(Broken::LostTakenForRebuilt) {
                             self.engine.note_unrecoverable(&row, task);
@@ -80,7 +78,7 @@ impl RowOp<'_> {
                         self.engine.distrust(&row);
                         continue;
                     }
-                    todo.extend(grains(row));
+                    todo.extend(row_blocks(row));
                 }
                 other => other?,
             }
@@ -129,14 +127,14 @@ impl RowOp<'_> {
                 self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
             }
         }
-        self.sum_outgoing();
+        self.checksum_outgoing();
         let result = match task {
             Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
             _ => self.send(view).await,
         };
         self.work.outgoing.clear();
         result?;
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         let rows = std::mem::take(&mut self.work.rows);
         self.align_rows(&self.engine.view(), &rows).await;
         self.work.rows = rows;
@@ -145,7 +143,7 @@ impl RowOp<'_> {
 
     /// Writes what was read of a slot to its replacement alone.
     pub(super) async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
-        let Some(replacement) = &view.seats[slot.index()].replacement else { return Ok(()) };
+        let Some(replacement) = &view.slots[slot.index()].replacement else { return Ok(()) };
         for out in &self.work.outgoing {
             self.work.batch.write(replacement, slot, out.at, out.bytes.clone(), self.opts.op_bytes);
         }
@@ -167,7 +165,7 @@ impl Engine {
     fn sliced(&self, rows: Vec<RowWork>) -> Vec<RowWork> {
         let slots = self.setup.geometry.slots() as u64;
         let share = self.setup.bounds.scratch_bytes / 4 / slots;
-        let slice = (share / GRAIN * GRAIN).max(GRAIN);
+        let slice = (share / BLOCK * BLOCK).max(BLOCK);
         rows.into_iter()
             .flat_map(|work| {
                 let Row { start, end, .. } = work.row;
@@ -196,7 +194,7 @@ impl Engine {
                 let lacking = self.lacking(&view, row, task, slots);
                 lacking.iter().filter_map(|slot| view.member(slot).cloned()).collect::<Vec<_>>()
             }
-            Task::Copy(slot) => view.seats[slot.index()].replacement.iter().cloned().collect(),
+            Task::Copy(slot) => view.slots[slot.index()].replacement.iter().cloned().collect(),
             _ => Vec::new(),
         };
         self.unrecoverable(members.into_iter(), row.at(), row.row.len());
@@ -206,7 +204,7 @@ impl Engine {
     /// must not be trusted later either, when the doubt is forgotten.
     fn distrust(&self, row: &RowWork) {
         let view = self.view();
-        if self.state_of(&view, row).doubtful {
+        if self.state_of(&view, row).suspect {
             self.give_up_parity(&view, row, true);
         }
     }

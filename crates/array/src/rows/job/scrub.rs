@@ -28,7 +28,6 @@ use crate::member::view::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::BLOCK;
 use crate::rows::engine::Engine;
-use crate::rows::job::rebuild::GRAIN;
 use crate::rows::job::{Finding, Report, Task};
 use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
@@ -61,7 +60,7 @@ impl RowOp<'_> {
             while let Some(row) = todo.pop() {
                 match self.compare(row, task, report).await? {
                     Compared::Done => {}
-                    Compared::Torn => todo.extend(grains(row)),
+                    Compared::Torn => todo.extend(row_blocks(row)),
                 }
             }
         }
@@ -93,9 +92,9 @@ impl RowOp<'_> {
         self.work.outgoing.clear();
         for row in &good {
             self.engine.count_compared(row, row.roles.all(), report);
-            self.sum_pieces(&view, row);
+            self.checksum_pieces(&view, row);
         }
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         self.align_rows(&view, &good).await;
         Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
     }
@@ -114,7 +113,7 @@ impl RowOp<'_> {
             let view = self.engine.view();
             let now = self.work.rows[0];
             let torn = !now.bad.is_empty();
-            if torn && now.row.len() > GRAIN {
+            if torn && now.row.len() > BLOCK {
                 return Ok(ControlFlow::Break(Compared::Torn));
             }
             if !now.contradicted.is_empty() {
@@ -127,7 +126,7 @@ impl RowOp<'_> {
                 let mended = self.mend(fresh, now.bad, report).await?;
                 if !mended {
                     let row = RowWork { bad: now.bad, ..fresh };
-                    self.sum_uncompared(row).await?;
+                    self.checksum_uncompared(row).await?;
                 } else if !std::mem::replace(&mut restored, true)
                     && !broken(Broken::RestoredUncompared)
                 {
@@ -157,7 +156,7 @@ impl RowOp<'_> {
                 }
             }
             let Some(plan) = plan else {
-                self.sum_uncompared(now).await?;
+                self.checksum_uncompared(now).await?;
                 return Ok(ControlFlow::Break(Compared::Done));
             };
             self.work.rows[0].plan = Some(plan);
@@ -179,21 +178,21 @@ impl RowOp<'_> {
         self.engine.count_compared(&row, read, report);
         self.work.outgoing.clear();
         if read == row.roles.all() {
-            self.settle_row(&view, &row, task, report);
+            self.resolve_row(&view, &row, task, report);
         } else {
             self.engine.compare_rest(&view, &row, &self.work.pieces, report);
         }
         let within = |out: &Outgoing| out.at - row.at()..out.at - row.at() + out.bytes.len() as u64;
         let disputed: RangeSet = self.work.outgoing.iter().map(within).collect();
-        if matches!(task, Task::Check | Task::Sum) {
+        if matches!(task, Task::Check | Task::Checksum) {
             self.work.outgoing.clear();
         }
-        let left = self.sum_compared(&view, &row, (task, disputed));
+        let left = self.checksum_compared(&view, &row, (task, disputed));
         report.repaired_bytes +=
             self.work.outgoing.iter().map(|out| out.bytes.len() as u64).sum::<u64>();
         self.with(repairing(self.opts, task)).send(view).await?;
         self.work.outgoing.clear();
-        self.renew_sums().await?;
+        self.renew_checksums().await?;
         if read == row.roles.all() {
             self.align_undisputed(&self.engine.view(), &[row], &left).await;
         }
@@ -201,19 +200,19 @@ impl RowOp<'_> {
     }
 
     /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
-    /// left in dispute have no sums; gives these.
-    fn sum_compared(
+    /// left in dispute have no checksums; gives these.
+    fn checksum_compared(
         &mut self,
         view: &View,
         row: &RowWork,
         (task, disputed): (Task, RangeSet),
     ) -> RangeSet {
         let repairs = task == Task::Repair && !disputed.is_empty();
-        if let Some(sums) = self.engine.sums.as_ref().filter(|_| repairs) {
-            sums.mended.set(true);
+        if let Some(checksums) = self.engine.checksums.as_ref().filter(|_| repairs) {
+            checksums.mended.set(true);
         }
         let left = if self.work.outgoing.is_empty() { disputed } else { RangeSet::default() };
-        self.sum_undisputed(view, row, &left);
+        self.checksum_undisputed(view, row, &left);
         left
     }
 
@@ -224,7 +223,7 @@ impl RowOp<'_> {
         let view = self.engine.view();
         let mut whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok();
         if whole && !self.read_for_rows(&view).await {
-            // What does not fit its sum is made right, and may be read then.
+            // What does not fit its checksum is made right, and may be read then.
             self.after_reading(&view, report).await?;
             whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok()
                 && self.read_for_rows(&view).await;
@@ -264,7 +263,7 @@ impl RowOp<'_> {
 
     /// Finds the blocks of a row that contradict each other, says which member is wrong where that
     /// can be told, and puts what would mend them into `outgoing`.
-    pub(crate) fn settle_row(
+    pub(crate) fn resolve_row(
         &mut self,
         view: &View,
         row: &RowWork,
@@ -376,7 +375,7 @@ impl Engine {
     /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
     fn hides_blocks(&self, view: &View, row: &RowWork) -> bool {
         let present = row.roles.all().intersection(view.present);
-        row.row.len() > GRAIN && !present.is_subset(self.state_of(view, row).readable)
+        row.row.len() > BLOCK && !present.is_subset(self.state_of(view, row).readable)
     }
 
     /// Compares what is left of a row of RAID 6 that one slot is missing from: with it, or what it
@@ -433,7 +432,7 @@ impl Engine {
         let view = self.view();
         let state = self.state_of(&view, row);
         let counts = row.roles.all().is_subset(view.in_sync) && !state.synced;
-        if (counts || state.doubtful) && !broken(Broken::DoubtForgotten) {
+        if (counts || state.suspect) && !broken(Broken::UnverifiedForgotten) {
             self.give_up_parity(&view, row, false);
         }
     }
@@ -496,11 +495,11 @@ impl Engine {
     }
 }
 
-/// A row taken apart, the last grain first: as a stack wants them.
-pub(crate) fn grains(work: RowWork) -> impl Iterator<Item = RowWork> {
+/// A row taken apart, the last block first: as a stack wants them.
+pub(crate) fn row_blocks(work: RowWork) -> impl Iterator<Item = RowWork> {
     let Row { start, end, .. } = work.row;
-    (start / GRAIN..end.div_ceil(GRAIN)).rev().map(move |grain| {
-        let (first, last) = (grain * GRAIN, (grain + 1) * GRAIN);
+    (start / BLOCK..end.div_ceil(BLOCK)).rev().map(move |block| {
+        let (first, last) = (block * BLOCK, (block + 1) * BLOCK);
         let part = Row { start: first.max(start), end: last.min(end), ..work.row };
         let (bad, wrong) = (SlotSet::EMPTY, SlotSet::EMPTY);
         RowWork { row: part, bad, wrong, contradicted: wrong, plan: None, ..work }

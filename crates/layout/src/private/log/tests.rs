@@ -20,16 +20,16 @@ fn record(start: u64, len: u64) -> Record {
         paired: true,
         partial: true,
         checked: true,
-        summed: false,
+        checksummed: false,
         logged: 0,
         zeros: false,
         epoch: 0,
     }
 }
 
-/// A batch of two records: one with a syndrome and checks, one with data and a sum as well.
+/// A batch of two records: one with a syndrome and checks, one with data and a checksum as well.
 fn sample(form: Form) -> Vec<u8> {
-    let second = Record { logged: 2, count: 1, summed: true, ..record(0, 512) };
+    let second = Record { logged: 2, count: 1, checksummed: true, ..record(0, 512) };
     let records = [record(3584, 1024), second];
     let checks: usize = records.iter().map(Record::words).sum();
     assert_eq!(checks, 4 + 3);
@@ -71,7 +71,7 @@ fn sealed_is_parsed_again(form: Form) {
     assert_eq!(first.checks, [100, 101, 102, 103]);
     assert_eq!((first.syndrome.clone(), first.data.len()), (512..1536, 0));
     assert_eq!((&first.olds[..], &second.checks[..]), (&[][..], &[104][..]));
-    assert_eq!(second.olds, [Sum { sum: 105, generation: 106 }]);
+    assert_eq!(second.olds, [ChecksumEntry { checksum: 105, generation: 106 }]);
     assert_eq!((second.syndrome.clone(), second.data.clone()), (1536..2048, 2048..2560));
     assert_eq!(bytes[second.data.start], 3);
 }

@@ -190,10 +190,10 @@ fn no_life_of_a_mirror_of_three_is_judged_wrong() {
                 for back in [false, true] {
                     let mut after = state.clone();
                     let events = state[freshest].events + 2;
-                    let seats: Vec<usize> = if back { there.clone() } else { up.clone() };
-                    let table = [0, 1, 2].map(|n| seats.contains(&n));
+                    let slots: Vec<usize> = if back { there.clone() } else { up.clone() };
+                    let table = [0, 1, 2].map(|n| slots.contains(&n));
                     let writes = state[freshest].writes | 1 << step;
-                    seats.iter().for_each(|&n| after[n] = Copy { events, table, writes });
+                    slots.iter().for_each(|&n| after[n] = Copy { events, table, writes });
                     next.insert(after);
                 }
             }
@@ -248,8 +248,8 @@ fn judge_copies(
             Ok((freshest, up))
         }
         None => {
-            let told = there.len() == 3 && !whole.is_empty();
-            assert!(!told, "one holds everything: {:?}", tables());
+            let named = there.len() == 3 && !whole.is_empty();
+            assert!(!named, "one holds everything: {:?}", tables());
             Err(())
         }
     }

@@ -95,8 +95,8 @@ fn a_raid0_that_does_not_say_its_layout_is_refused_where_it_matters() {
     let geometry = rig.all().unwrap().geometry;
     forget(&rig);
     says(&text(rig.all()), &["original", "alternate"]);
-    let told = allowing(|options| options.raid0_layout = Some(Raid0Layout::Original));
-    assert_eq!(rig.assemble(&[0, 1, 2, 3], &told).unwrap().geometry, geometry);
+    let given = allowing(|options| options.raid0_layout = Some(Raid0Layout::Original));
+    assert_eq!(rig.assemble(&[0, 1, 2, 3], &given).unwrap().geometry, geometry);
 }
 
 /// A 0.90 superblock of a RAID 1 of two, for a disk of `bytes`.
@@ -127,10 +127,10 @@ fn old_superblock(bytes: u64, number: u32) -> (u64, Vec<u8>) {
         (3984, 6),
     ];
     words.into_iter().for_each(|(at, value)| put(at, value));
-    let sum: u64 =
+    let checksum: u64 =
         sb.chunks(4).map(|w| u64::from(u32::from_le_bytes([w[0], w[1], w[2], w[3]]))).sum();
-    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
-    sb[152..156].copy_from_slice(&sum.to_le_bytes());
+    let checksum = (checksum as u32).wrapping_add((checksum >> 32) as u32);
+    sb[152..156].copy_from_slice(&checksum.to_le_bytes());
     (layout::md::super090::position(bytes).unwrap(), sb)
 }
 

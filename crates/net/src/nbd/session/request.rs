@@ -140,7 +140,7 @@ pub(super) fn fault_of(error: &Error, request: &Request) -> (Fault, &'static str
         }
         ErrorKind::Timeout => (Fault::Io, "no answer from the disk in time", None),
         ErrorKind::Gone => (Fault::Io, "the disk is gone", None),
-        ErrorKind::Cut => (Fault::Io, "the disk has lost bytes", None),
+        ErrorKind::Truncated => (Fault::Io, "the disk has lost bytes", None),
         ErrorKind::Fenced => (Fault::Io, "the disk has a newer owner", None),
         ErrorKind::NoSpace => (Fault::NoSpace, "no space left", None),
         ErrorKind::Refused if fast => (Fault::NotFast, "this would not be fast", None),
@@ -160,11 +160,11 @@ pub(super) struct Running {
 /// Lets the BLOCK_STATUS requests of a connection make one step between two turns of the host's
 /// event loop: a step may take a disk milliseconds, and its answer may be there at once.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct StepLimit {
     pause: Option<Completion<()>>,
 }
 
-impl Pace {
+impl StepLimit {
     /// Ready if a step may be made, which is the only one for now.
     fn poll_step(&mut self, cx: &mut Context<'_>, clock: &dyn Clock) -> Poll<()> {
         if let Some(pause) = &mut self.pause {
@@ -227,7 +227,7 @@ impl Running {
         cx: &mut Context<'_>,
         disk: &Bytewise,
         clock: &dyn Clock,
-        pace: &mut Pace,
+        step_limit: &mut StepLimit,
         gone: bool,
     ) -> Poll<Step> {
         loop {
@@ -235,7 +235,7 @@ impl Running {
                 if gone {
                     return Poll::Ready(Step::LeftOff);
                 }
-                ready!(pace.poll_step(cx, clock));
+                ready!(step_limit.poll_step(cx, clock));
                 if let Task::Status { next, end, .. } = self.task {
                     self.answer = Some(disk.submit(status_step(next, end)));
                 }

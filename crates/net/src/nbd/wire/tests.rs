@@ -74,7 +74,7 @@ fn messages_are_cut_at_a_character() {
 }
 
 #[test]
-fn no_length_inside_is_believed() {
+fn no_length_inside_is_trusted() {
     let huge = u32::MAX.to_be_bytes();
     assert_eq!(Choice::decode(&huge), Err(Malformed::Short));
     assert_eq!(Queries::decode(&[&[0; 4], &huge[..]].concat(), 32), Err(Malformed::Long));

@@ -29,7 +29,7 @@ pub(super) struct Member {
     /// The superblocks that are on it, and not any more.
     pub(super) replaces: Vec<SignatureView>,
     /// Why nothing is to be written to it.
-    pub(super) doubt: Option<String>,
+    pub(super) objection: Option<String>,
     over: Rc<Overlay>,
 }
 
@@ -38,7 +38,7 @@ impl Member {
     /// data begins at byte `data`.
     async fn new(disk: Opened, (slot, stamp): (usize, &Stamp), data: u64, on: &Spawner) -> Member {
         let over = Rc::new(Overlay::new(Rc::clone(&disk.disk), on));
-        let (mut replaces, mut doubt) = (Vec::new(), None);
+        let (mut replaces, mut objection) = (Vec::new(), None);
         let path = disk.path.display();
         match metadata::examine::examine(&*disk.disk, &disk.clock).await {
             Ok(found) => {
@@ -47,7 +47,7 @@ impl Member {
                     // What a member begins with that lies inside this array.
                     if (data..=data + INNER).contains(&other.offset) {
                         let at = other.offset;
-                        doubt =
+                        objection =
                             Some(format!("{path}: the data begins with a {name}, at byte {at}"));
                     }
                     replaces.push(SignatureView { name, offset: other.offset });
@@ -55,10 +55,10 @@ impl Member {
                 }
             }
             // What cannot be looked at cannot be taken for a superblock either: for reading.
-            Err(error) => doubt = Some(format!("{path}: {error}")),
+            Err(error) => objection = Some(format!("{path}: {error}")),
         }
         over.put(stamp.offset, &stamp.bytes);
-        Member { disk, slot, replaces, doubt, over }
+        Member { disk, slot, replaces, objection, over }
     }
 
     /// It, as the guess says that it was.

@@ -31,9 +31,9 @@ pub(super) async fn write(
     terminal: &Terminal,
 ) -> Result<()> {
     refuse_partitions(members)?;
-    if let Some(doubt) = members.iter().find_map(|member| member.doubt.clone()) {
+    if let Some(objection) = members.iter().find_map(|member| member.objection.clone()) {
         let action = "look at it with --nbd, and copy what is needed from there";
-        return Err(Failure::new(Id::WrongState, doubt, action));
+        return Err(Failure::new(Id::WrongState, objection, action));
     }
     let mut changes = Vec::new();
     for member in members {

@@ -31,17 +31,17 @@ fn is_newest(copy: usize, all: &[Option<u32>]) -> bool {
     all.iter().all(|other| own.wrapping_sub(other.expect("known")) <= APART_MAX)
 }
 
-fn check_choice(alike: &[usize], all: &[Option<u32>], settled: bool) {
-    let choice = choose(alike, settled, || all.to_vec());
+fn check_choice(alike: &[usize], all: &[Option<u32>], resolved: bool) {
+    let choice = choose(alike, resolved, || all.to_vec());
     let Some(Choice { source, named }) = choice else {
         return assert!(alike.is_empty(), "{alike:?}: a copy that can be read counts");
     };
-    let story = format!("{alike:?} {all:?} {settled}: {choice:?}");
+    let story = format!("{alike:?} {all:?} {resolved}: {choice:?}");
     let votes = |copy: usize| alike.iter().filter(|&&other| other == alike[copy]).count();
     let wins = |copy: usize| alike.len() > 2 && 2 * votes(copy) > alike.len();
     assert!(named || source == 0, "a guess is the first: {story}");
-    assert!(settled || !named, "nobody is wrong where copies never agreed: {story}");
-    if settled && (0..alike.len()).any(wins) {
+    assert!(resolved || !named, "nobody is wrong where copies never agreed: {story}");
+    if resolved && (0..alike.len()).any(wins) {
         assert!(named && wins(source), "the majority counts before generations: {story}");
     } else if named {
         assert!(is_newest(source, all), "who is named has lost nothing: {story}");
@@ -57,8 +57,8 @@ fn of_all_copies_the_majority_counts_else_the_newest_else_the_first() {
     for len in 0..=4 {
         lists(&[0, 1, 2], len, &mut |alike| {
             lists(&GENERATIONS, len, &mut |all| {
-                for settled in [false, true] {
-                    check_choice(alike, all, settled);
+                for resolved in [false, true] {
+                    check_choice(alike, all, resolved);
                     cases += 1;
                 }
             });

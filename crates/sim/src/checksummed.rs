@@ -1,7 +1,7 @@
 //! The table of checksums, read from behind: every entry fits what its block holds.
 //!
-//! Reads by its own few lines what `layout` writes, as `docs/format.md` has it, with a sum of its
-//! own: byte by byte. Only where the private area begins is taken from `layout`.
+//! Reads by its own few lines what `layout` writes, as `docs/format.md` has it, with a checksum of
+//! its own: byte by byte. Only where the private area begins is taken from `layout`.
 
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// CRC-32C of bytes, after others with this sum.
+/// CRC-32C of bytes, after others with this checksum.
 fn crc(seed: u32, bytes: &[u8]) -> u32 {
     let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)];
     !bytes.iter().fold(!seed, step)
@@ -70,20 +70,20 @@ pub fn fits(
         let (mut entry, mut data) = ([0; 8], [0; BLOCK as usize]);
         member.disk.peek(table + 8 * block, &mut entry);
         member.disk.peek(member.map.data.start + block * BLOCK, &mut data);
-        let (sum, generation) = (word(&entry, 0), word(&entry, 4));
+        let (checksum, generation) = (word(&entry, 0), word(&entry, 4));
         let found = crc(0, &data);
         let place = [&slot.to_le_bytes()[..], &block.to_le_bytes()[..]].concat();
-        let fits = match (sum, generation) {
+        let fits = match (checksum, generation) {
             (0, 0) => found == CRC_OF_ZEROS,
             // Nobody knows: it was lost, and written anew in part.
             (1, 0) => continue,
             (_, 0) => return Err(format!("{name}: block {block} has no such checksum")),
-            _ => sum == crc(array, &place) ^ found,
+            _ => checksum == crc(array, &place) ^ found,
         };
         if !fits {
             return Err(format!(
                 "{name} (slot {slot}): block {block} of its data does not fit its checksum \
-                 {sum:08x}, generation {generation}"
+                 {checksum:08x}, generation {generation}"
             ));
         }
     }

@@ -6,7 +6,7 @@
 //! # Why
 //!
 //! Parity tells that a row is wrong, not who: and only if somebody reads all of it. A disk that
-//! gives back other bytes than it was given, without an error, is believed by every reader, and a
+//! gives back other bytes than it was given, without an error, is trusted by every reader, and a
 //! read-modify-write folds its lie into parity. A checksum kept apart from the block shows at each
 //! read what is wrong, and then the block is no worse than one that cannot be read:
 //!
@@ -59,7 +59,7 @@ use crate::units::{MAX_SLOTS, Slot};
 pub(crate) mod entry {
     use crate::md::field::fields;
     fields! { 8;
-        SUM        "sum"        0 4
+        CHECKSUM        "checksum"        0 4
         GENERATION "generation" 4 4
     }
     pub(crate) use at::*;
@@ -81,59 +81,59 @@ const CRC_OF_ZEROS: u32 = 0x98f9_4189;
 
 /// An entry of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sum {
-    /// [`Seed::sum`] of the block.
-    pub sum: u32,
+pub struct ChecksumEntry {
+    /// [`Seed::checksum`] of the block.
+    pub checksum: u32,
     /// Grows with each write.
     pub generation: u32,
 }
 
-impl Sum {
+impl ChecksumEntry {
     /// The block holds the zeros that the array was made with.
-    pub const ZEROS: Sum = Sum { sum: 0, generation: 0 };
+    pub const ZEROS: ChecksumEntry = ChecksumEntry { checksum: 0, generation: 0 };
     /// Nobody knows what the block should hold.
-    pub const UNKNOWN: Sum = Sum { sum: 1, generation: 0 };
+    pub const UNKNOWN: ChecksumEntry = ChecksumEntry { checksum: 1, generation: 0 };
 
     /// False if nobody knows what the block should hold.
     pub const fn is_known(self) -> bool {
-        self.generation != 0 || self.sum == 0
+        self.generation != 0 || self.checksum == 0
     }
 
-    /// True if a block with this CRC-32C, and this [`Seed::sum`], holds what it should.
-    pub fn fits(self, crc: u32, sum: u32) -> bool {
+    /// True if a block with this CRC-32C, and this [`Seed::checksum`], holds what it should.
+    pub fn fits(self, crc: u32, checksum: u32) -> bool {
         match self {
-            Sum::ZEROS => crc == CRC_OF_ZEROS,
-            Sum { generation: 0, .. } => false,
-            _ => self.sum == sum,
+            ChecksumEntry::ZEROS => crc == CRC_OF_ZEROS,
+            ChecksumEntry { generation: 0, .. } => false,
+            _ => self.checksum == checksum,
         }
     }
 
     /// A page on which nothing is known.
     pub fn unknown_page() -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES as usize];
-        (0..PAGE_ENTRIES as usize).for_each(|index| Sum::UNKNOWN.put(&mut page, index));
+        (0..PAGE_ENTRIES as usize).for_each(|index| ChecksumEntry::UNKNOWN.put(&mut page, index));
         page
     }
 
-    /// The entry after a write of bytes with this sum: of data `by` 1, of parity by the weights of
-    /// what was written in its row. One that nobody knew begins anywhere, so as to fit no row by
-    /// chance.
-    pub const fn next(self, sum: u32, by: u32) -> Sum {
-        let last = if self.is_known() { self.generation } else { sum };
-        self.of(sum, last.wrapping_add(by))
+    /// The entry after a write of bytes with this checksum: of data `by` 1, of parity by the
+    /// weights of what was written in its row. One that nobody knew begins anywhere, so as to fit
+    /// no row by chance.
+    pub const fn next(self, checksum: u32, by: u32) -> ChecksumEntry {
+        let last = if self.is_known() { self.generation } else { checksum };
+        self.of(checksum, last.wrapping_add(by))
     }
 
-    /// The entry of bytes with this sum, of this generation, or of the one after 0.
-    const fn of(self, sum: u32, generation: u32) -> Sum {
-        Sum { sum, generation: if generation == 0 { 1 } else { generation } }
+    /// The entry of bytes with this checksum, of this generation, or of the one after 0.
+    const fn of(self, checksum: u32, generation: u32) -> ChecksumEntry {
+        ChecksumEntry { checksum, generation: if generation == 0 { 1 } else { generation } }
     }
 
-    /// The same with this generation; `zeros` is the sum that zeros would have here.
-    pub const fn aged(self, generation: u32, zeros: u32) -> Sum {
+    /// The same with this generation; `zeros` is the checksum that zeros would have here.
+    pub const fn aged(self, generation: u32, zeros: u32) -> ChecksumEntry {
         match self {
-            Sum::ZEROS if generation == 0 => self,
-            Sum::ZEROS => self.of(zeros, generation),
-            _ => self.of(self.sum, generation),
+            ChecksumEntry::ZEROS if generation == 0 => self,
+            ChecksumEntry::ZEROS => self.of(zeros, generation),
+            _ => self.of(self.checksum, generation),
         }
     }
 
@@ -141,10 +141,11 @@ impl Sum {
     ///
     /// # Panics
     /// If the page has no such entry.
-    pub fn get(page: &[u8], index: usize) -> Sum {
+    pub fn get(page: &[u8], index: usize) -> ChecksumEntry {
         let entry = &page[index * ENTRY_BYTES..][..ENTRY_BYTES];
-        let (sum, generation) = (entry::SUM.get_u32(entry), entry::GENERATION.get_u32(entry));
-        Sum { sum, generation }
+        let (checksum, generation) =
+            (entry::CHECKSUM.get_u32(entry), entry::GENERATION.get_u32(entry));
+        ChecksumEntry { checksum, generation }
     }
 
     /// Puts it into a page.
@@ -153,7 +154,7 @@ impl Sum {
     /// If the page has no such entry.
     pub fn put(self, page: &mut [u8], index: usize) {
         let entry = &mut page[index * ENTRY_BYTES..][..ENTRY_BYTES];
-        entry::SUM.put(entry, self.sum.into());
+        entry::CHECKSUM.put(entry, self.checksum.into());
         entry::GENERATION.put(entry, self.generation.into());
     }
 }
@@ -214,7 +215,7 @@ pub fn behind(parity: u32, data: impl Iterator<Item = u32> + Clone) -> Behind {
     }
 }
 
-/// What the sums of an array begin with.
+/// What the checksums of an array begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
     array: u32,
@@ -227,17 +228,17 @@ impl Seed {
         Seed { array: crc32c(0, &set_uuid.0), crc32c }
     }
 
-    /// The sum of a block of a slot's data, given the CRC-32C of its bytes.
-    pub fn sum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
+    /// The checksum of a block of a slot's data, given the CRC-32C of its bytes.
+    pub fn checksum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
         let mut place = [0; 12];
         place[..4].copy_from_slice(&u32::from(slot.0).to_le_bytes());
         place[4..].copy_from_slice(&block.to_le_bytes());
         (self.crc32c)(self.array, &place) ^ crc
     }
 
-    /// The sum of a block of zeros.
-    pub fn sum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
-        self.sum(slot, block, CRC_OF_ZEROS)
+    /// The checksum of a block of zeros.
+    pub fn checksum_of_zeros(&self, slot: Slot, block: u64) -> u32 {
+        self.checksum(slot, block, CRC_OF_ZEROS)
     }
 }
 
@@ -278,36 +279,42 @@ mod tests {
     #[test]
     fn entries_are_where_they_were_put() {
         let mut page = vec![0; PAGE_BYTES as usize];
-        let sum = Sum { sum: 0x1234_5678, generation: 9 };
-        sum.put(&mut page, 511);
+        let checksum = ChecksumEntry { checksum: 0x1234_5678, generation: 9 };
+        checksum.put(&mut page, 511);
         assert_eq!(page[4088..], [0x78, 0x56, 0x34, 0x12, 9, 0, 0, 0]);
-        assert_eq!((Sum::get(&page, 511), Sum::get(&page, 510)), (sum, Sum::ZEROS));
-        assert_eq!(Sum::get(&Sum::unknown_page(), 77), Sum::UNKNOWN);
+        assert_eq!(
+            (ChecksumEntry::get(&page, 511), ChecksumEntry::get(&page, 510)),
+            (checksum, ChecksumEntry::ZEROS)
+        );
+        assert_eq!(ChecksumEntry::get(&ChecksumEntry::unknown_page(), 77), ChecksumEntry::UNKNOWN);
     }
 
     #[test]
     fn a_table_of_zeros_says_that_there_are_zeros() {
         let zeros = crc32c(0, &[0; 4096]);
-        assert!(Sum::ZEROS.is_known() && !Sum::UNKNOWN.is_known());
-        assert!(Sum::ZEROS.fits(zeros, 77) && !Sum::ZEROS.fits(zeros ^ 1, 0));
-        assert!(!Sum::UNKNOWN.fits(zeros, 1));
-        let written = Sum::ZEROS.next(9, 1);
+        assert!(ChecksumEntry::ZEROS.is_known() && !ChecksumEntry::UNKNOWN.is_known());
+        assert!(ChecksumEntry::ZEROS.fits(zeros, 77) && !ChecksumEntry::ZEROS.fits(zeros ^ 1, 0));
+        assert!(!ChecksumEntry::UNKNOWN.fits(zeros, 1));
+        let written = ChecksumEntry::ZEROS.next(9, 1);
         assert!(written.fits(3, 9) && !written.fits(3, 8) && written.generation == 1);
     }
 
     #[test]
     fn a_generation_is_never_unknown_again() {
-        let last = Sum { sum: 1, generation: u32::MAX };
-        assert_eq!(last.next(7, 1), Sum { sum: 7, generation: 1 });
-        assert!(Sum::UNKNOWN.next(7, 1).generation > 1, "it begins anywhere");
+        let last = ChecksumEntry { checksum: 1, generation: u32::MAX };
+        assert_eq!(last.next(7, 1), ChecksumEntry { checksum: 7, generation: 1 });
+        assert!(ChecksumEntry::UNKNOWN.next(7, 1).generation > 1, "it begins anywhere");
     }
 
     #[test]
     fn parity_is_aged_with_its_row() {
-        assert_eq!(Sum::ZEROS.aged(0, 5), Sum::ZEROS);
-        assert_eq!(Sum::ZEROS.aged(9, 5), Sum { sum: 5, generation: 9 });
-        assert_eq!(Sum { sum: 2, generation: 3 }.aged(9, 5), Sum { sum: 2, generation: 9 });
-        assert_eq!(Sum { sum: 2, generation: 3 }.aged(0, 5).generation, 1);
+        assert_eq!(ChecksumEntry::ZEROS.aged(0, 5), ChecksumEntry::ZEROS);
+        assert_eq!(ChecksumEntry::ZEROS.aged(9, 5), ChecksumEntry { checksum: 5, generation: 9 });
+        assert_eq!(
+            ChecksumEntry { checksum: 2, generation: 3 }.aged(9, 5),
+            ChecksumEntry { checksum: 2, generation: 9 }
+        );
+        assert_eq!(ChecksumEntry { checksum: 2, generation: 3 }.aged(0, 5).generation, 1);
     }
 
     #[test]
@@ -343,15 +350,15 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_have_other_sums_elsewhere() {
+    fn the_same_bytes_have_other_checksums_elsewhere() {
         let seed = Seed::new(&Uuid([7; 16]), crc32c);
         let other = Seed::new(&Uuid([8; 16]), crc32c);
         let crc = crc32c(0, &[1; 4096]);
-        let sum = seed.sum(Slot::new(0), 5, crc);
-        assert_eq!(sum, seed.sum(Slot::new(0), 5, crc));
-        assert_ne!(sum, seed.sum(Slot::new(1), 5, crc));
-        assert_ne!(sum, seed.sum(Slot::new(0), 6, crc));
-        assert_ne!(sum, other.sum(Slot::new(0), 5, crc));
+        let checksum = seed.checksum(Slot::new(0), 5, crc);
+        assert_eq!(checksum, seed.checksum(Slot::new(0), 5, crc));
+        assert_ne!(checksum, seed.checksum(Slot::new(1), 5, crc));
+        assert_ne!(checksum, seed.checksum(Slot::new(0), 6, crc));
+        assert_ne!(checksum, other.checksum(Slot::new(0), 5, crc));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Bad luck under load: file systems that fill up, files that are cut or deleted while clients
-//! write, and what people see of it.
+//! Faults of the storage under load: file systems that fill up, files that are cut or deleted while
+//! clients write, and what people see of it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -60,7 +60,7 @@ fn done(status: &Status) -> u64 {
 }
 
 /// A row is as high as a chunk. The first block of it is listed, and a crash without a log cuts a
-/// write so far `away` from that: parity is old there, and must not be believed once all counts as
+/// write so far `away` from that: parity is old there, and must not be trusted once all counts as
 /// synced.
 fn is_compared_beside_what_is_listed(level: Level, members: usize, away: u64, repair: bool) {
     let mut world = World::new(members, MEMBER_BYTES);
@@ -107,7 +107,7 @@ fn a_resync_compares_what_lies_beside_a_listed_block() {
 }
 
 #[test]
-fn parity_that_a_resync_could_not_make_is_not_believed() {
+fn parity_that_a_resync_could_not_make_is_not_trusted() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
         is_compared_beside_what_is_listed(level, members, 0, false);
     }
@@ -244,7 +244,7 @@ fn a_list_gets_shorter_once_what_was_written_is_durable() {
 
 /// Whole stripes that are zeroed after a crash are right as those that are written.
 #[test]
-fn what_is_zeroed_before_a_resync_came_there_is_in_no_doubt() {
+fn what_is_zeroed_before_a_resync_came_there_is_verified() {
     let world = World::new(4, MEMBER_BYTES);
     let consistency = Some(Consistency::Bitmap);
     let (array, _) = filled(&world, &NewArray { consistency, ..new_array(Level::Raid5, 4) });
@@ -307,7 +307,8 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
     assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
 }
 
-/// Where neither parity nor another block is left beside it, nothing but the log knows its sums.
+/// Where neither parity nor another block is left beside it, nothing but the log knows its
+/// checksums.
 #[test]
 fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
     let (world, array, _) = two_listed(true);
@@ -462,7 +463,7 @@ fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
 }
 
 /// A member is lost before the resync after a crash is through, and a spare takes over: rows that
-/// are in doubt are errors. No survivor may be given up for that.
+/// are unverified are errors. No survivor may be given up for that.
 #[test]
 fn lists_that_are_full_cost_no_survivor() {
     let mut world = World::new(4, 96 << 20);
@@ -500,9 +501,9 @@ fn lists_that_are_full_cost_no_survivor() {
 }
 
 /// the list of a whole member is full when its parity is given up, and another one is being
-/// filled. Whatever is lost for that: old parity is not believed after the next start.
+/// filled. Whatever is lost for that: old parity is not trusted after the next start.
 #[test]
-fn parity_given_up_on_a_full_list_is_not_believed_later() {
+fn parity_given_up_on_a_full_list_is_not_trusted_later() {
     let mut world = World::new(5, 16 << 20);
     world.host.bounds.job_units = 1;
     let consistency = Some(Consistency::Bitmap);

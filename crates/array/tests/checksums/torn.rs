@@ -7,7 +7,7 @@ use layout::{Layout, Level};
 use metadata::create::NewArray;
 
 use crate::world::{World, pattern};
-use crate::{BLOCK, CHUNK, LEN, contents, is_sound, map_of, pause, spoil, summed};
+use crate::{BLOCK, CHUNK, LEN, checksummed, contents, is_sound, map_of, pause, spoil};
 
 /// Every level that can do without a log, with this many members.
 const LEVELS: [(Level, usize); 8] = [
@@ -84,7 +84,7 @@ fn rot_in_a_dirty_region_never_wins_over_what_fits() {
                 let right = &expected()[at as usize..][..len];
                 assert!(found == right, "{what}, rot in {slot}, at {at}");
             }
-            world.until(&array, summed);
+            world.until(&array, checksummed);
             let found = world.read(&array, 0, LEN).expect("redundancy has it");
             assert!(found == expected(), "{what}, rot in {slot}");
             if !is_sound(&world, &array) {
@@ -107,7 +107,7 @@ fn rot_is_not_synced_over_the_good_copies_before_anybody_reads() {
         let start = map_of(&world.disks[0]).data.start;
         (0..4).for_each(|block| spoil(&world.disks[0], start + block * BLOCK + 77));
         let array = world.start();
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         let found = world.read(&array, 0, LEN).expect("redundancy has it");
         assert!(found == expected(), "{level} of {members}");
         assert!(is_sound(&world, &array), "{level} of {members}");
@@ -128,7 +128,7 @@ fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
             right[at as usize..][..len].copy_from_slice(&pattern(at, len, 3));
             let found = world.read(&array, 0, LEN).expect("redundancy has it");
             assert!(found == right, "{level} of {members}, at {at}");
-            world.until(&array, summed);
+            world.until(&array, checksummed);
             let found = world.read(&array, 0, LEN).expect("redundancy has it");
             assert!(found == right, "{level} of {members}, at {at}, synced");
         }
@@ -146,7 +146,7 @@ fn a_rebuild_of_a_dirty_region_takes_the_copy_that_fits() {
     world.run(&array, array.fail(id)).expect("two copies are left");
     let spare = crate::world::FaultyDisk::new(8 << 20);
     world.run(&array, array.add(std::rc::Rc::clone(&spare) as _, "spare")).expect("large enough");
-    world.until(&array, summed);
+    world.until(&array, checksummed);
     let mut copied = vec![0; BLOCK as usize];
     spare.disk.peek(map_of(&spare).data.start, &mut copied);
     assert!(copied == pattern(0, BLOCK as usize, 1));
@@ -170,7 +170,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
             (at, bytes)
         });
         let array = world.start();
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
         world.flush(&array);
         pause(&world, &array);
@@ -181,7 +181,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
         let array = world.start();
         let found = world.read(&array, 0, BLOCK as usize).expect("healthy");
         assert!(found == pattern(0, BLOCK as usize, 2), "slot {behind} is behind");
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         assert!(is_sound(&world, &array));
     }
 }
@@ -198,7 +198,7 @@ fn what_cannot_be_told_from_a_cut_write_stays_as_it_is() {
         let array = world.start();
         let again = world.read(&array, 0, LEN).expect("a crash may have left it so");
         assert!(found == again, "{level}: read once, read again");
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         let again = world.read(&array, 0, LEN).expect("a crash may have left it so");
         assert!(found == again, "{level}: synced");
     }

@@ -1,4 +1,4 @@
-//! Bad luck that is rarer than a broken disk, and members that are let go.
+//! Faults that are rarer than a failed disk, and members that are released.
 
 mod world;
 
@@ -39,7 +39,7 @@ fn a_member_that_fails_one_flush_is_lost_before_the_flush_is_answered() {
         let events = array.log().since(0);
         let fail = events.iter().find(|event| event.kind == EventKind::Fail).expect("it is told");
         assert_eq!(fail.member.as_deref(), Some("disk1"));
-        // The loss is on record: nobody believes what the member holds, also after a crash.
+        // The loss is on record: nobody trusts what the member holds, also after a crash.
         world.until(&array, |status| status.clean);
         drop(array);
         world.disks[1].faults.borrow_mut().clear();

@@ -28,7 +28,7 @@ fn world(level: Level, members: usize) -> World {
 }
 
 /// What was written, flushed, and of which no region is dirty any more.
-fn settled(world: &World, array: &Array) -> Vec<u8> {
+fn resolved(world: &World, array: &Array) -> Vec<u8> {
     let content = pattern(0, 256 << 10, 1);
     world.write(array, 0, &content).expect("healthy");
     world.flush(array);
@@ -65,7 +65,7 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
         let world = world(level, members);
         let array = world.start();
-        let content = settled(&world, &array);
+        let content = resolved(&world, &array);
 
         let rotten = match level {
             Level::Raid1 => 1,
@@ -97,7 +97,7 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right(
     let mut world = world(Level::Raid6, 5);
     world.host.check_reads = true;
     let array = world.start();
-    let content = settled(&world, &array);
+    let content = resolved(&world, &array);
 
     let rotten = array.geometry().stripe(Stripe(0)).data(0).index();
     let disk = Rc::clone(&world.disks[rotten]);
@@ -137,8 +137,11 @@ fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
             world.cut(array);
             let again = world.assemble(0..members, &Options::default());
             let again = again.unwrap_or_else(|why| panic!("{level}, cut {cut}: {why}"));
-            let seats = again.configuration.seats.iter();
-            assert!(seats.into_iter().all(|seat| seat.member.is_some()), "{level}, cut {cut}");
+            let slots = again.configuration.slots.iter();
+            assert!(
+                slots.into_iter().all(|assignment| assignment.member.is_some()),
+                "{level}, cut {cut}"
+            );
         }
         let array = world.start();
         world.until(&array, |status| status.unsynced_bytes == 0);

@@ -1,4 +1,4 @@
-//! Where a shard's work is cut, and what a unit touches: its rows, its marks.
+//! Where a shard's requests are split, and what a unit touches: its rows, its regions.
 
 use io::broken::{Broken, broken};
 use layout::{Family, Stripe};
@@ -14,11 +14,11 @@ impl Engine {
     pub(crate) fn unit_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
-        if stripe > 4 * unit { unit } else { self.upkeep_border() }
+        if stripe > 4 * unit { unit } else { self.job_border() }
     }
 
     /// Units of background work are cut at multiples of this array offset: whole stripes.
-    pub(crate) fn upkeep_border(&self) -> u64 {
+    pub(crate) fn job_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
         if stripe > unit { stripe } else { unit / stripe * stripe }
@@ -56,7 +56,7 @@ impl Shard {
             Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
                 None
             }
-            Action::Upkeep(_) if broken(Broken::RebuildUnlocked) => None,
+            Action::RangeJob(_) if broken(Broken::RebuildUnlocked) => None,
             _ => {
                 let (offset, len) = self.engine.widened((unit.offset, unit.len));
                 Some(self.engine.locks.claim(self.engine.rows_of(offset, len)))
@@ -65,8 +65,8 @@ impl Shard {
     }
 
     /// The marks of the write-intent bitmap that an array range needs.
-    pub(super) fn marks_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
-        let (geometry, mark) = (&self.engine.setup.geometry, self.engine.setup.mark_bytes);
+    pub(super) fn bits_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
+        let (geometry, mark) = (&self.engine.setup.geometry, self.engine.setup.bitmap_bytes);
         let sync = layout::sync::sync_range(geometry, offset..offset + len);
         sync.start / mark..=(sync.end - 1) / mark
     }

@@ -754,7 +754,7 @@ fn a_member_that_has_lost_bytes_does_not_come_back_by_the_bitmap() {
             if by_engine {
                 world.write(&array, 0, &pattern(0, 4096, 1)).expect("one may go");
             } else {
-                world.run(&array, array.lose_cut(MemberId(1))).expect("one may go");
+                world.run(&array, array.lose_truncated(MemberId(1))).expect("one may go");
             }
             world.until(&array, |status| status.slots[1].state == SlotState::Missing);
             world.disks[1].faults.borrow_mut().clear();

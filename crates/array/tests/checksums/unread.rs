@@ -15,7 +15,7 @@ use crate::{BLOCK, LEN, SUPERBLOCK, filled, map_of, pause, spoil};
 
 /// One bad sector in one member's private header, and rot on another member.
 #[test]
-fn an_unreadable_header_of_one_member_does_not_cost_all_sums() {
+fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
     for late in [false, true] {
         let (world, array) = filled(Level::Raid5, 4);
         world.run(&array, array.stop()).expect("in order");
@@ -34,7 +34,7 @@ fn an_unreadable_header_of_one_member_does_not_cost_all_sums() {
     }
 }
 
-/// The table of a member cannot be read for a moment while rows are settled.
+/// The table of a member cannot be read for a moment while rows are resolved.
 #[test]
 fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
     let (world, array) = filled(Level::Raid5, 4);
@@ -59,7 +59,7 @@ fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
 
 /// The power goes in the middle of the commit that gives a spare its slot.
 #[test]
-fn a_spare_that_missed_its_commit_does_not_cost_all_sums() {
+fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     let (mut world, array) = filled(Level::Raid6, 5);
     let spare = FaultyDisk::new(8 << 20);
     *spare.clock.borrow_mut() = Some(Rc::clone(&world.clock));

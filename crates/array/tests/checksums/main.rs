@@ -13,7 +13,7 @@ use world::{FaultyDisk, World, pattern};
 mod crash;
 mod disputed;
 mod generations;
-mod life;
+mod lifecycle;
 mod rot;
 mod torn;
 mod unread;
@@ -71,7 +71,7 @@ pub(crate) fn pause(world: &World, array: &Array) {
     world.run(array, world.clock.sleep_until(until));
 }
 
-pub(crate) fn summed(status: &Status) -> bool {
+pub(crate) fn checksummed(status: &Status) -> bool {
     status.unsummed_bytes == Some(0) && status.unsynced_bytes == 0 && status.job.is_none()
 }
 

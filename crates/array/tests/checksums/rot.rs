@@ -235,7 +235,7 @@ fn a_block_that_lands_elsewhere_with_its_entry_does_not_fit_there() {
         let array = world.start();
         for _ in 0..members {
             let found = world.read(&array, 0, LEN);
-            // Block and entry contradict redundancy, each other, and their place: never believed.
+            // Block and entry contradict redundancy, each other, and their place: never trusted.
             let right = pattern(0, LEN, 1);
             assert!(found.is_err() || found.is_ok_and(|found| found == right), "{level}");
         }
@@ -265,7 +265,7 @@ fn where_nothing_may_be_written_rot_is_worked_around() {
     }
 }
 
-/// A scrub finds a block of Q that does not fit its sum, and while it looks at the row again
+/// A scrub finds a block of Q that does not fit its checksum, and while it looks at the row again
 /// another member goes: what Q should be is not computed from what that one did not give.
 #[test]
 fn parity_is_not_made_of_a_read_that_failed() {

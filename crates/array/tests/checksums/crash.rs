@@ -13,7 +13,8 @@ use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, contents, filled, is_sound, map_of, pause, spoil, summed,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, filled, is_sound, map_of, pause,
+    spoil,
 };
 
 #[test]
@@ -37,7 +38,7 @@ fn what_was_cut_by_a_crash_is_old_or_new_and_has_its_sum() {
                 let touched = (offset..offset + len as u64).contains(&at);
                 assert!(block == of(1) || (touched && block == of(2)), "{level} {hung} {at}");
             }
-            world.until(&array, summed);
+            world.until(&array, checksummed);
             // From here on it is checked like any other.
             for slot in 0..members {
                 spoil(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
@@ -58,7 +59,7 @@ fn start_without(world: &World, absent: usize) -> Array {
 }
 
 /// Nothing that was written is an error, whoever is missing after the process has died: where
-/// nobody can make good what does not fit, a sum that is behind its block costs the block.
+/// nobody can make good what does not fit, a checksum that is behind its block costs the block.
 fn is_all_there_whoever_is_missing(world: &World, right: &[u8], what: &str) {
     let before: Vec<Vec<u8>> = world.disks.iter().map(|disk| contents(disk)).collect();
     for absent in 0..world.disks.len() {
@@ -73,7 +74,7 @@ fn is_all_there_whoever_is_missing(world: &World, right: &[u8], what: &str) {
 }
 
 #[test]
-fn what_is_rebuilt_has_its_sums_once_it_counts() {
+fn what_is_rebuilt_has_its_checksums_once_it_counts() {
     for (level, members) in LEVELS {
         let (mut world, array) = filled(level, members);
         pause(&world, &array);
@@ -92,7 +93,7 @@ fn what_is_rebuilt_has_its_sums_once_it_counts() {
 }
 
 #[test]
-fn who_is_clean_has_all_sums() {
+fn a_clean_member_has_all_checksums() {
     for (level, members) in LEVELS {
         let (world, array) = filled(level, members);
         world.write(&array, 0, &pattern(0, 2 * CHUNK as usize, 2)).expect("healthy");
@@ -118,14 +119,14 @@ fn filled_on(world: &World, level: Level, members: usize) -> Array {
 
 /// A block is written, and the array dies before the block or its entry is durable; beside it in
 /// its row another one has rotted. If what was being written is held to be wrong as well, that is
-/// more than redundancy bears, and rot is believed.
+/// more than redundancy bears, and rot is trusted.
 fn rot_beside_a_cut_write(table_is_ahead: bool) {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5)] {
         let mut world = World::new(members, 8 << 20);
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         if table_is_ahead {
             // Pages go out at once.
-            world.host.bounds.sums_bytes = 4096;
+            world.host.bounds.checksums_bytes = 4096;
         }
         let array = filled_on(&world, level, members);
         let map = array.geometry().stripe(Stripe(0));
@@ -180,7 +181,7 @@ fn what_was_being_written_is_not_wrong_by_its_new_entry() {
 /// what the page lacked is in the log, though many more writes have come since. Nobody has compared
 /// the row when the next member is lost.
 #[test]
-fn the_log_keeps_the_sums_that_a_member_failed_to_take() {
+fn the_log_keeps_the_checksums_that_a_member_failed_to_take() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
         let mut world = World::new(members, 8 << 20);
         world.host.bounds.log_bytes = 128 << 10;

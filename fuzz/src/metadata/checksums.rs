@@ -11,7 +11,7 @@
 
 use std::sync::LazyLock;
 
-use layout::private::sums::{self, Behind, Seed, Sum};
+use layout::private::checksums::{self, Behind, ChecksumEntry, Seed};
 use layout::{MAX_SLOTS, Slot};
 
 use super::{CRC, TARGET, Uuid, number};
@@ -20,7 +20,7 @@ use crate::trail::tell;
 use crate::{Target, Trail};
 
 /// Pages of the checksum table.
-pub const PRIVATE_SUMS: Target = Target {
+pub const PRIVATE_CHECKSUMS: Target = Target {
     name: "private_sums",
     what: "checksum table: entries as they were put, what fits where, who has lost writes",
     body: table,
@@ -109,11 +109,14 @@ impl Table {
     fn look(&self) -> bool {
         let mut known = false;
         for index in 0..ENTRIES {
-            let (sum, generation) = self.stored(index);
-            let entry = Sum::get(&self.page, index);
-            assert_eq!((entry.sum, entry.generation), (sum, generation), "entry {index}");
-            assert_eq!(entry.is_known(), generation != 0 || sum == 0);
-            assert!(entry.is_known() || !entry.fits(sum, sum), "nobody knows, and it fits");
+            let (checksum, generation) = self.stored(index);
+            let entry = ChecksumEntry::get(&self.page, index);
+            assert_eq!((entry.checksum, entry.generation), (checksum, generation), "entry {index}");
+            assert_eq!(entry.is_known(), generation != 0 || checksum == 0);
+            assert!(
+                entry.is_known() || !entry.fits(checksum, checksum),
+                "nobody knows, and it fits"
+            );
             known |= entry.is_known();
         }
         known
@@ -124,25 +127,25 @@ impl Table {
         (field(8 * index), field(8 * index + 4))
     }
 
-    fn put(&mut self, index: usize, entry: Sum) {
+    fn put(&mut self, index: usize, entry: ChecksumEntry) {
         entry.put(&mut self.page, index);
-        self.due[8 * index..][..4].copy_from_slice(&entry.sum.to_le_bytes());
+        self.due[8 * index..][..4].copy_from_slice(&entry.checksum.to_le_bytes());
         self.due[8 * index + 4..][..4].copy_from_slice(&entry.generation.to_le_bytes());
         assert!(self.page == self.due, "entry {index} changes another one");
-        assert_eq!(Sum::get(&self.page, index), entry, "read as it was put");
+        assert_eq!(ChecksumEntry::get(&self.page, index), entry, "read as it was put");
     }
 
     fn block(&self, index: usize) -> u64 {
         let block = self.number * ENTRIES as u64 + index as u64;
-        assert_eq!(sums::place(block), (self.number, index));
+        assert_eq!(checksums::place(block), (self.number, index));
         block
     }
 
-    /// What the form says that the sum of a block is.
-    fn sum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
+    /// What the form says that the checksum of a block is.
+    fn checksum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
         let place = [&[slot.0, 0, 0, 0][..], &block.to_le_bytes()].concat();
         let due = CRC(CRC(0, &self.array), &place) ^ crc;
-        assert_eq!(self.seed.sum(slot, block, crc), due, "block {block} of {slot:?}");
+        assert_eq!(self.seed.checksum(slot, block, crc), due, "block {block} of {slot:?}");
         due
     }
 
@@ -153,27 +156,27 @@ impl Table {
         let mut bytes = [fill; BLOCK_BYTES];
         bytes[usize::from(choices.byte()) * 16] ^= choices.byte();
         let crc = CRC(0, &bytes);
-        let sum = self.sum(slot, block, crc);
+        let checksum = self.checksum(slot, block, crc);
         bytes[usize::from(choices.byte()) * 16 + 15] ^= choices.byte().max(1);
         let other = CRC(0, &bytes);
-        let rotten = |entry: Sum| entry.fits(other, self.sum(slot, block, other));
+        let rotten = |entry: ChecksumEntry| entry.fits(other, self.checksum(slot, block, other));
 
-        let old = Sum::get(&self.page, index);
-        let fitted = old.fits(crc, sum);
+        let old = ChecksumEntry::get(&self.page, index);
+        let fitted = old.fits(crc, checksum);
         assert!(!fitted || !rotten(old), "what was there fits, and so does what is not");
         let ages = choices.pick(&[1, 1, 257, u32::MAX]);
-        let new = old.next(sum, ages);
-        check_next(old, new, sum, ages);
-        assert!(new.fits(crc, sum) && !rotten(new), "{new:?}");
-        let damaged = Sum { sum: sum ^ 1 << choices.below(32), ..new };
-        assert!(!damaged.fits(crc, sum), "{damaged:?}");
+        let new = old.next(checksum, ages);
+        check_next(old, new, checksum, ages);
+        assert!(new.fits(crc, checksum) && !rotten(new), "{new:?}");
+        let damaged = ChecksumEntry { checksum: checksum ^ 1 << choices.below(32), ..new };
+        assert!(!damaged.fits(crc, checksum), "{damaged:?}");
         self.put(index, new);
         self.misplace(new, block, crc, choices);
         [fitted, old.is_known(), new.generation < old.generation]
     }
 
     /// The same bytes at another place, or in another array.
-    fn misplace(&self, entry: Sum, block: u64, crc: u32, choices: &mut Choices<'_>) {
+    fn misplace(&self, entry: ChecksumEntry, block: u64, crc: u32, choices: &mut Choices<'_>) {
         let (kind, aside) = (choices.below(4), choices.word());
         let (slots, blocks) = match kind {
             0 => (1 + aside as u8 % 127, 0),
@@ -182,56 +185,59 @@ impl Table {
             _ => {
                 let mut array = self.array;
                 array[aside as usize % 16] ^= (aside >> 8) as u8 | 1;
-                let sum = Seed::new(&Uuid(array), CRC).sum(self.slot, block, crc);
-                return assert!(!entry.fits(crc, sum), "another array's: {entry:?}");
+                let checksum = Seed::new(&Uuid(array), CRC).checksum(self.slot, block, crc);
+                return assert!(!entry.fits(crc, checksum), "another array's: {entry:?}");
             }
         };
         let told = is_told(slots, blocks);
-        let there = self.sum(Slot(self.slot.0 ^ slots), block ^ blocks, crc);
+        let there = self.checksum(Slot(self.slot.0 ^ slots), block ^ blocks, crc);
         assert!(!told || !entry.fits(crc, there), "{entry:?} fits {slots} and {blocks} away");
     }
 
     /// An entry as nobody would make it, or one of those that mean something by themselves.
     fn place_any(&mut self, index: usize, choices: &mut Choices<'_>) -> Saw {
         let (kind, any) = (choices.below(4), choices.word());
-        let (sum, generation) = (any as u32, (any >> 32) as u32);
+        let (checksum, generation) = (any as u32, (any >> 32) as u32);
         let entry = match kind {
-            0 => Sum::ZEROS,
-            1 => Sum::UNKNOWN,
-            2 => Sum { sum, generation: u32::MAX },
-            _ => Sum { sum, generation },
+            0 => ChecksumEntry::ZEROS,
+            1 => ChecksumEntry::UNKNOWN,
+            2 => ChecksumEntry { checksum, generation: u32::MAX },
+            _ => ChecksumEntry { checksum, generation },
         };
         self.put(index, entry);
         let mut block = [0; BLOCK_BYTES];
         let zeros = CRC(0, &block);
-        let at_rest = self.seed.sum_of_zeros(self.slot, self.block(index));
-        assert_eq!(at_rest, self.sum(self.slot, self.block(index), zeros));
-        block[sum as usize % BLOCK_BYTES] ^= (sum >> 16) as u8 | 1;
+        let at_rest = self.seed.checksum_of_zeros(self.slot, self.block(index));
+        assert_eq!(at_rest, self.checksum(self.slot, self.block(index), zeros));
+        block[checksum as usize % BLOCK_BYTES] ^= (checksum >> 16) as u8 | 1;
         let crc = CRC(0, &block);
         match kind {
-            0 => assert!(entry.fits(zeros, !at_rest) && !entry.fits(crc, entry.sum)),
-            1 => assert!(!entry.fits(zeros, at_rest) && !entry.fits(crc, entry.sum)),
+            0 => assert!(entry.fits(zeros, !at_rest) && !entry.fits(crc, entry.checksum)),
+            1 => assert!(!entry.fits(zeros, at_rest) && !entry.fits(crc, entry.checksum)),
             _ => {}
         }
-        [kind < 2, entry.is_known(), entry.fits(crc, sum)]
+        [kind < 2, entry.is_known(), entry.fits(crc, checksum)]
     }
 
     /// Another generation, of the same bytes.
     fn age(&mut self, index: usize, generation: u32) -> Saw {
-        let zeros = self.seed.sum_of_zeros(self.slot, self.block(index));
-        let entry = Sum::get(&self.page, index);
-        let saw = [entry.is_known(), entry == Sum::ZEROS, generation == 0];
+        let zeros = self.seed.checksum_of_zeros(self.slot, self.block(index));
+        let entry = ChecksumEntry::get(&self.page, index);
+        let saw = [entry.is_known(), entry == ChecksumEntry::ZEROS, generation == 0];
         if !entry.is_known() {
             return saw;
         }
         let aged = entry.aged(generation, zeros);
-        let (crc, sum) = match entry {
-            Sum::ZEROS => (CRC(0, &[0; BLOCK_BYTES]), zeros),
-            _ => (!entry.sum, entry.sum),
+        let (crc, checksum) = match entry {
+            ChecksumEntry::ZEROS => (CRC(0, &[0; BLOCK_BYTES]), zeros),
+            _ => (!entry.checksum, entry.checksum),
         };
-        assert!(aged.is_known() && entry.fits(crc, sum) && aged.fits(crc, sum), "{aged:?}");
-        assert!(!aged.fits(!crc, !sum), "{aged:?}");
-        let stays = entry == Sum::ZEROS && generation == 0;
+        assert!(
+            aged.is_known() && entry.fits(crc, checksum) && aged.fits(crc, checksum),
+            "{aged:?}"
+        );
+        assert!(!aged.fits(!crc, !checksum), "{aged:?}");
+        let stays = entry == ChecksumEntry::ZEROS && generation == 0;
         let due = if stays { 0 } else { generation.max(1) };
         assert_eq!(aged.generation, due);
         assert_eq!(aged.aged(generation, zeros), aged, "aged twice");
@@ -240,9 +246,9 @@ impl Table {
     }
 
     /// So many entries from this one on, the last of them for parity.
-    fn row(&self, index: usize, choices: &mut Choices<'_>) -> (Vec<Sum>, Sum) {
+    fn row(&self, index: usize, choices: &mut Choices<'_>) -> (Vec<ChecksumEntry>, ChecksumEntry) {
         let count = 1 + choices.below(MAX_SLOTS - 1);
-        let entry = |number: usize| Sum::get(&self.page, (index + number) % ENTRIES);
+        let entry = |number: usize| ChecksumEntry::get(&self.page, (index + number) % ENTRIES);
         ((0..count).map(entry).collect(), entry(count))
     }
 
@@ -282,8 +288,8 @@ impl Table {
         }
         let all = due(&generations(&old));
         let aligned = parity.aged(all, 7);
-        // Entries leave out generation 0, and the sum of a row's does not: once one has come round,
-        // the row tells nothing until it is aligned again.
+        // Entries leave out generation 0, and the checksum of a row's does not: once one has come
+        // round, the row tells nothing until it is aligned again.
         let mut round = aligned.generation != all;
         let (mut data, mut parity) = (old.clone(), aligned);
         for _ in 0..=choices.below(3) {
@@ -291,10 +297,10 @@ impl Table {
             let mut ages = 0_u32;
             for number in (0..data.len()).filter(|number| written >> (number % 8) & 1 == 1) {
                 round |= data[number].generation == u32::MAX;
-                let new = data[number].next(!data[number].sum, 1);
-                check_next(data[number], new, !data[number].sum, 1);
+                let new = data[number].next(!data[number].checksum, 1);
+                check_next(data[number], new, !data[number].checksum, 1);
                 data[number] = new;
-                ages = ages.wrapping_add(sums::weight(number));
+                ages = ages.wrapping_add(checksums::weight(number));
             }
             round |= ages != 0 && parity.generation.wrapping_add(ages) == 0;
             parity = if ages == 0 { parity } else { parity.next(9, ages) };
@@ -311,7 +317,7 @@ impl Table {
 
     /// The page cannot be read.
     fn fail(&mut self) -> Saw {
-        self.page = Sum::unknown_page();
+        self.page = ChecksumEntry::unknown_page();
         self.due = [1, 0, 0, 0, 0, 0, 0, 0].repeat(ENTRIES);
         assert!(self.page == self.due, "a page on which nothing is known");
         [false; 3]
@@ -319,8 +325,8 @@ impl Table {
 }
 
 /// An entry after a write: known, of these bytes, and newer where the one before was known.
-fn check_next(old: Sum, new: Sum, sum: u32, ages: u32) {
-    assert!(new.is_known() && new.sum == sum && new.generation != 0, "{new:?}");
+fn check_next(old: ChecksumEntry, new: ChecksumEntry, checksum: u32, ages: u32) {
+    assert!(new.is_known() && new.checksum == checksum && new.generation != 0, "{new:?}");
     let grown = new.generation.wrapping_sub(old.generation);
     let round = old.generation.wrapping_add(ages) == 0;
     let due = if round { ages.wrapping_add(1) } else { ages };
@@ -328,7 +334,11 @@ fn check_next(old: Sum, new: Sum, sum: u32, ages: u32) {
 }
 
 /// Nobody is behind; whoever loses what was written since, is.
-fn check_loss(old: (&[Sum], Sum), new: (&[Sum], Sum), who: usize) {
+fn check_loss(
+    old: (&[ChecksumEntry], ChecksumEntry),
+    new: (&[ChecksumEntry], ChecksumEntry),
+    who: usize,
+) {
     let data = generations(new.0);
     assert_eq!(judge(new.1.generation, &data), Behind::Nobody);
     let mut lost = data.clone();
@@ -348,7 +358,7 @@ fn is_told(slots: u8, blocks: u64) -> bool {
     bits != 0 && (u128::BITS - clear <= 32 || bits.count_ones() < 8)
 }
 
-fn generations(row: &[Sum]) -> Vec<u32> {
+fn generations(row: &[ChecksumEntry]) -> Vec<u32> {
     row.iter().map(|entry| entry.generation).collect()
 }
 
@@ -356,7 +366,7 @@ fn generations(row: &[Sum]) -> Vec<u32> {
 fn due(data: &[u32]) -> u32 {
     let each = data.iter().zip(&*WEIGHTS).map(|(&age, &weight)| u64::from(age) * u64::from(weight));
     let due = each.fold(0, u64::wrapping_add) as u32;
-    assert_eq!(sums::parity_generation(data.iter().copied()), due);
+    assert_eq!(checksums::parity_generation(data.iter().copied()), due);
     due
 }
 
@@ -371,7 +381,7 @@ fn judge(parity: u32, data: &[u32]) -> Behind {
     let lost: Vec<usize> = (0..data.len()).filter(has_lost).collect();
     let most = weights.iter().sum::<u32>() * MOST_LOST;
     let is_little = lost.is_empty() && (1..=most).contains(&excess.wrapping_neg());
-    let verdict = sums::behind(parity, data.iter().copied());
+    let verdict = checksums::behind(parity, data.iter().copied());
     let fits = match verdict {
         Behind::Nobody => excess == 0,
         Behind::Data(index) => lost == [index],
@@ -387,7 +397,7 @@ fn cut(choices: &mut Choices<'_>) -> Saw {
     let start = choices.word() % (MOST_PAGES * ENTRIES as u64 * BLOCK_BYTES as u64);
     let end = start + choices.word() % (64 * BLOCK_BYTES as u64);
     let mut at = start;
-    for (block, part) in sums::blocks(start..end) {
+    for (block, part) in checksums::blocks(start..end) {
         let bounds = block * BLOCK_BYTES as u64..(block + 1) * BLOCK_BYTES as u64;
         assert!(part.start == at && part.end > at && part.end <= end);
         assert!(bounds.start <= part.start && part.end <= bounds.end);

@@ -13,8 +13,8 @@ use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, contents, filled, is_sound, map_of, pause, spoil,
-    summed, world,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, filled, is_sound, map_of, pause,
+    spoil, world,
 };
 
 /// As if somebody else had run the array since: no tag in the time.
@@ -27,7 +27,7 @@ fn run_by_another(disk: &FaultyDisk) {
 }
 
 #[test]
-fn what_somebody_else_has_written_is_read_and_summed_anew() {
+fn what_somebody_else_has_written_is_read_and_checksummed_anew() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
         let (world, array) = filled(level, members);
         let map = (level == Level::Raid5).then(|| array.geometry().stripe(Stripe(0)));
@@ -47,7 +47,7 @@ fn what_somebody_else_has_written_is_read_and_summed_anew() {
         right[0] ^= 0x40;
         assert!(array.status().unsummed_bytes > Some(0));
         assert!(world.read(&array, 0, LEN).expect("as it is") == right, "{level}");
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         spoil(&world.disks[changed[0].index()], map_of(&world.disks[0]).data.start + 7);
         for _ in 0..members {
             assert!(world.read(&array, 0, LEN).expect("made good") == right, "{level}");
@@ -55,10 +55,10 @@ fn what_somebody_else_has_written_is_read_and_summed_anew() {
     }
 }
 
-/// Rows that cannot be compared have sums too: two members of RAID 5 have lost a block of a row,
-/// and a third one rots there after all was summed anew.
+/// Rows that cannot be compared have checksums too: two members of RAID 5 have lost a block of a
+/// row, and a third one rots there after all was checksummed anew.
 #[test]
-fn what_is_left_of_a_row_that_has_lost_too_much_is_summed() {
+fn what_is_left_of_a_row_that_has_lost_too_much_is_checksummed() {
     let (world, array) = filled(Level::Raid5, 4);
     let map = array.geometry().stripe(Stripe(0));
     world.run(&array, array.stop()).expect("healthy");
@@ -69,7 +69,7 @@ fn what_is_left_of_a_row_that_has_lost_too_much_is_summed() {
     }
     world.disks.iter().for_each(|disk| run_by_another(disk));
     let array = world.start();
-    world.until(&array, summed);
+    world.until(&array, checksummed);
     let disk = &world.disks[map.data(1).index()];
     let at = CHUNK + BLOCK;
     let found = world.read(&array, at, BLOCK as usize).expect("it is there");
@@ -85,12 +85,12 @@ fn what_is_left_of_a_row_that_has_lost_too_much_is_summed() {
 }
 
 #[test]
-fn a_new_array_is_summed_as_it_is_synced_and_a_spare_as_it_is_filled() {
+fn a_new_array_is_checksummed_as_it_is_synced_and_a_spare_as_it_is_filled() {
     for (level, members) in LEVELS {
         let mut world = world(level, members, false);
         let array = world.start();
         world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         let id = array.status().slots[1].member.as_ref().expect("whole").id;
         world.run(&array, array.fail(id)).expect("one may go");
         let spare = FaultyDisk::new(8 << 20);
@@ -128,7 +128,7 @@ fn they_are_given_up_and_taken_up_by_the_user_s_word() {
     let mut right = pattern(0, LEN, 1);
     right[..8192].copy_from_slice(&pattern(0, 8192, 2));
     assert!(world.read(&array, 0, LEN).expect("healthy") == right);
-    world.until(&array, summed);
+    world.until(&array, checksummed);
     world.run(&array, array.stop()).expect("healthy");
     let array = start(None);
     assert_eq!(array.status().unsummed_bytes, Some(0));
@@ -154,9 +154,9 @@ fn writes_of_parts_of_blocks_keep_the_rest() {
 }
 
 /// Something in the write-back cache cannot be written out: its row has lost too much. What else
-/// was written, and flushed before that, has its sums when the array has been stopped.
+/// was written, and flushed before that, has its checksums when the array has been stopped.
 #[test]
-fn a_stop_with_something_stuck_in_the_cache_writes_the_sums_of_the_rest() {
+fn a_stop_with_something_stuck_in_the_cache_writes_the_checksums_of_the_rest() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
         let mut world = world(level, members, true);
         world.host.cache = CacheMode::Writeback;
@@ -270,7 +270,7 @@ fn a_member_that_comes_back_has_the_checksums_that_were_made_meanwhile() {
         world.until(&array, |status| status.slots[1].state == SlotState::Missing);
         let disk = Rc::clone(fails) as Rc<dyn Disk>;
         world.run(&array, array.readd(disk, "back")).expect("the bitmap knows what it lacks");
-        world.until(&array, |s| summed(s) && s.slots[1].state == SlotState::InSync);
+        world.until(&array, |s| checksummed(s) && s.slots[1].state == SlotState::InSync);
         world.run(&array, array.fail(MemberId(0))).expect("one may go");
         let found = world.read(&array, 0, LEN).expect("nothing is wrong with it");
         assert!(found == pattern(0, LEN, 1), "{level}");

@@ -10,7 +10,7 @@ use metadata::assemble::Options;
 use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, LEVELS, filled, is_sound, map_of, pause, spoil, summed};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, checksummed, filled, is_sound, map_of, pause, spoil};
 
 /// What a member has of the array: its data, and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
@@ -55,14 +55,14 @@ fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Befo
             let spare = FaultyDisk::new(8 << 20);
             spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
             world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
-            world.until(&array, summed);
+            world.until(&array, checksummed);
             world.until(&array, |s| s.slots.iter().all(|slot| slot.state == SlotState::InSync));
             world.disks[1] = spare;
         }
         Before::Crashed => {
             drop(array);
             array = world.start();
-            world.until(&array, summed);
+            world.until(&array, checksummed);
         }
     }
     pause(&world, &array);
@@ -289,7 +289,7 @@ fn beside_a_disputed_block_nobody_is_named_wrongly() {
         crate::spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
         let array = Array::start(world.assemble(0..4, &options).expect("room"), &world.host);
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         pause(&world, &array);
         let old = data_and_table(&world.disks[d]);
         // The member loses the last writes to a block ten blocks away, and its entry.

@@ -6,7 +6,7 @@ use metadata::assemble::Options;
 use metadata::create::NewArray;
 
 use crate::world::{Fault, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, filled, map_of, pause, spoil, summed};
+use crate::{BLOCK, CHUNK, LEN, checksummed, filled, map_of, pause, spoil};
 
 #[test]
 fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
@@ -36,8 +36,8 @@ fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
 }
 
 /// A row whose parity was wrong when checksums were switched on: nobody knows who is right, so
-/// there are no sums. A crash cuts a write to one of its blocks: another one, that nobody wrote,
-/// stays as it is.
+/// there are no checksums. A crash cuts a write to one of its blocks: another one, that nobody
+/// wrote, stays as it is.
 #[test]
 fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
     let world = World::new(5, 8 << 20);
@@ -56,8 +56,8 @@ fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
     spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
     let options = Options { checksums: Some(true), ..Options::default() };
     let array = Array::start(world.assemble(0..5, &options).expect("room"), &world.host);
-    world.until(&array, summed);
-    // Blocks 1 and 2 of the row are written, and have sums.
+    world.until(&array, checksummed);
+    // Blocks 1 and 2 of the row are written, and have checksums.
     for index in 1..3 {
         let at = index * CHUNK;
         world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("healthy");
@@ -76,7 +76,7 @@ fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
 }
 
 /// One sector in which copies (or a row) disagree when checksums are switched on: only its block
-/// has no sum.
+/// has no checksum.
 #[test]
 fn a_disputed_block_costs_no_sum_of_another() {
     for (level, members, chunk) in [(Level::Raid5, 4, 64 << 10), (Level::Raid1, 2, 0)] {
@@ -102,7 +102,7 @@ fn a_disputed_block_costs_no_sum_of_another() {
         spoil(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
         let array = Array::start(world.assemble(0..members, &options).expect("room"), &world.host);
-        world.until(&array, summed);
+        world.until(&array, checksummed);
         // Rot, ten blocks away.
         let at = 10 * BLOCK;
         spoil(&world.disks[first], map_of(&world.disks[first]).data.start + at + 9);

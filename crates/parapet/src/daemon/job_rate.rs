@@ -25,7 +25,7 @@ const SHORTEST_S: f64 = 0.1;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct JobRate {
     /// When, and how many bytes of the array were done.
     samples: RefCell<VecDeque<(Time, u64)>>,
     /// Bytes over all members for each byte of the array.
@@ -52,7 +52,7 @@ impl Seen {
     }
 }
 
-impl Pace {
+impl JobRate {
     /// Takes note of how far the job is.
     pub(super) fn see(&self, now: Time, job: Option<Seen>) {
         let mut samples = self.samples.borrow_mut();
@@ -146,18 +146,18 @@ mod tests {
 
     #[test]
     fn a_rate_forgets_what_was_before_a_change_of_limits() {
-        let (pace, second) = (Pace::default(), |s: u64| Time(s * 1_000_000_000));
-        pace.see(second(0), job(0));
-        assert_eq!(pace.array_rate(), None);
-        pace.see(second(10), job(10_000));
-        assert_eq!((pace.array_rate(), pace.share()), (Some(1000), Some(1.5)));
-        pace.limits_changed();
-        pace.see(second(11), job(10_100));
-        pace.see(second(12), job(10_100));
-        assert_eq!(pace.array_rate(), None, "too early to tell");
-        pace.see(second(15), job(10_100));
-        assert_eq!(pace.array_rate(), Some(0), "it stands still");
-        pace.see(second(300), None);
-        assert_eq!(pace.array_rate(), None);
+        let (job_rate, second) = (JobRate::default(), |s: u64| Time(s * 1_000_000_000));
+        job_rate.see(second(0), job(0));
+        assert_eq!(job_rate.array_rate(), None);
+        job_rate.see(second(10), job(10_000));
+        assert_eq!((job_rate.array_rate(), job_rate.share()), (Some(1000), Some(1.5)));
+        job_rate.limits_changed();
+        job_rate.see(second(11), job(10_100));
+        job_rate.see(second(12), job(10_100));
+        assert_eq!(job_rate.array_rate(), None, "too early to tell");
+        job_rate.see(second(15), job(10_100));
+        assert_eq!(job_rate.array_rate(), Some(0), "it stands still");
+        job_rate.see(second(300), None);
+        assert_eq!(job_rate.array_rate(), None);
     }
 }
