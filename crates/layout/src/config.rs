@@ -77,6 +77,12 @@ impl Configuration {
         })
     }
 
+    /// True if the member of a slot holds all below this array offset.
+    pub fn is_readable(&self, slot: Slot, end: u64) -> bool {
+        let assignment = &self.slots[slot.index()];
+        assignment.member.is_some() && assignment.recovered.is_none_or(|below| end <= below)
+    }
+
     /// Members that are being filled, or else copies, where this one is whole.
     pub fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
         let is_whole = |assignment: &SlotAssignment| {

@@ -1,5 +1,7 @@
 //! Parity of rows whose bytes lie in several pieces: cuts them into runs and calls the kernels.
 
+use std::ops::Range;
+
 use io::broken::{Broken, broken};
 use layout::plan::Erasure;
 use layout::{Slot, StripeMap, StripeRole};
@@ -100,6 +102,40 @@ pub fn update<'a>(
             (Some(p), None) => kernel.update_p(old, fresh, p),
             (None, Some(q)) => kernel.update_q(exponent, old, fresh, q),
             (None, None) => {}
+        }
+        at += run;
+    }
+}
+
+/// Computes what remains of the new `parity` of a row, P or Q, without the new data of the
+/// `touched` indices: `from(index, at)` gives its bytes from `at` on, as far as they lie in one
+/// piece.
+///
+/// ```text
+///   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data
+/// ```
+pub fn partial<'a>(
+    kernel: Kernel,
+    (map, q): (&StripeMap, bool),
+    touched: Range<usize>,
+    parity: &[u8],
+    from: impl Fn(usize, usize) -> &'a [u8],
+    rest: &mut [u8],
+) {
+    let mut at = 0;
+    while at < parity.len() {
+        let run = touched.clone().map(|index| from(index, at).len()).min().unwrap_or(0);
+        let run = run.min(parity.len() - at);
+        assert!(run > 0, "new bytes cover the row");
+        let (old, target) = (&parity[at..at + run], &mut rest[at..at + run]);
+        let touched = touched.clone().filter(|_| !broken(Broken::PartialOfAll));
+        let data = touched.map(|index| (index, &from(index, at)[..run]));
+        if q {
+            let all = data.map(|(index, bytes)| (map.exponent(index), bytes));
+            terms(std::iter::once((0, old)).chain(all), |all| kernel.q(all, target));
+        } else {
+            let all = std::iter::once(old).chain(data.map(|(_, bytes)| bytes));
+            sources(all, |all| kernel.xor(all, target));
         }
         at += run;
     }

@@ -1,21 +1,27 @@
-//! The intent log, apart from its writer: which space of the ring is free, which rows were touched
-//! since, and what a row must be made after a crash.
+//! The intent log: which space of the ring is free, which rows were touched since, the bytes of a
+//! batch, and what a row must be made after a crash.
 //!
 //! ```text
-//!   session    ring | round      space of batches: free, under way, durable, reclaimable
+//!   session    batch             records, checks and payload -> one write per member
+//!              ring | round      space of batches: free, under way, durable, reclaimable
 //!              touched           rows that a newer record covers
-//!   recovery   verdict           record + who has it -> the row is torn, durable or unwritten
+//!   recovery   reader | ppl      bytes of all logs -> the rows that a crash may have torn
+//!              verdict           record + who has it -> the row is torn, durable or unwritten
 //!              solve             cut row + members' bytes -> the bytes to write
 //!              expected          checksums that a block may have
 //! ```
 //!
 //! Pure: numbers and bytes in, numbers and bytes out. `layout::private::log` has the theory and the
-//! form of a record; the engine writes batches and reads them back. Never does I/O.
+//! form of a record. `array/rows/intent` writes batches, `metadata/assemble/logs.rs` reads logs. Never
+//! does I/O.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod batch;
 pub mod compute;
 pub mod expected;
+pub mod ppl;
+pub mod reader;
 pub mod ring;
 pub mod round;
 pub mod setup;
@@ -24,4 +30,4 @@ pub mod space;
 pub mod touched;
 pub mod verdict;
 
-pub use setup::{LogPlace, LogSetup, least_zone};
+pub use setup::{LogPlace, LogSetup, least_zone, most_bytes};

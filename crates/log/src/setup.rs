@@ -1,6 +1,8 @@
 //! What a log is set up with: its form, and where it lies on a member.
 
-use layout::private::log::BATCH_ALIGNMENT;
+use layout::SlotSet;
+use layout::plan::{Roles, Row};
+use layout::private::log::{BATCH_ALIGNMENT, CHECK_BYTES};
 
 /// What a shard is told of the log when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,25 @@ impl LogSetup {
     pub fn with_checksums(self) -> bool {
         matches!(self, LogSetup::Zone { checksums: true, .. })
     }
+
+    /// The most that one member may have to log for a row of which these slots are `touched`, while
+    /// these are `present`.
+    pub fn row_bytes(self, row: &Row, roles: &Roles, touched: SlotSet, present: SlotSet) -> u64 {
+        let words = if self.with_checksums() { 3 } else { 1 };
+        let count = row.count as u64;
+        let blocks = row.len() / CHECK_BYTES + 2;
+        let missing = || touched.difference(present).count() as u64;
+        let data = if self.with_data() { count } else { missing() };
+        let both = if self.may_have_both() { roles.parity().count() as u64 } else { 1 };
+        let partials = if touched == roles.data { 0 } else { both };
+        64 * both + words * 4 * blocks * count + row.len() * (partials + data)
+    }
+}
+
+/// The most that one member may have to log for rows of so many bytes, the batch around them
+/// included.
+pub fn most_bytes(rows: impl Iterator<Item = u64>) -> u64 {
+    (rows.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
 
 /// Where a member's log lies on its disk, and the number that its batches carry.

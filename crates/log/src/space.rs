@@ -34,6 +34,15 @@ impl Space {
         }
     }
 
+    /// How many whole stripes may be logged together: in md's log all their parity may be on one
+    /// member.
+    pub fn most_stripes(&self) -> u64 {
+        match self {
+            Space::Ring(_) => u64::MAX,
+            Space::Round(round) => round.most_entries(),
+        }
+    }
+
     /// Makes room for a unit that needs `bytes` of a ring, or has rows with so much partial parity
     /// on the members of these slots: gives what is to be given back or handed over.
     pub fn reserve(&mut self, bytes: u64, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {

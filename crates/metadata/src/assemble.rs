@@ -40,7 +40,7 @@ pub(crate) mod dirty;
 pub(crate) mod group;
 pub(crate) mod intents;
 pub mod journal;
-pub mod logs;
+mod logs;
 mod note;
 mod policy;
 mod ppl;

@@ -24,7 +24,6 @@ use layout::{Configuration, Epoch, MemberId, RangeSet, Slot, SlotSet, Stripe, St
 use log::compute;
 use log::expected::Expected;
 use log::solve::{Held, TornRow, solve};
-use metadata::assemble::logs::is_readable;
 use metadata::commit::member_io::all;
 
 use crate::keeper::Keeper;
@@ -370,7 +369,7 @@ impl Keeper {
         let end = (torn_row.stripe + 1) * self.geometry.stripe_bytes();
         let range = at..at + torn_row.len;
         let member = |slot: Slot| {
-            let readable = is_readable(configuration, slot, end);
+            let readable = configuration.is_readable(slot, end);
             configuration.slots[slot.index()].member.filter(|_| readable)
         };
         let read = |slot: Slot| {

@@ -10,15 +10,16 @@
 //!                        └── retire: a flush of all members
 //! ```
 //!
-//! Owns a zone of the log on every member, the same on all: a batch has one place and one sequence
+//! `log::batch` has the bytes of a batch, `log::space` its place; this room does the waiting and the
+//! I/O. Owns a zone of the log on every member, the same on all: a batch has one place and one sequence
 //! number, and is written to those members that hold parity of its rows. While a batch is under way
 //! the next one gathers. Never touches data.
 //!
 //! With a journal device (`metadata::commit::journal_device`) a batch is one write to that, of the
 //! same records; once it is lost, the next batches go to the members, to the same zones.
 //!
-//! With policy `ppl` the same is written in the form of md's partial parity log (`ppl.rs`), where a
-//! batch waits until all rows of the one before are durable (`round.rs`).
+//! With policy `ppl` the same is written in the form of md's partial parity log (`log::ppl`), where
+//! a batch waits until all rows of the one before are durable (`log::round`).
 //!
 //! Invariants:
 //! - Whatever waits (for room, for a flush) waits outside the gate, since a flush goes through it.
@@ -29,11 +30,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use io::{Completions, SharedBuf, Signal, Ticket};
+use io::{Completions, SharedBuf, Signal};
 use layout::plan::Row;
-use layout::private::log::{self as form, BATCH_ALIGNMENT, Form, Record};
+use layout::private::log::{BATCH_ALIGNMENT, CHECK_BYTES, Form};
 use layout::{Geometry, Slot, SlotSet, Stripe};
 use log::LogSetup;
+use log::batch::Gathering;
 use log::space::Space;
 use log::touched::Touched;
 use metadata::{Error, ErrorKind, Result};
@@ -44,7 +46,6 @@ use crate::rows::Scratch;
 use crate::rows::engine::Engine;
 use crate::rows::op::RowOp;
 
-mod ppl;
 mod record;
 mod writer;
 
@@ -100,27 +101,6 @@ impl Drop for Waiting<'_> {
 
 type Logged = std::result::Result<u64, Rc<Vec<(Rc<Member>, Slot, io::Error)>>>;
 
-/// The parts of a batch that gather.
-#[derive(Default)]
-struct Gathering {
-    lanes: Vec<Lane>,
-    units: Vec<Ticket>,
-    /// What they have reserved.
-    reserved: u64,
-    /// Checks of the row that is being added: both parity members get the same.
-    checks: Vec<u32>,
-    /// For the table of touched rows: place and slots.
-    rows: Vec<((u64, u64), SlotSet)>,
-}
-
-/// What one slot's member gets.
-#[derive(Default)]
-struct Lane {
-    records: Vec<Record>,
-    checks: Vec<u32>,
-    payload: Vec<SharedBuf>,
-}
-
 /// A unit's part in the log, from its admission until all its rows are written.
 pub(crate) struct Entry<'a> {
     log: &'a Log,
@@ -172,16 +152,12 @@ impl Entry<'_> {
 
 impl Log {
     pub(crate) fn new(setup: LogSetup, geometry: &Geometry) -> Log {
-        let next = Gathering {
-            lanes: (0..geometry.slots()).map(|_| Lane::default()).collect(),
-            ..Gathering::default()
-        };
         Log {
             setup,
             form: Form::of(geometry.data_count()),
             space: RefCell::new(Space::new(setup)),
             touched: RefCell::new(Touched::default()),
-            next: RefCell::new(next),
+            next: RefCell::new(Gathering::new(geometry.slots())),
             answers: Completions::new(),
             stirred: Signal::new(),
             crowded: Signal::new(),
@@ -243,13 +219,26 @@ impl Log {
         self.space.borrow().most() / 2
     }
 
+    /// The most that these rows may take of a ring while these slots are `present`.
+    fn most_bytes(&self, rows: &[RowWork], present: SlotSet) -> u64 {
+        let row =
+            |work: &RowWork| self.setup.row_bytes(&work.row, &work.roles, work.touched(), present);
+        log::most_bytes(rows.iter().map(row))
+    }
+
     /// The most that these rows may take of the log while these slots are `present`.
     fn need(&self, rows: &[RowWork], present: SlotSet) -> u64 {
         match &*self.space.borrow() {
-            Space::Ring(_) => record::most_bytes(self.setup, rows, present),
-            Space::Round(round) => round.most_of(rows.iter().map(ppl::partial_of)),
+            Space::Ring(_) => self.most_bytes(rows, present),
+            Space::Round(round) => round.most_of(rows.iter().map(partial_of)),
         }
     }
+}
+
+/// The partial parity that a row logs, at most, and on which slot's member.
+fn partial_of(row: &RowWork) -> (Slot, u64) {
+    let all = row.touched() == row.roles.data;
+    (row.roles.p, if all { 0 } else { row.row.len() })
 }
 
 impl Engine {
@@ -273,8 +262,8 @@ impl Engine {
             };
             ((work.at(), work.row.len()), slots)
         });
-        let bytes = record::most_bytes(log.setup, rows, present);
-        let partials = rows.iter().map(ppl::partial_of);
+        let bytes = log.most_bytes(rows, present);
+        let partials = rows.iter().map(partial_of);
         self.admit_rows(log, touched, bytes, partials).await.map(Some)
     }
 
@@ -290,8 +279,8 @@ impl Engine {
         let mut groups: Vec<Vec<RowWork>> = Vec::new();
         let mut todo: Vec<RowWork> = rows.iter().rev().copied().collect();
         while let Some(row) = todo.pop() {
-            if bytes(&[row]) > share && row.row.len() > form::CHECK_BYTES {
-                let half = (row.row.len() / 2).next_multiple_of(form::CHECK_BYTES);
+            if bytes(&[row]) > share && row.row.len() > CHECK_BYTES {
+                let half = (row.row.len() / 2).next_multiple_of(CHECK_BYTES);
                 let middle = row.row.start + half.min(row.row.len() - 512);
                 let low = Row { end: middle, ..row.row };
                 let high = Row { start: middle, ..row.row };
@@ -331,7 +320,7 @@ impl Engine {
 
     /// How many whole stripes may be logged together as zeros.
     pub(crate) fn stripes_to_log(&self) -> u64 {
-        self.log.as_ref().map_or(u64::MAX, Log::most_stripes)
+        self.log.as_ref().map_or(u64::MAX, |log| log.space.borrow().most_stripes())
     }
 
     /// Admits rows: what they touch, the bytes of a ring that they need, and their partial parity

@@ -16,11 +16,12 @@ use layout::private::journal::{JournalNote, JournalUse};
 use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
 use log::expected::Expected;
+use log::reader::{Disbelief, Holders};
 use log::solve::TornRow;
 
 use crate::assemble::group::Members;
 use crate::assemble::journal::Journals;
-use crate::assemble::logs::{Disbelief, Holders, Log};
+use crate::assemble::logs::Log;
 use crate::assemble::probe::MemberProbe;
 use crate::assemble::slots::Assigned;
 use crate::assemble::{logs, ppl};

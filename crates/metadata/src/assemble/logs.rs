@@ -1,51 +1,24 @@
-//! What the intent logs say: which rows a crash may have cut.
-//!
-//! Owns the reading of logs, zone by zone, and what may be missing in one: what a crash tore was
-//! never acknowledged, and what is done with does not matter. Anything else that cannot be read
-//! makes the log one that is not trusted. Never writes.
+//! Reads the intent logs of members and of the journal device, zone by zone. `log::reader` parses
+//! them. Never writes.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::ops::Range;
 
 use io::Disk;
-use io::broken::{Broken, broken};
-use layout::md::ParseError;
-use layout::plan::Roles;
-use layout::private::log::{BATCH_ALIGNMENT, Batch, Entry, Record, Syndrome};
 use layout::private::{LogShape, PrivateHeader};
-use layout::{Configuration, Geometry, MemberId, RangeSet, Slot, SlotSet, Stripe};
+use layout::{Geometry, MemberId, Slot};
 use log::expected::Expected;
-use log::solve::{Partial, TornRow};
-use log::verdict::{Copies, Kind, Lacking, Verdict, verdict};
+use log::reader::{Disbelief, Holders, Source, Zone, torn_rows};
+use log::solve::TornRow;
 
 use crate::assemble::probe::MemberProbe;
-use crate::commit::member_io::{Loaded, MemberIo, all};
-
-/// Why what is logged is not trusted.
-pub(super) struct Disbelief {
-    /// For people.
-    pub(super) why: String,
-    /// The one whose log it is, if without that log all could be trusted.
-    pub(super) of: Option<MemberId>,
-}
-
-impl From<String> for Disbelief {
-    fn from(why: String) -> Disbelief {
-        Disbelief { why, of: None }
-    }
-}
+use crate::commit::member_io::{MemberIo, all};
 
 /// A log to be read.
 pub(super) struct Log<'a> {
-    name: &'a str,
+    source: Source<'a>,
     disk: &'a dyn Disk,
     /// Bytes from the start of the disk.
     place: Range<u64>,
-    /// Whose it is; `None`: the journal device's.
-    of: Option<(MemberId, Slot)>,
-    shape: LogShape,
 }
 
 impl<'a> Log<'a> {
@@ -53,13 +26,9 @@ impl<'a> Log<'a> {
     pub(super) fn of_member(
         (found, slot, header): (&'a MemberProbe, Slot, &PrivateHeader),
     ) -> Log<'a> {
-        Log {
-            name: &found.name,
-            disk: &*found.disk,
-            place: header.parts.log.clone(),
-            of: Some((MemberId(found.superblock.device.number), slot)),
-            shape: header.log,
-        }
+        let of = Some((MemberId(found.superblock.device.number), slot));
+        let source = Source { name: &found.name, of, shape: header.log };
+        Log { source, disk: &*found.disk, place: header.parts.log.clone() }
     }
 
     /// The log of a journal device.
@@ -68,38 +37,7 @@ impl<'a> Log<'a> {
         place: Range<u64>,
         shape: LogShape,
     ) -> Log<'a> {
-        Log { name, disk, place, of: None, shape }
-    }
-
-    /// The number that its batches carry.
-    fn session(&self) -> u64 {
-        if self.of.is_some() { self.shape.session } else { self.shape.run }
-    }
-
-    fn disbelieved(&self, why: impl Display) -> Disbelief {
-        let of = self.of.map(|(id, _)| id);
-        Disbelief { why: format!("the log of {} {why}", self.name), of }
-    }
-}
-
-/// A zone of a log.
-struct Zone<'a> {
-    log: &'a Log<'a>,
-    bytes: Loaded,
-}
-
-/// Who holds which slot now.
-pub(super) struct Holders<'a> {
-    pub(super) configuration: &'a Configuration,
-    /// The epoch in which each got it ([`LogShape::since`]).
-    pub(super) since: BTreeMap<Slot, u32>,
-}
-
-impl Holders<'_> {
-    /// The member of this slot got it after this record was written, and so has no part in it.
-    fn came_after(&self, slot: Slot, record: &Record) -> bool {
-        let since = self.since.get(&slot).is_some_and(|&since| since > record.epoch);
-        since && !broken(Broken::JoinedMustHave)
+        Log { source: Source { name, of: None, shape }, disk, place }
     }
 }
 
@@ -110,310 +48,24 @@ pub(super) async fn read(
     holders: &Holders<'_>,
     geometry: &Geometry,
 ) -> Result<(Vec<TornRow>, Expected), Disbelief> {
-    let shape = logs.first().map_or(LogShape::default(), |log| log.shape);
-    let zone = |log: &Log<'_>| (log.shape.zones, log.shape.zone_bytes);
+    let shape = logs.first().map_or(LogShape::default(), |log| log.source.shape);
+    let zone = |log: &Log<'_>| (log.source.shape.zones, log.source.shape.zone_bytes);
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
         return Err("the members disagree on the size of the log's zones".to_string().into());
     }
-    let (mut torn_rows, mut expected) = (Vec::new(), Expected::default());
+    let (mut rows, mut expected) = (Vec::new(), Expected::default());
     for zone in 0..shape.zones {
         let reads = logs.iter().map(|log| async move {
             let start = log.place.start + u64::from(zone) * shape.zone_bytes;
             let bytes = reach.load(log.disk, start..start + shape.zone_bytes).await;
-            let bytes = bytes.map_err(|why| log.disbelieved(format!("cannot be read: {why}")))?;
-            Ok::<_, Disbelief>(Zone { log, bytes })
+            bytes.map_err(|why| log.source.disbelieved(format!("cannot be read: {why}")))
         });
-        let logs = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let (found, says) = zone_cuts(&logs, zone, holders, geometry)?;
-        torn_rows.extend(found);
+        let bytes = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let zones = logs.iter().zip(&bytes);
+        let zones: Vec<_> = zones.map(|(log, bytes)| Zone { log: &log.source, bytes }).collect();
+        let (found, says) = torn_rows(&zones, zone, holders, geometry)?;
+        rows.extend(found);
         expected.absorb(says);
     }
-    Ok((torn_rows, expected))
-}
-
-/// Where a batch has its checksum.
-const CRC: Range<usize> = 60..64;
-
-/// A batch, and where it begins in its member's zone.
-pub(crate) type Found = (Batch, usize);
-
-/// The batches of a session that can be read in the bytes of a zone, by sequence number. A batch
-/// whose checksum is wrong does not count: a crash may have interrupted its write.
-///
-/// # Errors
-/// A batch whose checksum is right cannot be parsed. It was written completely, so it may matter:
-/// the log is damaged, or another version of the program wrote it.
-pub(crate) fn scan(
-    zone_bytes: &[u8],
-    session: u64,
-    zone: u32,
-) -> Result<BTreeMap<u64, Found>, ParseError> {
-    let mut found = BTreeMap::new();
-    let mut at = 0;
-    while at < zone_bytes.len() {
-        let bytes = &zone_bytes[at..];
-        let used = Batch::bytes_of(bytes, session);
-        let batch = match used.map(|_| Batch::parse(&trusted(bytes, used), parity::crc32c)) {
-            Some(Err(error)) if !error.may_be_torn() && !broken(Broken::UnparsableUnwritten) => {
-                return Err(error);
-            }
-            batch => batch.and_then(Result::ok),
-        };
-        let step = match batch.filter(|batch| batch.header.zone == zone) {
-            None => BATCH_ALIGNMENT,
-            Some(batch) => {
-                let step = batch.bytes.next_multiple_of(BATCH_ALIGNMENT);
-                found.insert(batch.header.sequence, (batch, at));
-                step
-            }
-        };
-        at += step as usize;
-    }
-    Ok(found)
-}
-
-/// The batches of a zone from `tail` on, of those that were `found` on one member.
-///
-/// # Errors
-/// If one that must be there is not.
-fn batches(
-    zone: &Zone<'_>,
-    mut found: BTreeMap<u64, Found>,
-    tail: u64,
-) -> Result<BTreeMap<u64, Found>, Disbelief> {
-    let Some((_, (newest, _))) = found.last_key_value() else { return Ok(found) };
-    let newest = newest.header;
-    found.retain(|&sequence, _| sequence >= tail);
-    let mut at = newest;
-    while at.previous >= tail && at.previous > 0 {
-        match found.get(&at.previous) {
-            Some((batch, _)) => at = batch.header,
-            None if at.previous > newest.durable => break,
-            None => return Err(zone.log.disbelieved("is damaged")),
-        }
-    }
-    Ok(found)
-}
-
-/// What each member has of a zone, as far as it matters, and where that begins. Whoever tells of
-/// the latest tail is right for all: another one may have got nothing since but what a crash tore,
-/// over a batch that does not matter any more.
-fn each_batches(
-    logs: &[Zone<'_>],
-    zone: u32,
-) -> Result<(u64, Vec<BTreeMap<u64, Found>>), Disbelief> {
-    let scanned = |own: &Zone<'_>| {
-        let found = scan(&own.bytes, own.log.session(), zone);
-        found.map_err(|error| own.log.disbelieved(format_args!("is damaged: {error}")))
-    };
-    let found: Vec<_> = logs.iter().map(scanned).collect::<Result<_, _>>()?;
-    let tail_of = |found: &BTreeMap<u64, Found>| {
-        found.last_key_value().map_or(0, |(_, (newest, _))| newest.header.tail)
-    };
-    let latest = found.iter().map(tail_of).max().unwrap_or(0);
-    let each = logs.iter().zip(found).map(|(own, found)| {
-        let tail = if broken(Broken::OwnTailOnly) { tail_of(&found) } else { latest };
-        batches(own, found, tail)
-    });
-    Ok((latest, each.collect::<Result<_, _>>()?))
-}
-
-/// Bytes of a batch, as they are to be checked.
-fn trusted(bytes: &[u8], used: Option<u64>) -> Cow<'_, [u8]> {
-    match used.map(|used| used as usize).filter(|_| broken(Broken::LogUnchecked)) {
-        Some(used) if (CRC.end..=bytes.len()).contains(&used) => {
-            let mut bytes = bytes.to_vec();
-            bytes[CRC].fill(0);
-            let crc = parity::crc32c(0, &bytes[..used]);
-            bytes[CRC].copy_from_slice(&crc.to_le_bytes());
-            Cow::Owned(bytes)
-        }
-        _ => Cow::Borrowed(bytes),
-    }
-}
-
-/// One row of one batch, from each parity member that has it.
-#[derive(Default)]
-struct Both<'a> {
-    p: Option<(&'a Zone<'a>, usize, &'a Entry)>,
-    q: Option<(&'a Zone<'a>, usize, &'a Entry)>,
-    /// Whose members have it.
-    slots: SlotSet,
-}
-
-impl Both<'_> {
-    /// Both parity members got the same record, but for the parity in it.
-    fn check(&self) -> Result<(), Disbelief> {
-        let row = |record: &Record| {
-            let Record { len, stripes, first, count, partial, zeros, .. } = *record;
-            (len, stripes, first, count, partial, zeros)
-        };
-        match (self.p, self.q) {
-            (Some((.., p)), Some((zone, _, q))) if row(&p.record) != row(&q.record) => {
-                Err(zone.log.disbelieved("contradicts what another member has of the same row"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The newest word on every row that a zone tells of.
-fn zone_cuts(
-    logs: &[Zone<'_>],
-    zone: u32,
-    holders: &Holders<'_>,
-    geometry: &Geometry,
-) -> Result<(Vec<TornRow>, Expected), Disbelief> {
-    let (tail, each) = each_batches(logs, zone)?;
-    let each: Vec<_> = logs.iter().zip(each).collect();
-    let mut sequences: Vec<u64> =
-        each.iter().flat_map(|(_, found)| found.keys().copied()).collect();
-    sequences.sort_unstable();
-    sequences.dedup();
-    let mut covered: BTreeMap<u64, RangeSet> = BTreeMap::new();
-    let (mut torn_rows, mut expected) = (Vec::new(), Expected::default());
-    for sequence in sequences.into_iter().rev().take_while(|&sequence| sequence >= tail) {
-        let mut rows: BTreeMap<(u64, u64), Both<'_>> = BTreeMap::new();
-        for (log, found) in &each {
-            let Some((batch, at)) = found.get(&sequence) else { continue };
-            for entry in &batch.entries {
-                check(&entry.record, geometry)?;
-                expected.add(entry, geometry);
-                let both = rows.entry((entry.record.stripe, entry.record.start)).or_default();
-                both.slots = log.log.of.map_or(both.slots, |(_, slot)| both.slots.with(slot));
-                match entry.record.syndrome {
-                    Syndrome::P => both.p = Some((log, *at, entry)),
-                    Syndrome::Q => both.q = Some((log, *at, entry)),
-                }
-            }
-        }
-        for both in rows.values() {
-            both.check()?;
-            let verdict = judge(both, logs, holders, geometry);
-            if verdict != Verdict::Unwritten {
-                add_torn_rows(
-                    both,
-                    &mut covered,
-                    (verdict == Verdict::Torn).then_some(&mut torn_rows),
-                );
-            }
-        }
-    }
-    Ok((torn_rows, expected))
-}
-
-/// The record lies within the array.
-fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
-    let stripes = record.stripe.checked_add(record.stripes.into());
-    let inside = stripes.is_some_and(|end| end <= geometry.stripes())
-        && record.start.saturating_add(record.len) <= geometry.chunk_bytes()
-        && usize::from(record.first) + usize::from(record.count) <= geometry.data_count();
-    let what = || format!("the log tells of stripe {}, which is not there", record.stripe);
-    inside.then_some(()).ok_or_else(what)
-}
-
-/// The verdict on a record, by who else has it.
-///
-/// A member that need not have had it, since it got its slot later, and holds the row now, was
-/// filled after the row was written, and the commit that says so has flushed everybody. Such a
-/// record could not make the row right: it has one syndrome, and two members may be lost again.
-fn judge(
-    both: &Both<'_>,
-    logs: &[Zone<'_>],
-    holders: &Holders<'_>,
-    geometry: &Geometry,
-) -> Verdict {
-    let device = logs.iter().any(|zone| zone.log.of.is_none());
-    let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
-    let record = &entry.record;
-    let copies = match () {
-        () if !record.paired && !record.zeros => Copies::One,
-        () if device => Copies::Device,
-        () => Copies::Several,
-    };
-    let (kind, lacking) = if record.zeros {
-        let must: SlotSet = holders.since.keys().copied().collect();
-        let must = must.intersection(holders.configuration.in_sync());
-        (Kind::Zeros, must.difference(both.slots))
-    } else {
-        let roles = Roles::of(&geometry.stripe(Stripe(record.stripe)), geometry.slots());
-        let end = (record.stripe + 1) * geometry.stripe_bytes();
-        let readable = |slot: &Slot| is_readable(holders.configuration, *slot, end);
-        let lacks = |slot: Option<Slot>, one: bool| slot.filter(|slot| !one && readable(slot));
-        let lacking = [lacks(Some(roles.p), both.p.is_some()), lacks(roles.q, both.q.is_some())];
-        let whole = record.partial || usize::from(record.count) == geometry.data_count();
-        let kind = match () {
-            () if whole => Kind::Parity,
-            () if parity_came_after(&roles, holders, record, readable) => Kind::ParityRemade,
-            () => Kind::PastParity,
-        };
-        (kind, lacking.into_iter().flatten().collect())
-    };
-    let lacking = match () {
-        () if lacking.is_empty() => Lacking::None,
-        () if lacking.iter().all(|slot| holders.came_after(slot, record)) => Lacking::Later,
-        () => Lacking::Present,
-    };
-    verdict(kind, copies, lacking)
-}
-
-/// Where data was written without parity: all parity that is there now was made of it since.
-fn parity_came_after(
-    roles: &Roles,
-    holders: &Holders<'_>,
-    record: &Record,
-    readable: impl Fn(&Slot) -> bool,
-) -> bool {
-    let parity: Vec<Slot> = roles.parity().iter().filter(readable).collect();
-    !parity.is_empty() && parity.iter().all(|&slot| holders.came_after(slot, record))
-}
-
-/// True if the member of a slot holds all below this array offset.
-pub fn is_readable(configuration: &Configuration, slot: Slot, end: u64) -> bool {
-    let assignment = &configuration.slots[slot.index()];
-    assignment.member.is_some() && assignment.recovered.is_none_or(|below| end <= below)
-}
-
-/// Notes that older records of a row do not count, and adds to `torn_rows` what no newer one has
-/// of it.
-fn add_torn_rows(
-    both: &Both<'_>,
-    covered: &mut BTreeMap<u64, RangeSet>,
-    mut torn_rows: Option<&mut Vec<TornRow>>,
-) {
-    let (log, at, entry) = both.p.or(both.q).expect("a row comes from a record");
-    let record = entry.record;
-    for stripe in record.stripe..record.stripe + u64::from(record.stripes) {
-        let known = covered.entry(stripe).or_default();
-        let mut open: RangeSet = std::iter::once(record.start..record.start + record.len).collect();
-        known.iter().for_each(|range| open.remove(range));
-        known.insert(record.start..record.start + record.len);
-        let Some(torn_rows) = &mut torn_rows else { continue };
-        for Range { start, end } in open.iter() {
-            let within = (start - record.start) as usize..(end - record.start) as usize;
-            let partial = |from: Option<(&Zone<'_>, usize, &Entry)>| {
-                let (log, at, entry) = from?;
-                if !entry.record.partial {
-                    return Some(Partial::Zero);
-                }
-                let from = at + entry.syndrome.start;
-                let bytes = &log.bytes[from + within.start..from + within.end];
-                Some(Partial::Bytes(bytes.to_vec()))
-            };
-            let logged = record.logged_indices().enumerate().map(|(place, index)| {
-                let from = at + entry.data.start + place * record.len as usize;
-                (index, log.bytes[from + within.start..from + within.end].to_vec())
-            });
-            torn_rows.push(TornRow {
-                record,
-                stripe,
-                start,
-                len: end - start,
-                checks: entry.checks.clone(),
-                p: partial(both.p),
-                q: partial(both.q),
-                logged: logged.collect(),
-            });
-        }
-    }
+    Ok((rows, expected))
 }

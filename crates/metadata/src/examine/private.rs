@@ -11,8 +11,8 @@ use io::Disk;
 use layout::md::{ParseError, Superblock};
 use layout::private::journal::{COPIES, JournalHeader, JournalUse};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, LogShape, Mismatch, PrivateHeader};
+use log::reader::scan;
 
-use crate::assemble::logs::scan;
 use crate::commit::member_io::MemberIo;
 
 /// A private area that was found.

@@ -1,46 +1,27 @@
 //! Records of rows that are about to be written, from the very bytes that will go out.
 //!
-//! Owns what a record says of a row; never decides whether one is needed. The partial syndrome is
-//! what remains of the new parity without the new data, however the parity was computed:
-//!
-//! ```text
-//!   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data
-//! ```
+//! Owns what a record says of a row; never decides whether one is needed.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::SharedBuf;
 use io::broken::{Broken, broken};
 use layout::plan::Method;
 use layout::private::checksums::ChecksumEntry;
-use layout::private::log::{self as form, BATCH_ALIGNMENT, Record, Syndrome};
-use layout::{Slot, SlotSet};
+use layout::private::log::{CHECK_BYTES, Record, Syndrome};
+use layout::{SlotSet, Stripe};
+use log::batch::{Gathering, Lane};
 use log::{LogSetup, compute};
 
 use crate::member::batch::Failure;
 use crate::member::view::View;
 use crate::rows::checksum::New;
 use crate::rows::engine::Engine;
-use crate::rows::intent::{Entry, Gathering, Lane, Log};
+use crate::rows::intent::{Entry, Log};
 use crate::rows::op::RowOp;
 use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, RowWork};
-
-/// The most that one member may have to log for these rows while these slots are `present`, the
-/// batch around them included.
-pub(super) fn most_bytes(setup: LogSetup, rows: &[RowWork], present: SlotSet) -> u64 {
-    let words = if setup.with_checksums() { 3 } else { 1 };
-    let each = rows.iter().map(|work| {
-        let count = work.row.count as u64;
-        let blocks = work.row.len() / form::CHECK_BYTES + 2;
-        let missing = || work.touched().difference(present).count() as u64;
-        let data = if setup.with_data() { count } else { missing() };
-        let both = if setup.may_have_both() { work.roles.parity().count() as u64 } else { 1 };
-        let partials = if work.touched() == work.roles.data { 0 } else { both };
-        64 * both + words * 4 * blocks * count + work.row.len() * (partials + data)
-    });
-    (each.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
-}
 
 impl RowOp<'_> {
     /// Logs rows whose new bytes are in `work.outgoing`, and waits until that is durable on every
@@ -88,7 +69,13 @@ impl RowOp<'_> {
         {
             let mut next = entry.log.next.borrow_mut();
             if let LogSetup::Ppl { .. } = entry.log.setup {
-                self.engine.gather_zeros(&mut next, (first, count), view);
+                // Each stripe on its parity's member.
+                for stripe in first..first + count {
+                    let slot = geometry.stripe(Stripe(stripe)).p();
+                    let one = Record::of_zeros(stripe, 1, chunk, data);
+                    let present = view.present.contains(slot);
+                    next.lanes[slot.index()].records.extend(present.then_some(one));
+                }
             } else {
                 let once = if view.journal.is_some() { 1 } else { usize::MAX };
                 let present = view.present.iter().take(once);
@@ -228,27 +215,10 @@ impl Engine {
     fn partial(&self, row: &RowWork, parity: &SharedBuf, q: bool, fresh: Fresh<'_>) -> SharedBuf {
         let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
         let touched = row.row.first..row.row.first + row.row.count;
-        let mut rest = self.pool.take(parity.len());
         self.setup.clock.charge(io::Cost::Parity, (parity.len() * row.row.count) as u64);
-        let mut at = 0;
-        while at < parity.len() {
-            let part = |index: usize| fresh.from(base + index as u64 * chunk + at as u64);
-            let run = touched.clone().map(|index| part(index).len()).min().unwrap_or(0);
-            let run = run.min(parity.len() - at);
-            assert!(run > 0, "new bytes cover the row");
-            let (old, target) = (&parity[at..at + run], &mut rest[at..at + run]);
-            let touched = touched.clone().filter(|_| !broken(Broken::PartialOfAll));
-            let data = touched.map(|index| (index, &part(index)[..run]));
-            if q {
-                let terms = data.map(|(index, bytes)| (row.map.exponent(index), bytes));
-                let terms = std::iter::once((0, old)).chain(terms);
-                compute::terms(terms, |all| self.setup.kernel.q(all, target));
-            } else {
-                let sources = std::iter::once(old).chain(data.map(|(_, bytes)| bytes));
-                compute::sources(sources, |all| self.setup.kernel.xor(all, target));
-            }
-            at += run;
-        }
+        let mut rest = self.pool.take(parity.len());
+        let from = |index: usize, at: usize| fresh.from(base + index as u64 * chunk + at as u64);
+        compute::partial(self.setup.kernel, (&row.map, q), touched, parity, from, &mut rest);
         rest.freeze()
     }
 
@@ -260,16 +230,8 @@ impl Engine {
         let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
         for index in row.row.first..row.row.first + row.row.count {
             let start = base + index as u64 * chunk;
-            for block in record.blocks() {
-                let (mut at, mut crc) = (block.start, 0);
-                while at < block.end {
-                    let part = fresh.from(start + at);
-                    let run = part.len().min((block.end - at) as usize);
-                    crc = parity::crc32c(crc, &part[..run]);
-                    at += run as u64;
-                }
-                checks.push(crc);
-            }
+            let check = |block: Range<u64>| fresh.crc(start + block.start, block.end - block.start);
+            checks.extend(record.blocks().map(check));
         }
     }
 
@@ -287,7 +249,7 @@ impl Engine {
     fn news_of(&self, row: &RowWork) -> usize {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write).count();
-        let blocks = row.row.end.div_ceil(form::CHECK_BYTES) - row.row.start / form::CHECK_BYTES;
+        let blocks = row.row.end.div_ceil(CHECK_BYTES) - row.row.start / CHECK_BYTES;
         blocks as usize * (row.row.count + parity)
     }
 }
@@ -296,10 +258,4 @@ impl Engine {
 pub(crate) fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
     let range = row.at()..row.at() + row.row.len();
     outgoing.iter().take_while(|out| range.contains(&out.at)).count()
-}
-
-/// Slots whose members log something.
-pub(super) fn lanes_in_use(lanes: &[Lane]) -> impl Iterator<Item = Slot> + '_ {
-    let used = lanes.iter().enumerate().filter(|(_, lane)| !lane.records.is_empty());
-    used.map(|(slot, _)| Slot::new(slot))
 }

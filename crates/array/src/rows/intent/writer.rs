@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use io::Class;
 use io::broken::{Broken, broken};
-use io::{Class, SharedBuf};
 use layout::Slot;
-use layout::private::log::{self as form, BATCH_ALIGNMENT, BatchHeader, Form};
+use layout::md::ppl::HEADER_BYTES;
 use log::LogSetup;
+use log::batch::{Gathering, Lane, Numbers};
 use log::ring::Placed;
 use log::space::Space;
 
@@ -14,8 +15,7 @@ use crate::member::Member;
 use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::view::View;
 use crate::rows::engine::Engine;
-use crate::rows::intent::record::lanes_in_use;
-use crate::rows::intent::{Gathering, Lane, Log};
+use crate::rows::intent::Log;
 use crate::shard::message::ToKeeper;
 
 /// What the writer keeps between batches.
@@ -53,8 +53,8 @@ impl Engine {
     /// Writes batches while the shard runs.
     pub(crate) async fn write_log(self: Rc<Self>) {
         let Some(log) = &self.log else { return };
-        let mut desk = Desk::default();
-        desk.spare.lanes.resize_with(self.setup.geometry.slots(), Lane::default);
+        let spare = Gathering::new(self.setup.geometry.slots());
+        let mut desk = Desk { spare, ..Desk::default() };
         while !self.is_stopping() {
             if log.is_due(self.gate.is_closed()) {
                 self.write_batch(log, &mut desk).await;
@@ -69,9 +69,12 @@ impl Engine {
         let view = self.view();
         let mut gathered = log.next.replace(std::mem::take(&mut desk.spare));
         if view.journal.is_some() {
-            Lane::join(&mut gathered.lanes);
+            gathered.join();
         }
-        let placed = self.place(log, &gathered);
+        let placed = {
+            let (mut space, mut touched) = (log.space.borrow_mut(), log.touched.borrow_mut());
+            gathered.place(log.form, &mut space, &mut touched)
+        };
         self.send_batch(log, desk, &mut gathered, placed, &view);
         let opts = IoOptions {
             fua: !broken(Broken::LogVolatile),
@@ -113,26 +116,6 @@ impl Engine {
         desk.spare = gathered;
     }
 
-    /// Finds the batch a place, and remembers which rows it stands for.
-    fn place(&self, log: &Log, gathered: &Gathering) -> Placed {
-        let bytes = gathered.lanes.iter().map(|lane| lane.bytes(log.form)).max().unwrap_or(0);
-        let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
-        let mut space = log.space.borrow_mut();
-        let ring = match &mut *space {
-            Space::Ring(ring) => ring,
-            Space::Round(round) => {
-                let sequence = round.place();
-                return Placed { start: 0, sequence, tail: sequence, durable: sequence - 1 };
-            }
-        };
-        let placed = ring.place(bytes, gathered.reserved, gathered.units.len() as u32);
-        let mut touched = log.touched.borrow_mut();
-        for &(place, slots) in &gathered.rows {
-            touched.insert(place, slots, placed.sequence, |sequence| ring.is_live(sequence));
-        }
-        placed
-    }
-
     /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
     /// only records what does not matter any more. Where there is a journal device it has all.
     fn send_batch(
@@ -149,16 +132,24 @@ impl Engine {
             let zone_bytes = match log.setup {
                 LogSetup::Zone { zone_bytes, .. } => zone_bytes,
                 LogSetup::Ppl { signature, .. } => {
-                    let mark = (signature, placed.sequence);
-                    let (at, head) = self.ppl_unit(lane, mark, slot, member, place);
-                    return batch.log(member, slot, at, std::iter::once(head).chain(payload));
+                    let (mark, log) = ((signature, placed.sequence), (place, member.logged.get()));
+                    let geometry = &self.setup.geometry;
+                    let (header, at, end) = log::ppl::unit(lane, mark, geometry, slot, log);
+                    member.logged.set(end);
+                    let mut head = self.pool.take(HEADER_BYTES as usize);
+                    head.copy_from_slice(&header.print(parity::crc32c));
+                    let parts = std::iter::once(head.freeze()).chain(payload);
+                    return batch.log(member, slot, place.offset + at, parts);
                 }
             };
-            let head = self.head(log, lane, placed, member);
+            let numbers = Numbers {
+                session: place.session,
+                previous: member.logged.get(),
+                zone: self.index as u32,
+            };
+            let head = lane.head(log.form, placed, numbers, &self.pool);
             let at = place.offset + self.index as u64 * zone_bytes + placed.start;
-            let used = lane.bytes(log.form);
-            let padding = (used.next_multiple_of(BATCH_ALIGNMENT) - used) as usize;
-            let padding = log.zeros.slice(0..padding);
+            let padding = log.zeros.slice(0..lane.padding(log.form) as usize);
             let padding = Some(padding).filter(|padding| !padding.is_empty());
             batch.log(member, slot, at, std::iter::once(head).chain(payload).chain(padding));
             member.logged_before.set(member.logged.replace(placed.sequence));
@@ -172,59 +163,11 @@ impl Engine {
                 view.present.iter().flat_map(|slot| view.targets(slot).map(move |m| (slot, m)));
             all.for_each(|place| add(place, &empty, batch));
         } else {
-            for slot in lanes_in_use(&gathered.lanes) {
+            for slot in gathered.slots_in_use() {
                 let lane = &gathered.lanes[slot.index()];
                 view.targets(slot).for_each(|member| add((slot, member), lane, batch));
             }
         }
-        gathered.rows.clear();
-        gathered.reserved = 0;
-        for lane in &mut gathered.lanes {
-            lane.records.clear();
-            lane.checks.clear();
-            lane.payload.clear();
-        }
-    }
-
-    /// Header, records and checks of a lane, as this member gets them.
-    fn head(&self, log: &Log, lane: &Lane, placed: Placed, member: &Member) -> SharedBuf {
-        let records = lane.records.len();
-        let mut head =
-            self.pool.take_zeroed(form::head_bytes(log.form, records, lane.checks.len()));
-        for (index, record) in lane.records.iter().enumerate() {
-            form::put_record(log.form, &mut head, index, record);
-        }
-        for (index, &check) in lane.checks.iter().enumerate() {
-            form::put_check(log.form, &mut head, records, index, check);
-        }
-        let header = BatchHeader {
-            session: member.log.map_or(0, |place| place.session),
-            sequence: placed.sequence,
-            tail: placed.tail,
-            durable: placed.durable,
-            previous: member.logged.get(),
-            zone: self.index as u32,
-        };
-        let payload = lane.payload.iter().map(|part| &part[..]);
-        form::seal(log.form, &mut head, &header, records, payload, parity::crc32c);
-        head.freeze()
-    }
-}
-
-impl Lane {
-    /// Puts what all lanes have into the first one.
-    fn join(lanes: &mut [Lane]) {
-        let Some((first, others)) = lanes.split_first_mut() else { return };
-        for lane in others {
-            first.records.append(&mut lane.records);
-            first.checks.append(&mut lane.checks);
-            first.payload.append(&mut lane.payload);
-        }
-    }
-
-    /// Bytes of a batch with this in it.
-    fn bytes(&self, form: Form) -> u64 {
-        let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
-        form::head_bytes(form, self.records.len(), self.checks.len()) as u64 + payload
+        gathered.clear();
     }
 }
