@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Pure: numbers and bytes in, numbers and bytes out. `layout::private::log` has the theory and the
-//! form of a record. `array/rows/intent` writes batches, `metadata/assemble/logs.rs` reads logs. Never
-//! does I/O.
+//! form of a record; `array/rows/intent` writes batches, `metadata/assemble/logs.rs` reads logs.
+//! Never does I/O.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -1,17 +1,17 @@
 //! What replay does with a row that the log has a record of: a table over who has the record.
 //!
 //! ```text
-//!   record of          written to       a member lacks it      verdict    since
-//!   ─────────────────  ───────────────  ─────────────────────  ─────────  ───────────────────────────
-//!   data, parity made  any              any                    durable    all parity of the row was
-//!   anew since                                                            computed after the write
-//!   any                any              none                   torn
-//!   data and parity    one member       one that holds the row durable    it was filled after the
-//!                                                                         write, by a flushed commit
-//!   data past parity   one member       any                    torn       no parity says otherwise
-//!   any                several members  only later ones        durable    filled after the write
-//!   any                several members  one of that time       unwritten  the batch never was durable
-//!   any                journal device   any                    torn       a batch is one write
+//!   record of         written to       a member lacks it     verdict    why
+//!   ────────────────  ───────────────  ────────────────────  ─────────  ──────────────────────────
+//!   data, parity      any              any                   durable    all parity of the row was
+//!   remade since                                                        computed after the write
+//!   any               any              none                  torn
+//!   any               journal device   any                   torn       a batch is one write
+//!   data and parity   one member       one that has the row  durable    filled after the write, by
+//!                                                                       a flushed commit
+//!   data past parity  one member       any                   torn       no parity says otherwise
+//!   any               several members  only later ones       durable    filled after the write
+//!   any               several members  one of that time      unwritten  the batch was not durable
 //! ```
 //!
 //! The first line that holds wins. Replay redoes a *torn* row. A *durable* row is left as it is,

@@ -10,10 +10,10 @@
 //!                        └── retire: a flush of all members
 //! ```
 //!
-//! `log::batch` has the bytes of a batch, `log::space` its place; this room does the waiting and the
-//! I/O. Owns a zone of the log on every member, the same on all: a batch has one place and one sequence
-//! number, and is written to those members that hold parity of its rows. While a batch is under way
-//! the next one gathers. Never touches data.
+//! `log::batch` has the bytes of a batch, `log::space` its place; this room waits, and does the
+//! I/O. Owns a zone of the log on every member, the same on all: a batch has one place and one
+//! sequence number, and is written to those members that hold parity of its rows. While a batch is
+//! under way the next one gathers. Never touches data.
 //!
 //! With a journal device (`metadata::commit::journal_device`) a batch is one write to that, of the
 //! same records; once it is lost, the next batches go to the members, to the same zones.

@@ -65,25 +65,7 @@ impl RowOp<'_> {
     /// Makes one block of each slot of a row right, as far as redundancy and checksums tell how.
     pub(super) async fn mend_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
         let Some(checksums) = &self.engine.checksums else { return Ok(Left::default()) };
-        let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
-        let view = loop {
-            let view = self.engine.view();
-            let mut row = fresh;
-            row.bad = row.bad.union(self.work.rows.first().map_or(SlotSet::EMPTY, |r| r.bad));
-            let read = self.engine.state_of(&view, &row).readable;
-            let method = Method::DataOnly;
-            row.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
-            self.work.rows.clear();
-            self.work.rows.push(row);
-            let whole = self.read_for_rows(&view).await;
-            if whole || !self.work.rows[0].wrong.is_empty() {
-                break view;
-            }
-            if !self.work.failures.is_empty() {
-                self.lose(&view).await?;
-            }
-        };
-        let row = std::mem::take(&mut self.work.rows)[0];
+        let (view, row) = self.read_all_of(row).await?;
         if row.wrong.is_empty() {
             return Ok(Left::default());
         }
@@ -96,10 +78,12 @@ impl RowOp<'_> {
         let lost = Left { wrong: row.wrong, contradicted: row.wrong };
         let Ok(right) = self.recover_wrong(&view, &row) else { return Ok(lost) };
         let (mut left, block) = (SlotSet::EMPTY, row.at() / super::BLOCK);
-        let all_data = row.wrong.is_subset(row.roles.parity());
-        // Alone against all: its entry is older than its row, and torn writes are what it holds.
-        let behind =
-            self.engine.behind(&view, &row, block).filter(|&s| row.wrong == SlotSet::only(s));
+        let behind = self.engine.behind(&view, &row, block);
+        let suspect = match behind {
+            _ if row.wrong.is_subset(row.roles.parity()) => Suspect::Parity,
+            Some(slot) if row.wrong == SlotSet::only(slot) => Suspect::Behind,
+            _ => Suspect::Other,
+        };
         let writable = view.mode == Mode::ReadWrite;
         for (slot, bytes) in right {
             let member = view.member(slot).expect("it was read");
@@ -110,11 +94,6 @@ impl RowOp<'_> {
                     Recovered::EqualsBlock
                 }
                 _ => Recovered::Neither,
-            };
-            let suspect = match () {
-                () if all_data => Suspect::Parity,
-                () if behind == Some(slot) => Suspect::Behind,
-                () => Suspect::Other,
             };
             let repair = repair(recovered, suspect);
             if repair == Repair::Block {
@@ -138,6 +117,28 @@ impl RowOp<'_> {
             report.repaired_bytes += bytes.sum::<u64>();
         }
         self.finish_mending((view, row), left).await
+    }
+
+    /// Reads a row from all members that have it; gives what does not match its checksum.
+    async fn read_all_of(&mut self, row: RowWork) -> Result<(Rc<View>, RowWork)> {
+        let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
+        loop {
+            let view = self.engine.view();
+            let mut row = fresh;
+            row.bad = row.bad.union(self.work.rows.first().map_or(SlotSet::EMPTY, |r| r.bad));
+            let read = self.engine.state_of(&view, &row).readable;
+            let method = Method::DataOnly;
+            row.plan = Some(WritePlan { method, read, write: SlotSet::EMPTY });
+            self.work.rows.clear();
+            self.work.rows.push(row);
+            let whole = self.read_for_rows(&view).await;
+            if whole || !self.work.rows[0].wrong.is_empty() {
+                return Ok((view, std::mem::take(&mut self.work.rows)[0]));
+            }
+            if !self.work.failures.is_empty() {
+                self.lose(&view).await?;
+            }
+        }
     }
 
     async fn finish_mending(
