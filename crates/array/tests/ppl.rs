@@ -137,7 +137,10 @@ fn a_row_whose_partial_parity_is_damaged_is_not_made_of_it() {
     world.disks[parity].disk.poke(start + byte as u64, &[bytes[byte] ^ 1]);
     let array = start_without(&world, &[second]);
     let found = world.read(&array, CHUNK, CHUNK as usize).expect("md's promise is weaker");
-    assert!(found != pattern(CHUNK, CHUNK as usize, 1), "what nothing has put right is wrong");
+    let expected = pattern(CHUNK, CHUNK as usize, 1);
+    let wrong = found.iter().zip(&expected).filter(|(found, expected)| found != expected).count();
+    // From the damaged entry one byte would be wrong.
+    assert!(wrong > 4096, "{wrong}: what nothing has put right is wrong");
 }
 
 #[test]

@@ -122,8 +122,8 @@ ways! {
     RowsUnlocked: "ours",
 
     // ---- the intent log
-    /// A row is logged when its data is written.
-    LogAfterData: "11",
+    /// A row is written without a record.
+    RowsUnlogged: "11",
     /// The log is not durable before the data goes out.
     LogVolatile: "11",
     /// The log's space is used again before what it stood for is flushed.
@@ -139,8 +139,8 @@ ways! {
     ForeignLog: "13",
     /// The log of an earlier session is taken for this one's.
     SessionReused: "13",
-    /// A batch is trusted whatever its sum says.
-    LogUnchecked: "14",
+    /// An entry of md's partial parity log is trusted whatever its checksum says.
+    LogUnchecked: "14" by "test ppl",
     /// A batch of the log with a right checksum that cannot be parsed counts as never written.
     UnparsableUnwritten: "ours" by "test corrupt",
     /// Data is written though a member has failed to log it.
@@ -193,10 +193,8 @@ ways! {
     BehindStays: "ours" by "test power_loss",
     /// Superblocks are written before what they vouch for is flushed.
     CommitUnflushed: "18",
-    /// The private area's header is written after the superblock that it goes with.
-    HeaderAfterSuperblock: "20",
-    /// A superblock is trusted whatever its sum says.
-    SuperblockUnchecked: "20",
+    /// The private area's header is not written before the superblock that it goes with.
+    HeaderUnwritten: "20",
     /// Two changes of membership at once.
     TwoChangesAtOnce: "ours",
     /// Halves that went on apart are put together.
@@ -268,8 +266,8 @@ ways! {
     ResyncChangesData: "ours",
 
     // ---- reads, discards, deadlines
-    /// Small reads of what is missing give zeros.
-    DegradedReadsZeros: "B5",
+    /// Reads of what is missing give whatever the buffer holds.
+    DegradedReadsNothing: "B5",
     /// A read that failed gives what was in the buffer.
     ReadErrorIgnored: "B18",
     /// Bytes on the bad-block list are read.
@@ -346,7 +344,7 @@ ways! {
     FailedReadUsed: "ours" by "test checksums",
     /// Checksums do not depend on where a block lies.
     ChecksumsUnseeded: "23" by "test checksums",
-    /// The log has no old checksums: the table may be ahead of the data.
+    /// The log has the old checksum of another block: the table may be ahead of the data.
     OldChecksumUnlogged: "24" by "test checksums",
     /// The log's space is used again before the checksums of its rows are durable.
     LogRecycledUnsummed: "ours" by "test checksums",

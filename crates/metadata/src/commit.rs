@@ -305,9 +305,9 @@ impl MetadataWriter {
         failures.extend(self.begin_journal(configuration).await);
         let utime = self.stamp();
         let alive = self.records(&assigned, &failures);
-        let (early, late): (Vec<_>, Vec<_>) =
-            alive.into_iter().partition(|_| !broken(Broken::HeaderAfterSuperblock));
-        failures.extend(self.write_headers(early, configuration, events, utime).await);
+        if !broken(Broken::HeaderUnwritten) {
+            failures.extend(self.write_headers(alive, configuration, events, utime).await);
+        }
         let alive =
             self.records(&assigned, &failures).into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         if !broken(Broken::CommitUnflushed) {
@@ -333,7 +333,6 @@ impl MetadataWriter {
             }
         });
         failures.extend(all(writes).await.into_iter().flatten());
-        failures.extend(self.write_headers(late, configuration, events, utime).await);
         self.adopt(superblocks, &failures);
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }

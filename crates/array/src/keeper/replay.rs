@@ -77,7 +77,9 @@ impl Keeper {
         }
         if !torn_rows.is_empty() {
             self.resolve_rows(&mut configuration, torn_rows).await;
-            self.record_losses(&mut configuration).await;
+            if !broken(Broken::ResolvedLossLate) {
+                self.record_losses(&mut configuration).await;
+            }
             self.metadata.begin_session();
             if !broken(Broken::ResolvedUnrecorded) {
                 // From here on what rows hold is read.
@@ -94,8 +96,7 @@ impl Keeper {
     /// that it is out is on record before the log, which alone knows these rows, is used anew.
     async fn record_losses(&self, configuration: &mut Configuration) {
         let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
-        if losses.is_empty() || broken(Broken::ResolvedLossLate) {
-            self.inbox.lost.borrow_mut().extend(losses);
+        if losses.is_empty() {
             return;
         }
         self.note_losses(configuration, &losses);

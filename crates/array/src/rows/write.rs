@@ -191,25 +191,20 @@ impl RowOp<'_> {
             }
             op.work.pieces.clear();
             op.checksum_rows(fresh);
-            match &entry {
-                Some(entry)
-                    if !broken(Broken::LogAfterData) && !op.log_rows(entry, fresh, &view).await =>
-                {
-                    if !op.work.failures.is_empty() {
-                        op.lose(&view).await?;
-                    }
-                }
-                _ => break (inside, view, entry),
+            let logged = match &entry {
+                Some(entry) => op.log_rows(entry, fresh, &view).await,
+                None => true,
+            };
+            if logged {
+                break (inside, view, entry);
+            }
+            if !op.work.failures.is_empty() {
+                op.lose(&view).await?;
             }
         };
         let mut op = self.inside(&inside);
         entry.as_ref().inspect(|entry| entry.begins());
         let result = op.send(std::rc::Rc::clone(&view)).await;
-        if let Some(entry) = entry.as_ref().filter(|_| broken(Broken::LogAfterData))
-            && !op.log_rows(entry, fresh, &view).await
-        {
-            op.lose(&view).await?;
-        }
         op.work.outgoing.clear();
         let result = match result {
             Ok(()) => op.renew_checksums().await,

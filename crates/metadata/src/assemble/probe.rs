@@ -6,17 +6,16 @@
 //! members (1.0) may itself be a member of another one, whose superblock then lies in the first
 //! one's data. The one whose data contains the others is the disk's own.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::rc::Rc;
 
 use io::Disk;
 use io::broken::{Broken, broken};
-use layout::md::superblock::{RESERVED_BYTES, Role, checksum};
+use layout::md::superblock::{RESERVED_BYTES, Role};
 use layout::md::{
-    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, RawSuperblock, SECTOR,
-    Superblock, Superblock090, Uuid, Version, foreign, position, super090,
+    BadBlocks, ByteMap, Fault, Features, FoundBadBlocks, ParseError, SECTOR, Superblock,
+    Superblock090, Uuid, Version, foreign, position, super090,
 };
 use layout::private::Tag;
 
@@ -175,18 +174,6 @@ pub(crate) async fn look(
     }
 }
 
-/// A superblock's bytes, as they are to be checked.
-fn trusted(bytes: &[u8]) -> Cow<'_, [u8]> {
-    if !broken(Broken::SuperblockUnchecked) || RawSuperblock::new(bytes).is_err() {
-        return Cow::Borrowed(bytes);
-    }
-    let roles = u16::from_le_bytes([bytes[220], bytes[221]]);
-    let mut bytes = bytes.to_vec();
-    let checksum = checksum(&bytes[..256 + 2 * usize::from(roles)]);
-    bytes[216..220].copy_from_slice(&checksum.to_le_bytes());
-    Cow::Owned(bytes)
-}
-
 /// What there is on a disk where superblocks may lie.
 pub(crate) struct Traces {
     /// Everything that begins like one, valid or not.
@@ -224,7 +211,7 @@ pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Trac
         let end = (offset + RESERVED_BYTES).min(disk_bytes);
         let read = reach.read(disk, offset..end).await;
         let Some(bytes) = traces.readable(offset..end, read)? else { continue };
-        let superblock = Superblock::parse(&trusted(&bytes), offset / SECTOR);
+        let superblock = Superblock::parse(&bytes, offset / SECTOR);
         if superblock.as_ref().is_err_and(|error| error.fault == Fault::Magic) {
             continue;
         }

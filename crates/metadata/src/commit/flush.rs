@@ -23,11 +23,8 @@ pub(crate) type Failed = RefCell<Option<io::Error>>;
 
 impl MetadataWriter {
     /// Waits until nobody flushes members.
-    pub async fn turn_to_flush(&self) -> Option<Held<'_>> {
-        match broken(Broken::FlushErrorForgotten) {
-            true => None,
-            false => Some(self.flushing.take().await),
-        }
+    pub async fn turn_to_flush(&self) -> Held<'_> {
+        self.flushing.take().await
     }
 
     /// Why no flush of this member succeeds any more, if so.

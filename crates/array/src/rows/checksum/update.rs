@@ -420,15 +420,10 @@ impl RowOp<'_> {
 impl Engine {
     /// The entry that the log keeps of a block: what the table has for it so far.
     pub(crate) fn old_checksum(&self, view: &View, slot: Slot, block: u64) -> ChecksumEntry {
+        let block = if broken(Broken::OldChecksumUnlogged) { block ^ 1 } else { block };
         let member = view.member(slot).zip(self.checksums.as_ref());
-        let old = member.map_or(ChecksumEntry::UNKNOWN, |(member, checksums)| {
-            checksums.entry(member.id, block)
-        });
-        if broken(Broken::OldChecksumUnlogged) {
-            ChecksumEntry { checksum: 0, generation: 1 }
-        } else {
-            old
-        }
+        member
+            .map_or(ChecksumEntry::UNKNOWN, |(member, checksums)| checksums.entry(member.id, block))
     }
 
     /// True if the checksums of this row are still to be made.

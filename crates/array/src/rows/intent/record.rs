@@ -33,6 +33,9 @@ impl RowOp<'_> {
         view: &View,
     ) -> bool {
         let log = entry.log;
+        if broken(Broken::RowsUnlogged) {
+            return true;
+        }
         if entry.is_late() {
             return false;
         }
