@@ -10,8 +10,7 @@ use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::{Slot, SlotSet, Stripe, StripeMap};
 use metadata::{Error, ErrorKind};
 
-use crate::member::Member;
-use crate::member::view::View;
+use crate::member::{Member, View};
 use crate::rows::engine::Engine;
 
 pub(crate) mod barrier;
@@ -23,14 +22,12 @@ pub(crate) mod intent;
 pub(crate) mod job;
 pub(crate) mod locks;
 pub(crate) mod mirror;
-pub(crate) mod op;
 mod orphans;
 pub(crate) mod read;
-mod scratch;
 pub(crate) mod write;
 pub(crate) mod write_zeroes;
 
-pub(crate) use scratch::Scratch;
+pub(crate) use engine::Scratch;
 
 /// So many runs of rows that were written since a crash, before they are synced, are remembered.
 const RESOLVED_MAX: usize = 1 << 16;

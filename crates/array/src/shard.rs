@@ -23,28 +23,22 @@ use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Time
 use layout::{Family, MemberId};
 use metadata::Result;
 
-use crate::member::Member;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
+use crate::member::{Member, View};
 use crate::rows::Scratch;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::flush::CacheMode;
 use crate::rows::job::{RangeJob, Report, Task};
 use crate::rows::locks::Claim;
-use crate::rows::op::RowOp;
 use crate::shard::bitmap::{HeldRegions, Intent};
 use crate::shard::cache::Cache;
 use crate::shard::cache::readahead::Ahead;
-use crate::shard::mail::Post;
-use crate::shard::message::{ToKeeper, ToShard};
+use crate::shard::message::{Post, ToKeeper, ToShard};
 use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
 pub(crate) mod bitmap;
-mod bounds;
 pub(crate) mod cache;
-mod ending;
-pub(crate) mod mail;
 pub(crate) mod message;
 pub(crate) mod queue;
 pub(crate) mod submit;

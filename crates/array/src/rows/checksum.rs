@@ -38,11 +38,9 @@ use metadata::{Error, ErrorKind, Result};
 use crate::member::Member;
 use crate::member::batch::IoOptions;
 use crate::rows::Scratch;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::intent::Log;
-use crate::rows::op::RowOp;
 
-mod behind;
 pub(crate) mod generations;
 pub(crate) mod repair;
 mod torn;

@@ -1,28 +1,40 @@
-//! What all units of a shard share: members as they are seen, memory, locks, log, checksums.
+//! The context in which a worker carries out one unit.
 //!
-//! Knows nothing of queues, workers or requests: those are the shard's.
+//! ```text
+//!   worker ─▶ RowOp { engine, work, opts } ── gate entered ──▶ RowOp { …, inside } ─▶ steps
+//! ```
+//!
+//! [`Engine`] is what all units of a shard share: members as they are seen, memory, locks, log,
+//! checksums. It has nothing of queues, workers or requests: those are the shard's. [`Scratch`] is
+//! the memory of one worker. Each step of a read, a write, a scrub or a rebuild is a method of
+//! [`RowOp`]. What concerns one epoch takes its view as an argument: a step must say which epoch
+//! its decision belongs to. A step fails as [`RowOp::lose`] does, if it does not say otherwise.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use io::broken::{Broken, broken};
 use io::{Budget, Class, Clock, Completions, Pool};
-use layout::{Geometry, RangeSet};
-use metadata::Bounds;
+use layout::{Family, Geometry, Place, RangeSet};
+use metadata::{Bounds, Error, ErrorKind, Result};
 use parity::Kernel;
 
-use crate::member::batch::{Batch, IoOptions};
+use crate::member::View;
+use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::deadline::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
-use crate::member::view::View;
-use crate::rows::barrier::Barrier;
+use crate::rows::barrier::{Barrier, Inside};
 use crate::rows::checksum::ChecksumTable;
 use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
 use crate::rows::locks::Locks;
-use crate::shard::mail::Post;
+use crate::rows::read::Parts;
+use crate::rows::{Outgoing, Piece, RowWork, checksum};
+use crate::shard::cache::map;
+use crate::shard::message::{Post, ToKeeper};
 use crate::shard::queue::Load;
 
 /// What a shard is told when it starts, and keeps.
@@ -106,5 +118,100 @@ impl Engine {
     pub(crate) fn is_unsynced(&self, offset: u64, len: u64) -> bool {
         let unsynced = self.unsynced.borrow();
         !unsynced.is_empty() && unsynced.overlaps(offset..offset + len)
+    }
+}
+
+/// What a worker keeps between units, so that none of it is allocated anew.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) batch: Batch,
+    pub(crate) failures: Vec<Failure>,
+    pub(crate) rows: Vec<RowWork>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) outgoing: Vec<Outgoing>,
+    pub(crate) parts: Parts,
+    pub(crate) chosen: Vec<Place>,
+    /// Parts of members whose checksums are needed, their pages, and checksums to be.
+    pub(crate) wanted: Vec<checksum::Wanted>,
+    pub(crate) pages: Vec<Rc<checksum::Page>>,
+    pub(crate) news: Vec<checksum::New>,
+    /// What the cache held of a range when its read began, and room to sort it.
+    pub(crate) held: Vec<map::Piece>,
+    pub(crate) order: Vec<(u64, u64)>,
+    /// What was written has taken blocks off a list of bad ones, which is not on record yet.
+    pub(crate) healed: bool,
+}
+
+impl Scratch {
+    /// Who rests holds no member, and so no disk: it may have been removed, and wanted elsewhere.
+    pub(crate) fn let_go(&mut self) {
+        self.failures.clear();
+        self.wanted.clear();
+        self.pages.clear();
+    }
+}
+
+/// One unit at work, or one step of it under other options.
+pub(crate) struct RowOp<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) work: &'a mut Scratch,
+    pub(crate) opts: IoOptions,
+    /// Its presence behind the barrier: `None` before it has entered.
+    inside: Option<&'a Inside<'a>>,
+}
+
+impl<'a> RowOp<'a> {
+    /// A unit that has not entered the gate.
+    pub(crate) fn new(engine: &'a Engine, work: &'a mut Scratch, opts: IoOptions) -> RowOp<'a> {
+        RowOp { engine, work, opts, inside: None }
+    }
+
+    /// The same unit, inside the gate.
+    pub(crate) fn inside<'b>(&'b mut self, inside: &'b Inside<'b>) -> RowOp<'b> {
+        RowOp { engine: self.engine, work: self.work, opts: self.opts, inside: Some(inside) }
+    }
+
+    /// The same unit, with other options for its I/O.
+    pub(crate) fn with(&mut self, opts: IoOptions) -> RowOp<'_> {
+        RowOp { engine: self.engine, work: self.work, opts, inside: self.inside }
+    }
+
+    /// The same step, with other memory: `work` keeps what it holds.
+    pub(crate) fn beside<'b>(&self, other: &'b mut Scratch) -> RowOp<'b>
+    where
+        'a: 'b,
+    {
+        RowOp { engine: self.engine, work: other, opts: self.opts, inside: self.inside }
+    }
+
+    /// The guard of the gate.
+    ///
+    /// # Panics
+    /// If the unit has not entered.
+    pub(crate) fn guard(&self) -> &'a Inside<'a> {
+        self.inside.expect("steps that change members run inside the gate")
+    }
+
+    /// Reports members that failed, and parks until the membership has changed.
+    ///
+    /// # Errors
+    /// If the array has no redundancy, or is broken without these members.
+    pub(crate) async fn lose(&mut self, view: &View) -> Result<()> {
+        let (mut reported, mut fatal) = (Vec::new(), Ok(()));
+        for Failure { member, slot, error } in self.work.failures.drain(..) {
+            let plain = self.engine.setup.geometry.family() == Family::Plain;
+            // A copy can be done without, and must not take the slot.
+            if plain && (!view.is_replacement(slot, member.id) || broken(Broken::FailedCopyKept)) {
+                let kind = ErrorKind::DataLost;
+                let what = format!("{} failed, and the level has no redundancy", member.name);
+                fatal = Err(Error::new(kind, what).in_slot(slot).because(error));
+            } else if view.has(member.id) && !reported.contains(&member.id) {
+                reported.push(member.id);
+                self.engine.post.to_keeper(ToKeeper::Lost { member: member.id, why: error });
+            }
+        }
+        fatal?;
+        self.guard().park(|| self.engine.view.borrow().epoch > view.epoch).await;
+        Ok(())
     }
 }

@@ -41,13 +41,10 @@ use metadata::Result;
 use crate::member::batch::{Batch, IoOptions};
 use crate::member::latency::{Kind, Peer, SMALL_BYTES};
 use crate::member::orphans::Orphan;
-use crate::member::view::View;
-use crate::member::{Member, latency};
-use crate::rows::RowWork;
-use crate::rows::Scratch;
-use crate::rows::engine::Engine;
-use crate::rows::op::RowOp;
+use crate::member::{Member, View, latency};
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::read::Target;
+use crate::rows::{RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
 /// Members are compared with each other so often, while anybody waits for them.
@@ -107,9 +104,6 @@ impl RowOp<'_> {
     /// Reads what can be read as it is, past members that are slow or late. True if that is all of
     /// the range. Members that failed are reported, and the membership has changed since; blocks
     /// that cannot be read are not mentioned.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn read_promptly(
         &mut self,
         range: (u64, u64),

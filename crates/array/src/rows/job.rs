@@ -7,9 +7,8 @@ use io::broken::{Broken, broken};
 use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::view::View;
-use crate::rows::engine::Engine;
-use crate::rows::op::RowOp;
+use crate::member::View;
+use crate::rows::engine::{Engine, RowOp};
 
 pub(crate) mod mirror;
 pub(crate) mod rebuild;

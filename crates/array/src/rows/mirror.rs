@@ -10,14 +10,13 @@ use io::{Buf, SharedBuf};
 use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
+use crate::member::View;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
 use crate::rows::Outgoing;
 use crate::rows::checksum::BLOCK;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{RangeJob, Report, Task};
-use crate::rows::op::RowOp;
 use crate::rows::read::{Target, split_parts};
 use crate::rows::write::Fresh;
 

@@ -16,12 +16,11 @@ use layout::{Family, Slot, SlotSet};
 use log::compute;
 use metadata::{Error, ErrorKind, Result};
 
+use crate::member::View;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task};
-use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
 
 /// The client's buffers of a read, cut into parts as the members are asked for them. In array

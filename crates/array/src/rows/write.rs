@@ -26,13 +26,11 @@ use layout::{Family, Mode, Slot};
 use log::compute;
 use metadata::{Error, ErrorKind, Result};
 
+use crate::member::View;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
-use crate::rows::Scratch;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::Report;
-use crate::rows::op::RowOp;
-use crate::rows::{Outgoing, Piece, RowWork};
+use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]

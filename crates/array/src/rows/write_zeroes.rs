@@ -9,11 +9,10 @@ use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
 use layout::{Family, Slot};
 use metadata::Result;
 
-use crate::member::view::View;
+use crate::member::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::BLOCK;
-use crate::rows::engine::Engine;
-use crate::rows::op::RowOp;
+use crate::rows::engine::{Engine, RowOp};
 
 /// Zeros are written from one block of this size.
 const ZERO_BLOCK: u64 = 64 << 10;

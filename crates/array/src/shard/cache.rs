@@ -42,8 +42,8 @@ use layout::{Mode, RangeSet};
 use metadata::{Error, Result};
 
 use crate::rows::Scratch;
+use crate::rows::engine::RowOp;
 use crate::rows::flush::CacheMode;
-use crate::rows::op::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::Shard;

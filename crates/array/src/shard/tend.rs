@@ -6,7 +6,7 @@ use io::Ticket;
 use io::broken::{Broken, broken};
 use metadata::Result;
 
-use crate::member::view::View;
+use crate::member::View;
 use crate::rows::Scratch;
 use crate::rows::checksum::ChecksumTable;
 use crate::rows::engine::Engine;

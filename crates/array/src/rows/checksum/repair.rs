@@ -11,15 +11,13 @@ use layout::private::CHECKSUM_ENTRY_BYTES;
 use layout::{Mode, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
-use crate::member::view::View;
-use crate::rows::Scratch;
+use crate::member::View;
 use crate::rows::checksum::New;
 use crate::rows::checksum::verdict::{Recovered, Repair, Suspect, repair};
 use crate::rows::checksum::verify::Verdict;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, row_blocks};
-use crate::rows::op::RowOp;
-use crate::rows::{Outgoing, RowWork};
+use crate::rows::{Outgoing, RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
 /// What could not be made right of a row.
@@ -35,9 +33,6 @@ impl RowOp<'_> {
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
     /// right what does not fit its checksum. Slots for which that cannot be done count as
     /// unreadable.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn after_reading(
         &mut self,
         view: &Rc<View>,

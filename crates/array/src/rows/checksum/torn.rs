@@ -26,17 +26,14 @@ use layout::plan::{Erasure, Method, WritePlan};
 use layout::{Family, Mode, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::Member;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
-use crate::rows::Scratch;
+use crate::member::{Member, View};
 use crate::rows::checksum::verdict::choose_fitting;
 use crate::rows::checksum::verify::Verdict;
 use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted};
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, row_blocks};
-use crate::rows::op::RowOp;
-use crate::rows::{Outgoing, RowWork};
+use crate::rows::{Outgoing, RowWork, Scratch};
 
 /// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
 /// its bytes; `None` if some of them cannot be read.
@@ -76,9 +73,6 @@ impl Engine {
 impl RowOp<'_> {
     /// The slot whose copy of a torn block counts; `None` if no copy fits its entry. The block is
     /// one of the array, and begins at `at`.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn fitting_copy(&mut self, at: u64) -> Result<Option<Slot>> {
         let Some(checksums) = &self.engine.checksums else { return Ok(None) };
         let places = self.engine.setup.geometry.places(at);
@@ -131,9 +125,6 @@ impl RowOp<'_> {
     }
 
     /// Looks into a torn row that cannot be compared before its checksums are made anew.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(super) async fn mend_uncompared(&mut self, row: RowWork) -> Result<()> {
         let stripe = self.engine.stripe_offset(row.row.stripe);
         if !self.engine.is_torn(stripe, self.engine.setup.geometry.stripe_bytes()) {
@@ -148,9 +139,6 @@ impl RowOp<'_> {
 
     /// Repairs what of a torn row's block does not fit its entries, as far as the rest of
     /// the row gives what fits; the others stay as they are, and have new entries.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(super) async fn mend_torn(
         &mut self,
         (view, row): (Rc<View>, RowWork),

@@ -15,16 +15,14 @@ use layout::private::checksums::{ChecksumEntry, blocks};
 use layout::{RangeSet, Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
+use crate::member::View;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
-use crate::rows::Scratch;
 use crate::rows::checksum::generations::weights;
 use crate::rows::checksum::{BLOCK, ChecksumTable, Wanted};
-use crate::rows::engine::Engine;
-use crate::rows::op::RowOp;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::read::Target;
 use crate::rows::write::Fresh;
-use crate::rows::{Outgoing, Piece, RowWork};
+use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
 /// The list of lost array ranges keeps room for so many that a crash may add.
@@ -158,9 +156,6 @@ impl RowOp<'_> {
     }
 
     /// What is in `work.news` has been written: says so in the table, for every member that has it.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn renew_checksums(&mut self) -> Result<()> {
         let Some(checksums) = &self.engine.checksums else { return Ok(()) };
         loop {
@@ -234,9 +229,6 @@ impl RowOp<'_> {
 
     /// A row that cannot be compared, where checksums do not count yet: what of it can be read is
     /// right as it is from now on, and has its checksum; what cannot be read has none.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn checksum_uncompared(&mut self, mut row: RowWork) -> Result<()> {
         if !self.engine.is_unsummed(&row) {
             return Ok(());
@@ -283,9 +275,6 @@ impl RowOp<'_> {
 
     /// These parts of slots (slot, member offset, bytes) have become zeros; on levels with parity
     /// whole stripes.
-    ///
-    /// # Errors
-    /// As [`RowOp::lose`].
     pub(crate) async fn checksum_zeros(
         &mut self,
         parts: impl Iterator<Item = (Slot, u64, u64)>,

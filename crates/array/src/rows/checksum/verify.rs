@@ -14,11 +14,9 @@ use layout::plan::Method;
 use layout::private::checksums::blocks;
 use layout::{Family, Mode, Place, Slot, SlotSet};
 
-use crate::member::Member;
-use crate::member::view::View;
+use crate::member::{Member, View};
 use crate::rows::checksum::{BLOCK, ChecksumTable, Wanted};
-use crate::rows::engine::Engine;
-use crate::rows::op::RowOp;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::{Piece, RowWork};
 
 /// What a block's checksum says.

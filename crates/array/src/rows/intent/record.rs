@@ -14,12 +14,11 @@ use layout::{SlotSet, Stripe};
 use log::batch::{Gathering, Lane};
 use log::{LogSetup, compute};
 
+use crate::member::View;
 use crate::member::batch::Failure;
-use crate::member::view::View;
 use crate::rows::checksum::New;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::intent::{Entry, Log};
-use crate::rows::op::RowOp;
 use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, RowWork};
 

@@ -24,16 +24,14 @@ use io::{Buf, SharedBuf};
 use layout::{Mode, Place, Places, RangeSet, Slot};
 use metadata::{ErrorKind, Result};
 
-use crate::member::Member;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
+use crate::member::{Member, View};
 use crate::rows::Outgoing;
 use crate::rows::checksum::verdict::{Choice, choose};
 use crate::rows::checksum::{BLOCK, Read, Wanted};
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};
-use crate::rows::op::RowOp;
 
 impl RowOp<'_> {
     /// Does one task to an array range.

@@ -11,12 +11,11 @@ use layout::plan::{Method, Row, WritePlan, plan_read};
 use layout::{Slot, SlotSet};
 use metadata::{ErrorKind, Result};
 
-use crate::member::view::View;
+use crate::member::View;
 use crate::rows::checksum::BLOCK;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::scrub::row_blocks;
 use crate::rows::job::{Report, Task};
-use crate::rows::op::RowOp;
 use crate::rows::{Outgoing, Piece, RowWork};
 
 impl RowOp<'_> {

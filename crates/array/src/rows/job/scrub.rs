@@ -23,14 +23,12 @@ use log::compute;
 use metadata::Result;
 use parity::Culprit;
 
+use crate::member::View;
 use crate::member::batch::IoOptions;
-use crate::member::view::View;
-use crate::rows::Scratch;
 use crate::rows::checksum::BLOCK;
-use crate::rows::engine::Engine;
+use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, Task};
-use crate::rows::op::RowOp;
-use crate::rows::{Outgoing, Piece, RowWork};
+use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 
 /// What came of comparing one row.
 enum Compared {

@@ -27,7 +27,7 @@ use std::ops::Range;
 
 use io::{Budget, Buf, Class, Permit, Signal};
 
-use crate::rows::op::RowOp;
+use crate::rows::engine::RowOp;
 use crate::rows::read::Target;
 use crate::shard::Shard;
 use crate::shard::cache::map::memory_of;
