@@ -66,6 +66,11 @@ impl Error {
         self.0.kind
     }
 
+    /// True if the disk lost what was there, and a write would make it readable.
+    pub fn is_medium(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Medium { .. })
+    }
+
     /// Where it happened: disk, offset, call.
     pub fn context(&self) -> &str {
         &self.0.context

@@ -214,7 +214,7 @@ impl Tables {
     /// A bad sector has lost what was there. Any other error says nothing of it: what is on the
     /// disk must not be written over by one who has not seen it.
     fn could_not_read(&self, id: MemberId, why: io::Error) {
-        let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+        let lost = why.is_medium();
         if !lost && !broken(Broken::UnreadForgotten) {
             self.failures.borrow_mut().push((id, why));
         }

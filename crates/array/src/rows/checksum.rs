@@ -391,7 +391,7 @@ impl RowOp<'_> {
         };
         self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
         for failure in &self.work.failures {
-            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
+            if !failure.error.is_medium() {
                 continue;
             }
             for page in fetch.pages.iter().filter(|page| !page.ready.get()) {
@@ -401,7 +401,7 @@ impl RowOp<'_> {
                 }
             }
         }
-        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.work.failures.retain(|f| !f.error.is_medium());
         self.work.failures.is_empty()
     }
 

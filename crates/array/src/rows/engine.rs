@@ -11,22 +11,23 @@
 //! its decision belongs to. A step fails as [`RowOp::lose`] does, if it does not say otherwise.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use io::broken::{Broken, broken};
 use io::{Budget, Class, Clock, Completions, Pool};
-use layout::{Family, Geometry, Place, RangeSet};
+use layout::{Family, Geometry, Place, RangeSet, Slot};
 use metadata::{Bounds, Error, ErrorKind, Result};
 use parity::Kernel;
 
-use crate::member::View;
 use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::deadline::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
+use crate::member::{Member, View};
 use crate::rows::barrier::{Barrier, Inside};
-use crate::rows::checksum::ChecksumTable;
+use crate::rows::checksum::{ChecksumTable, Wanted};
 use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
@@ -132,7 +133,7 @@ pub(crate) struct Scratch {
     pub(crate) parts: Parts,
     pub(crate) chosen: Vec<Place>,
     /// Parts of members whose checksums are needed, their pages, and checksums to be.
-    pub(crate) wanted: Vec<checksum::Wanted>,
+    pub(crate) wanted: Vec<Wanted>,
     pub(crate) pages: Vec<Rc<checksum::Page>>,
     pub(crate) news: Vec<checksum::New>,
     /// What the cache held of a range when its read began, and room to sort it.
@@ -140,6 +141,19 @@ pub(crate) struct Scratch {
     pub(crate) order: Vec<(u64, u64)>,
     /// What was written has taken blocks off a list of bad ones, which is not on record yet.
     pub(crate) healed: bool,
+}
+
+impl Scratch {
+    /// Wants the checksums of a part of a slot on these members.
+    pub(crate) fn want<'m>(
+        &mut self,
+        members: impl IntoIterator<Item = &'m Rc<Member>>,
+        slot: Slot,
+        range: Range<u64>,
+    ) {
+        let wanted = |member| Wanted { member: Rc::clone(member), slot, range: range.clone() };
+        self.wanted.extend(members.into_iter().map(wanted));
+    }
 }
 
 impl Scratch {

@@ -128,7 +128,7 @@ impl RowOp<'_> {
                 self.engine.gate.enter().await
             }
         };
-        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.work.failures.retain(|f| !f.error.is_medium());
         if self.engine.view().epoch > view.epoch {
             // Somebody else was faster.
             self.work.failures.clear();
@@ -245,7 +245,7 @@ impl RowOp<'_> {
         self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
         self.work.parts.clear();
         for failure in self.work.failures.drain(..) {
-            if !matches!(failure.error.kind(), io::ErrorKind::Medium { .. }) {
+            if !failure.error.is_medium() {
                 self.engine.lose_late(&failure.member, failure.error);
             }
         }

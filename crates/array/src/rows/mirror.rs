@@ -299,12 +299,7 @@ impl RowOp<'_> {
         if view.mode == Mode::ReadWrite {
             // It may have been the entry that was wrong, and not the block.
             self.checksum_outgoing();
-            if let Some(checksums) =
-                self.engine.checksums.as_ref().filter(|_| !self.work.news.is_empty())
-            {
-                checksums.mended.set(true);
-                checksums.crowded.raise();
-            }
+            self.note_repair();
             self.renew_checksums().await?;
         }
         self.rewrite(view).await?;
@@ -358,7 +353,7 @@ impl RowOp<'_> {
                 return Ok((buf, bad));
             }
             bad.push(place);
-            self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+            self.work.failures.retain(|f| !f.error.is_medium());
             if !self.work.failures.is_empty() {
                 self.lose(&view).await?;
             }

@@ -54,7 +54,7 @@ impl Engine {
                 }
             }
             // Who reads there next repairs it.
-            Err(error) if matches!(error.kind(), ErrorKind::Medium { .. }) => {}
+            Err(error) if error.is_medium() => {}
             Err(error) if !orphan.missed => self.lose_late(member, error),
             _ => {}
         }

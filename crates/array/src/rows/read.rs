@@ -268,8 +268,7 @@ impl RowOp<'_> {
         self.work.news.clear();
         wrong.iter().for_each(|row| self.checksum_pieces(view, row));
         if let Some(checksums) = &self.engine.checksums {
-            checksums.mended.set(true);
-            checksums.crowded.raise();
+            checksums.note_repair();
         }
         // No bit tells of it.
         let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..self.opts };

@@ -311,7 +311,7 @@ impl RowOp<'_> {
             }
         }
         // A block that cannot be read is worked around; a member that fails otherwise is lost.
-        let medium = |error: &io::Error| matches!(error.kind(), io::ErrorKind::Medium { .. });
+        let medium = |error: &io::Error| error.is_medium();
         self.work.failures.retain(|failure| !medium(&failure.error));
         whole
     }

@@ -309,7 +309,7 @@ async fn read_copies(
         match reach.read(&*found.disk, at..at + HEADER_BYTES).await {
             Ok(copy) => copies.extend(copy),
             Err(why) => {
-                let lost = matches!(why.kind(), io::ErrorKind::Medium { .. });
+                let lost = why.is_medium();
                 if !lost || unread.is_some() {
                     return Err(why);
                 }

@@ -115,18 +115,18 @@ pub(super) fn adopt(
         _ => {}
     }
     if now == Consistency::Ppl {
-        drop_ppl(loaded);
+        drop_features(loaded, Features::ANY_PPL);
     }
     if wanted.has_log() {
         check_room(loaded, geometry, wanted)?;
     }
     if wanted == Consistency::Ppl {
-        drop_bitmap(loaded);
+        drop_features(loaded, Features::BITMAP);
         add_ppl(loaded, geometry)?;
         // Where there is no room for its bits, everything is compared after a crash.
         loaded.bits = new_bits(loaded, members, assigned, geometry);
     } else if wanted == Consistency::Resync {
-        drop_bitmap(loaded);
+        drop_features(loaded, Features::BITMAP);
     } else if loaded.bits.is_none() {
         add_bitmap(loaded, members, assigned, geometry)?;
     }
@@ -244,21 +244,11 @@ pub(super) fn checksums(
     Ok((Some(unchecksummed), torn))
 }
 
-fn drop_bitmap(loaded: &mut Loaded) {
+/// Without a bitmap, or without md's log: the place of both is the same field.
+fn drop_features(loaded: &mut Loaded, dropped: Features) {
     loaded.bits = None;
     for record in loaded.records.values_mut() {
-        let features = record.superblock.features.without(Features::BITMAP);
-        record.superblock.features = features;
-        record.superblock.bitmap_offset = 0;
-    }
-}
-
-fn drop_ppl(loaded: &mut Loaded) {
-    // Their place is another one.
-    loaded.bits = None;
-    for record in loaded.records.values_mut() {
-        let features = record.superblock.features.without(Features::ANY_PPL);
-        record.superblock.features = features;
+        record.superblock.features = record.superblock.features.without(dropped);
         record.superblock.bitmap_offset = 0;
     }
 }

@@ -190,7 +190,7 @@ impl Traces {
         read: io::Result<Vec<u8>>,
     ) -> io::Result<Option<Vec<u8>>> {
         match read {
-            Err(why) if matches!(why.kind(), io::ErrorKind::Medium { .. }) => {
+            Err(why) if why.is_medium() => {
                 self.unread.push((place, why));
                 Ok(None)
             }
@@ -285,10 +285,7 @@ pub(crate) fn heard(
     superblock: &Superblock,
 ) -> io::Result<Option<Vec<u8>>> {
     match read {
-        Err(why)
-            if matches!(why.kind(), io::ErrorKind::Medium { .. })
-                && !superblock.features.contains(Features::BAD_BLOCKS) =>
-        {
+        Err(why) if why.is_medium() && !superblock.features.contains(Features::BAD_BLOCKS) => {
             Ok(None)
         }
         read => read.map(Some),

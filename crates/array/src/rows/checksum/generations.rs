@@ -89,9 +89,7 @@ impl RowOp<'_> {
         for row in rows {
             let range = row.at()..row.at() + row.row.len();
             for slot in row.roles.all().iter() {
-                let wanted =
-                    |member| Wanted { member: Rc::clone(member), slot, range: range.clone() };
-                self.work.wanted.extend(view.targets(slot).map(wanted));
+                self.work.want(view.targets(slot), slot, range.clone());
             }
         }
         if !self.load_checksums().await {
@@ -122,8 +120,7 @@ impl RowOp<'_> {
         }
         self.work.wanted.clear();
         for Place { slot, member_offset: at } in places.copies() {
-            let wanted = |member| Wanted { member: Rc::clone(member), slot, range: at..at + len };
-            self.work.wanted.extend(view.targets(slot).map(wanted));
+            self.work.want(view.targets(slot), slot, at..at + len);
         }
         if !self.load_checksums().await {
             return self.work.failures.clear();
@@ -308,10 +305,8 @@ impl RowOp<'_> {
         for (at, part, places) in self.engine.stretches(block, len) {
             let view = self.engine.view();
             self.work.wanted.clear();
-            for Place { slot, member_offset } in places.copies() {
-                let range = member_offset..member_offset + part;
-                let wanted = |m| Wanted { member: Rc::clone(m), slot, range: range.clone() };
-                self.work.wanted.extend(view.member(slot).map(wanted));
+            for Place { slot, member_offset: at } in places.copies() {
+                self.work.want(view.member(slot), slot, at..at + part);
             }
             if !self.load_checksums().await {
                 self.work.failures.clear();

@@ -12,9 +12,9 @@ use layout::{Mode, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::member::View;
-use crate::rows::checksum::New;
 use crate::rows::checksum::verdict::{Recovered, Repair, Suspect, repair};
 use crate::rows::checksum::verify::Verdict;
+use crate::rows::checksum::{ChecksumTable, New};
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::{Outgoing, RowWork, Scratch};
@@ -29,7 +29,22 @@ pub(super) struct Left {
     contradicted: SlotSet,
 }
 
+impl ChecksumTable {
+    /// Entries change that a repair made: they are written soon.
+    pub(crate) fn note_repair(&self) {
+        self.mended.set(true);
+        self.crowded.raise();
+    }
+}
+
 impl RowOp<'_> {
+    /// What is in `work.news`, if anything, comes of a repair.
+    pub(crate) fn note_repair(&self) {
+        if !self.work.news.is_empty() {
+            self.engine.checksums.iter().for_each(ChecksumTable::note_repair);
+        }
+    }
+
     /// After rows in `work` could not be read as planned: gives up members that failed, and makes
     /// right what does not fit its checksum. Slots for which that cannot be done count as
     /// unreadable.
@@ -155,12 +170,7 @@ impl RowOp<'_> {
                 self.engine.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
             }
         }
-        if let Some(checksums) =
-            self.engine.checksums.as_ref().filter(|_| !self.work.news.is_empty())
-        {
-            checksums.mended.set(true);
-            checksums.crowded.raise();
-        }
+        self.note_repair();
         self.renew_checksums().await?;
         if aged && left.is_empty() {
             self.align_rows(&view, &[row]).await;

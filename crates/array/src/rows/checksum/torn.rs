@@ -82,10 +82,8 @@ impl RowOp<'_> {
             for place in places.copies() {
                 let (slot, start) = (place.slot, place.member_offset);
                 let readable = view.is_readable(slot, at + BLOCK, start, BLOCK);
-                if let Some(member) = view.member(slot).filter(|_| readable) {
-                    let member = Rc::clone(member);
-                    self.work.wanted.push(Wanted { member, slot, range: start..start + BLOCK });
-                }
+                let member = view.member(slot).filter(|_| readable);
+                self.work.want(member, slot, start..start + BLOCK);
             }
             if self.load_checksums().await {
                 for (tag, wanted) in self.work.wanted.iter().enumerate() {
@@ -99,9 +97,7 @@ impl RowOp<'_> {
                     crcs[tag as usize] = buf.filter(|_| ok).map(|buf| parity::crc32c(0, &buf));
                 };
                 self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
-                self.work
-                    .failures
-                    .retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+                self.work.failures.retain(|f| !f.error.is_medium());
                 if self.work.failures.is_empty() {
                     let read = |wanted: &'_ Wanted, crc| {
                         (Rc::clone(&wanted.member), (wanted.slot, wanted.range.start / BLOCK), crc)
@@ -144,11 +140,9 @@ impl RowOp<'_> {
         (view, row): (Rc<View>, RowWork),
         report: &mut Report,
     ) -> Result<()> {
-        let Some(checksums) =
-            self.engine.checksums.as_ref().filter(|_| view.mode == Mode::ReadWrite)
-        else {
+        if self.engine.checksums.is_none() || view.mode != Mode::ReadWrite {
             return Ok(());
-        };
+        }
         let (mut open, block) = (row.wrong, row.at() / BLOCK);
         self.work.outgoing.clear();
         self.work.news.clear();
@@ -169,10 +163,7 @@ impl RowOp<'_> {
             let crc = parity::crc32c(0, bytes);
             self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
         }
-        if !self.work.news.is_empty() {
-            checksums.mended.set(true);
-            checksums.crowded.raise();
-        }
+        self.note_repair();
         self.renew_checksums().await?;
         self.rewrite(view).await
     }

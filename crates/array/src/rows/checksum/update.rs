@@ -136,7 +136,8 @@ impl RowOp<'_> {
     /// now. False if a member failed.
     pub(crate) async fn want_news(&mut self, view: &View) -> bool {
         self.work.wanted.clear();
-        for new in &self.work.news {
+        for number in 0..self.work.news.len() {
+            let new = self.work.news[number];
             let range = new.block * BLOCK..(new.block + 1) * BLOCK;
             for member in view.targets(new.slot) {
                 let last = self.work.wanted.last_mut();
@@ -144,11 +145,7 @@ impl RowOp<'_> {
                     Rc::ptr_eq(&last.member, member) && last.range.end == range.start
                 }) {
                     Some(last) => last.range.end = range.end,
-                    None => self.work.wanted.push(Wanted {
-                        member: Rc::clone(member),
-                        slot: new.slot,
-                        range: range.clone(),
-                    }),
+                    None => self.work.want([member], new.slot, range.clone()),
                 }
             }
         }
@@ -286,10 +283,7 @@ impl RowOp<'_> {
             let view = self.engine.view();
             self.work.wanted.clear();
             for &(slot, at, len) in &parts {
-                let members = view.targets(slot).map(Rc::clone);
-                let range = at..at + len;
-                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
-                self.work.wanted.extend(wanted);
+                self.work.want(view.targets(slot), slot, at..at + len);
             }
             if self.load_checksums().await {
                 break;
@@ -363,13 +357,8 @@ impl RowOp<'_> {
         let view = self.engine.view();
         self.work.wanted.clear();
         let mut want = |slot: Slot, at: u64| {
-            let members = view.member(slot).into_iter().map(Rc::clone);
             let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
-            self.work.wanted.extend(members.map(|member| Wanted {
-                member,
-                slot,
-                range: range.clone(),
-            }));
+            self.work.want(view.member(slot), slot, range);
         };
         if self.engine.setup.geometry.family() == layout::Family::Parity {
             self.engine.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));

@@ -15,7 +15,7 @@ use layout::private::checksums::blocks;
 use layout::{Family, Mode, Place, Slot, SlotSet};
 
 use crate::member::{Member, View};
-use crate::rows::checksum::{BLOCK, ChecksumTable, Wanted};
+use crate::rows::checksum::{BLOCK, ChecksumTable};
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::{Piece, RowWork};
 
@@ -185,13 +185,12 @@ impl RowOp<'_> {
     /// Wants the checksums of the pieces that the rows in `work` read and write.
     pub(crate) fn want_rows(&mut self, view: &View) {
         self.work.wanted.clear();
-        for row in &self.work.rows {
+        for number in 0..self.work.rows.len() {
+            let row = self.work.rows[number];
             let Some(plan) = row.plan else { continue };
             for slot in plan.read.union(plan.write).iter() {
                 let range = row.at()..row.at() + row.row.len();
-                let members = view.targets(slot).map(Rc::clone);
-                let wanted = members.map(|member| Wanted { member, slot, range: range.clone() });
-                self.work.wanted.extend(wanted);
+                self.work.want(view.targets(slot), slot, range);
             }
         }
     }
@@ -203,19 +202,14 @@ impl RowOp<'_> {
             return true;
         }
         self.work.wanted.clear();
-        let mut want = |slot: Slot, at: u64, len: u64| {
-            let members = view.member(slot).into_iter().map(Rc::clone);
-            let wanted = members.map(|member| Wanted { member, slot, range: at..at + len });
-            self.work.wanted.extend(wanted);
-        };
         if self.engine.setup.geometry.family() == Family::Parity {
             for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
-                want(slot, at, part);
+                self.work.want(view.member(slot), slot, at..at + part);
             }
         } else {
-            let stretches = self.engine.stretches(offset, len).map(|(_, part, _)| part);
-            for (place, part) in self.work.chosen.iter().zip(stretches) {
-                want(place.slot, place.member_offset, part);
+            for (number, (_, part, _)) in self.engine.stretches(offset, len).enumerate() {
+                let Place { slot, member_offset: at } = self.work.chosen[number];
+                self.work.want(view.member(slot), slot, at..at + part);
             }
         }
         self.load_checksums().await
@@ -231,9 +225,9 @@ impl RowOp<'_> {
         if self.engine.checksums.is_none() {
             return true;
         }
-        let (start, member) = (place.member_offset, Rc::clone(member));
+        let start = place.member_offset;
         self.work.wanted.clear();
-        self.work.wanted.push(Wanted { member, slot: place.slot, range: start..start + len });
+        self.work.want([member], place.slot, start..start + len);
         self.load_checksums().await
     }
 

@@ -28,7 +28,7 @@ use crate::member::batch::IoOptions;
 use crate::member::{Member, View};
 use crate::rows::Outgoing;
 use crate::rows::checksum::verdict::{Choice, choose};
-use crate::rows::checksum::{BLOCK, Read, Wanted};
+use crate::rows::checksum::{BLOCK, Read};
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::scrub::repairing;
 use crate::rows::job::{Finding, Report, Task};
@@ -124,14 +124,7 @@ impl RowOp<'_> {
             let (slot, at, bytes) = (place.slot, place.member_offset, bytes.clone());
             self.work.outgoing.push(Outgoing { slot, at, bytes });
         }
-        self.checksum_outgoing();
-        let result = match task {
-            Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
-            _ => self.send(view).await,
-        };
-        self.work.outgoing.clear();
-        result?;
-        self.renew_checksums().await?;
+        self.send_made(view, task).await?;
         self.align_copies(&self.engine.view(), places, part, &RangeSet::default()).await;
         Ok(())
     }
@@ -228,11 +221,9 @@ impl RowOp<'_> {
     /// Wants the checksums of these copies.
     fn want_copies(&mut self, copies: &[Copy], part: u64) {
         self.work.wanted.clear();
-        self.work.wanted.extend(copies.iter().map(|copy| {
-            let start = copy.place.member_offset;
-            let (member, slot) = (Rc::clone(&copy.member), copy.place.slot);
-            Wanted { member, slot, range: start..start + part }
-        }));
+        for Copy { place: Place { slot, member_offset: at }, member, .. } in copies {
+            self.work.want([member], *slot, *at..at + part);
+        }
     }
 
     /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
@@ -298,7 +289,7 @@ impl RowOp<'_> {
             None => torn.push(tag as usize),
         };
         self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
-        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.work.failures.retain(|f| !f.error.is_medium());
         for index in torn {
             if !self.work.failures.is_empty() {
                 return;
@@ -326,7 +317,7 @@ impl RowOp<'_> {
         };
         self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
         copy.bytes = whole.freeze();
-        self.work.failures.retain(|f| !matches!(f.error.kind(), io::ErrorKind::Medium { .. }));
+        self.work.failures.retain(|f| !f.error.is_medium());
     }
 }
 

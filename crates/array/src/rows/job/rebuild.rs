@@ -5,6 +5,8 @@
 //! A row that cannot be recovered whole is taken apart into blocks of 4 KiB, so that one bad sector
 //! costs no more than its own block.
 
+use std::rc::Rc;
+
 use io::Buf;
 use io::broken::{Broken, broken};
 use layout::plan::{Method, Row, WritePlan, plan_read};
@@ -126,6 +128,15 @@ impl RowOp<'_> {
                 self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
             }
         }
+        self.send_made(view, task).await?;
+        let rows = std::mem::take(&mut self.work.rows);
+        self.align_rows(&self.engine.view(), &rows).await;
+        self.work.rows = rows;
+        Ok(())
+    }
+
+    /// Writes what was made for the targets of a rebuild or copy, with its checksums.
+    pub(super) async fn send_made(&mut self, view: Rc<View>, task: Task) -> Result<()> {
         self.checksum_outgoing();
         let result = match task {
             Task::Copy(slot) => self.send_to_replacement(&view, slot).await,
@@ -133,15 +144,11 @@ impl RowOp<'_> {
         };
         self.work.outgoing.clear();
         result?;
-        self.renew_checksums().await?;
-        let rows = std::mem::take(&mut self.work.rows);
-        self.align_rows(&self.engine.view(), &rows).await;
-        self.work.rows = rows;
-        Ok(())
+        self.renew_checksums().await
     }
 
     /// Writes what was read of a slot to its replacement alone.
-    pub(super) async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
+    async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
         let Some(replacement) = &view.slots[slot.index()].replacement else { return Ok(()) };
         for out in &self.work.outgoing {
             self.work.batch.write(replacement, slot, out.at, out.bytes.clone(), self.opts.op_bytes);
