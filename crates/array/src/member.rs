@@ -19,7 +19,6 @@ use log::LogPlace;
 use crate::member::latency::{Latency, LatencyStats};
 
 pub(crate) mod batch;
-pub(crate) mod deadline;
 pub(crate) mod latency;
 pub(crate) mod orphans;
 pub(crate) mod read_balance;

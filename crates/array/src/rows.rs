@@ -13,7 +13,6 @@ use metadata::{Error, ErrorKind};
 use crate::member::{Member, View};
 use crate::rows::engine::Engine;
 
-pub(crate) mod barrier;
 pub(crate) mod checksum;
 pub(crate) mod engine;
 pub(crate) mod flush;

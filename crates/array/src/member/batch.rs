@@ -14,8 +14,7 @@ use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Time, Wo
 use layout::{Slot, SlotSet};
 
 use crate::member::Member;
-use crate::member::deadline::{Waiting, Watch};
-use crate::member::latency::Kind;
+use crate::member::latency::{Kind, Waiting, Watch};
 use crate::member::orphans::Orphan;
 
 /// A set of member operations.

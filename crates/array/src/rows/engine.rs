@@ -22,16 +22,15 @@ use metadata::{Bounds, Error, ErrorKind, Result};
 use parity::Kernel;
 
 use crate::member::batch::{Batch, Failure, IoOptions};
-use crate::member::deadline::Watch;
+use crate::member::latency::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
 use crate::member::{Member, View};
-use crate::rows::barrier::{Barrier, Inside};
 use crate::rows::checksum::{ChecksumTable, Wanted};
 use crate::rows::flush::{CacheMode, Flushes};
 use crate::rows::hedge::Hedges;
 use crate::rows::intent::Log;
-use crate::rows::locks::Locks;
+use crate::rows::locks::{Barrier, Inside, Locks};
 use crate::rows::read::Parts;
 use crate::rows::{Outgoing, Piece, RowWork, checksum};
 use crate::shard::cache::map;
@@ -108,6 +107,23 @@ impl Engine {
     pub(crate) async fn run(&self, batch: &mut Batch, opts: IoOptions) {
         batch.run(&*self.setup.clock, &self.watch, opts).await;
         self.take_stock(batch);
+    }
+
+    /// What follows from a batch's run.
+    pub(crate) fn take_stock(&self, batch: &mut Batch) {
+        if batch.take_slowed() {
+            self.judge_latency();
+        }
+        if !batch.orphans().is_empty() {
+            self.leave_behind(batch);
+        }
+    }
+
+    /// Hands what a batch does not wait for any longer to those who look after it.
+    pub(crate) fn leave_behind(&self, batch: &mut Batch) {
+        self.late.take(batch.orphans().drain(..));
+        // Their deadlines are watched.
+        self.watch.begun.raise();
     }
 
     /// The view of now.

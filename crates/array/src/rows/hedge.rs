@@ -38,7 +38,7 @@ use layout::plan::{Method, RowState, WritePlan, plan_read};
 use layout::{Family, Mode, Slot, SlotSet};
 use metadata::Result;
 
-use crate::member::batch::{Batch, IoOptions};
+use crate::member::batch::IoOptions;
 use crate::member::latency::{Kind, Peer, SMALL_BYTES};
 use crate::member::orphans::Orphan;
 use crate::member::{Member, View, latency};
@@ -337,23 +337,6 @@ impl Engine {
             && geometry.survives(missing.union(late))
             && self.late.count() < bounds.hedges as usize
             && self.hedges.pay()
-    }
-
-    /// What follows from a batch's run.
-    pub(crate) fn take_stock(&self, batch: &mut Batch) {
-        if batch.take_slowed() {
-            self.judge_latency();
-        }
-        if !batch.orphans().is_empty() {
-            self.leave_behind(batch);
-        }
-    }
-
-    /// Hands what a batch does not wait for any longer to those who look after it.
-    pub(crate) fn leave_behind(&self, batch: &mut Batch) {
-        self.late.take(batch.orphans().drain(..));
-        // Their deadlines are watched.
-        self.watch.begun.raise();
     }
 
     // ---- slow members --------------------------------------------------------------------------
