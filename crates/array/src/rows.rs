@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use io::{Buf, SharedBuf};
+use io::{Buf, Permit, SharedBuf};
 use layout::plan::{DataLost, Method, Roles, Row, RowState, WritePlan, plan_write, rows};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::{Slot, SlotSet, Stripe, StripeMap};
@@ -132,6 +132,12 @@ impl Engine {
             }
             at += to - from;
         }
+    }
+
+    /// Room for these rows of all slots.
+    pub(crate) async fn memory_for_rows(&self, rows: &[RowWork]) -> Permit {
+        let slots = self.setup.geometry.slots() as u64;
+        self.scratch.take(rows.iter().map(|row| row.row.len() * slots).sum()).await
     }
 
     /// What is known of a row now.

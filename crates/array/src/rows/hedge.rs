@@ -282,9 +282,7 @@ impl RowOp<'_> {
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
         self.engine.split_rows(offset, len, &mut self.work.rows);
-        let slots = self.engine.setup.geometry.slots() as u64;
-        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
-        let _memory = self.engine.scratch.take(need).await;
+        let _memory = self.engine.memory_for_rows(&self.work.rows).await;
         let _inside = self.engine.gate.enter().await;
         let view = self.engine.view();
         if self.engine.check_bad((offset, len)).is_err() {

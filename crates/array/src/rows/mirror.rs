@@ -6,7 +6,7 @@
 //! answered, so that what was read once stays so, whoever is lost next.
 
 use io::broken::{Broken, broken};
-use io::{Buf, SharedBuf};
+use io::{Buf, Permit, SharedBuf};
 use layout::{Family, Mode, Place, Places, RangeSet, Slot, SlotSet};
 use metadata::{Error, ErrorKind, Result};
 
@@ -37,6 +37,12 @@ impl Engine {
             at += part;
             Some((at - part, part, places))
         })
+    }
+
+    /// Room for all copies of one stretch of an array range.
+    pub(crate) async fn memory_for_copies(&self, offset: u64, len: u64) -> Permit {
+        let needs = self.stretches(offset, len).map(|(_, part, at)| part * at.count() as u64);
+        self.scratch.take(needs.max().unwrap_or(0)).await
     }
 
     fn copies_lost(&self, at: u64, places: &Places) -> Error {
@@ -164,11 +170,7 @@ impl RowOp<'_> {
     async fn read_compared(&mut self, (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
-        let needs = self
-            .engine
-            .stretches(offset, len)
-            .map(|(_, part, places)| part * places.count() as u64);
-        let memory = self.engine.scratch.take(needs.max().unwrap_or(0)).await;
+        let memory = self.engine.memory_for_copies(offset, len).await;
         let inside = self.engine.gate.enter().await;
         let mut op = self.inside(&inside);
         for (at, part, places) in op.engine.stretches(offset, len) {

@@ -179,9 +179,7 @@ impl RowOp<'_> {
         (bufs, listed): (&mut [Buf], bool),
     ) -> Result<()> {
         self.engine.split_rows(offset, len, &mut self.work.rows);
-        let slots = self.engine.setup.geometry.slots() as u64;
-        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
-        let _memory = self.engine.scratch.take(need).await;
+        let _memory = self.engine.memory_for_rows(&self.work.rows).await;
         let inside = self.engine.gate.enter().await;
         let mut op = self.inside(&inside);
         if !listed {

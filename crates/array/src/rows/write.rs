@@ -164,9 +164,7 @@ impl RowOp<'_> {
 
     /// Writes the rows in `work.rows`, or does nothing yet.
     async fn write_rows(&mut self, fresh: Fresh<'_>) -> Result<Gone> {
-        let slots = self.engine.setup.geometry.slots() as u64;
-        let need = self.work.rows.iter().map(|row| row.row.len() * slots).sum();
-        let _memory = self.engine.scratch.take(need).await;
+        let _memory = self.engine.memory_for_rows(&self.work.rows).await;
         let (inside, view, entry) = loop {
             let present = self.engine.view().present;
             if !self.engine.fits_log(&self.work.rows, present) {

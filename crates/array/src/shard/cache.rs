@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use io::broken::{Broken, broken};
-use io::{Budget, Buf, Class, Cost, Extent, ExtentKind, Permit, Signal};
+use io::{Budget, Buf, Cost, Extent, ExtentKind, Permit, Signal};
 use layout::{Mode, RangeSet};
 use metadata::{Error, Result};
 
@@ -47,7 +47,7 @@ use crate::rows::flush::CacheMode;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::Shard;
-use crate::shard::queue::{Action, Gain, Origin, Unit};
+use crate::shard::queue::{Action, Gain, Unit};
 use map::{Held, Leaving, Piece, memory_of};
 
 pub(crate) mod map;
@@ -271,16 +271,8 @@ impl Shard {
         let frozen = self.cache.held.borrow_mut().freeze(span);
         let Some((block, range)) = frozen else { return };
         self.cache.early.set(self.cache.early.get() + usize::from(early));
-        self.line_up(Unit {
-            offset: range.start,
-            len: range.end - range.start,
-            action: Action::WriteOut(WriteOut { block, early }),
-            fua: false,
-            class: Class::Foreground,
-            // Nobody waits for the answer.
-            from: Origin { shard: self.engine.index, request: u32::MAX, part: 0 },
-            merged: Vec::new(),
-        });
+        let action = Action::WriteOut(WriteOut { block, early });
+        self.line_up(Unit::unasked(self.engine.index, range, action));
     }
 
     /// Writes out what is held of a range, before something else changes it.

@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use io::{Buf, Class, Completion, Completions, Done, Extent, Pool, SharedBuf, Ticket, Work};
@@ -440,6 +441,19 @@ impl Queue {
 }
 
 impl Unit {
+    /// A unit of the shard's own: nobody waits for the answer.
+    pub(crate) fn unasked(shard: usize, range: Range<u64>, action: Action) -> Unit {
+        Unit {
+            offset: range.start,
+            len: range.end - range.start,
+            action,
+            fua: false,
+            class: Class::Foreground,
+            from: Origin { shard, request: u32::MAX, part: 0 },
+            merged: Vec::new(),
+        }
+    }
+
     /// True if a write to this range must not overtake this unit.
     fn bars(&self, start: u64, end: u64) -> bool {
         matches!(self.action, Action::Flush { .. } | Action::RangeJob(_))

@@ -42,11 +42,7 @@ impl RowOp<'_> {
         report: &mut Report,
     ) -> Result<()> {
         // Memory is waited for outside the gate: those who have it may be waiting to get in.
-        let needs = self
-            .engine
-            .stretches(offset, len)
-            .map(|(_, part, places)| part * places.count() as u64);
-        let _memory = self.engine.scratch.take(needs.max().unwrap_or(0)).await;
+        let _memory = self.engine.memory_for_copies(offset, len).await;
         let inside = self.engine.gate.enter().await;
         let mut op = self.inside(&inside);
         for (at, part, places) in op.engine.stretches(offset, len) {

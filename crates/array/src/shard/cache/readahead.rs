@@ -31,7 +31,7 @@ use crate::rows::engine::RowOp;
 use crate::rows::read::Target;
 use crate::shard::Shard;
 use crate::shard::cache::map::memory_of;
-use crate::shard::queue::{Action, Origin, Unit};
+use crate::shard::queue::{Action, Unit};
 
 /// Reads in a row, each after the answer to the one before, that make a stream.
 const IN_A_ROW: u32 = 2;
@@ -291,16 +291,8 @@ impl Shard {
             let piece = Piece { number, start, end: to, state: State::Queued, _memory: memory };
             stream.pieces.push(piece);
             stream.upto = to;
-            ahead.outbox.borrow_mut().push(Unit {
-                offset: start,
-                len: to - start,
-                action: Action::ReadAhead(number),
-                fua: false,
-                class: Class::Foreground,
-                // Nobody waits for the answer.
-                from: Origin { shard: self.engine.index, request: u32::MAX, part: 0 },
-                merged: Vec::new(),
-            });
+            let unit = Unit::unasked(self.engine.index, start..to, Action::ReadAhead(number));
+            ahead.outbox.borrow_mut().push(unit);
         }
     }
 
