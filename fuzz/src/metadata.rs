@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use layout::md::superblock::{CLEAN, Device, Reshape, PplPlace, RAID35_LEVEL};
+use layout::md::superblock::{CLEAN, Device, PplPlace, RAID35_LEVEL, Reshape};
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Crc32c, Features, Magic, Name, PplEntry, PplHeader, Role, SECTOR,
     Superblock, Superblock090, Timestamp, Uuid, Version, bitmap,

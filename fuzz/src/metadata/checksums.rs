@@ -21,7 +21,7 @@ use crate::{Target, Trail};
 
 /// Pages of the checksum table.
 pub const PRIVATE_CHECKSUMS: Target = Target {
-    name: "private_sums",
+    name: "private_checksums",
     what: "checksum table: entries as they were put, what fits where, who has lost writes",
     body: table,
     seeds,
