@@ -454,11 +454,14 @@ impl RowOp<'_> {
         );
         let mut whole = true;
         for group in dirty.chunks(self.engine.setup.bounds.units) {
-            for page in group.iter().filter(|page| page.dirty.replace(false)) {
-                checksums.dirty.set(checksums.dirty.get() - 1);
-                let bytes = self.engine.pool.copy_of(&page.bytes.borrow()).freeze();
-                let (at, bytes) = (page.place(), std::iter::once(bytes));
-                self.work.batch.log(&page.member, page.slot, at, bytes);
+            let runs = group.chunk_by(|page, next| page.goes_out_with(next));
+            for run in runs.filter(|run| run[0].dirty.get()) {
+                let bytes = run.iter().map(|page| {
+                    page.dirty.set(false);
+                    checksums.dirty.set(checksums.dirty.get() - 1);
+                    self.engine.pool.copy_of(&page.bytes.borrow()).freeze()
+                });
+                self.work.batch.log(&run[0].member, run[0].slot, run[0].place(), bytes);
             }
             // No gate waits for these: who is failed meanwhile must not come back before they land.
             let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
@@ -507,6 +510,11 @@ impl Engine {
 impl Page {
     fn is(&self, member: MemberId, number: u64) -> bool {
         (self.member.id, self.number) == (member, number)
+    }
+
+    /// True if both are dirty and `next` lies right behind this one: one write takes both.
+    fn goes_out_with(&self, next: &Page) -> bool {
+        self.dirty.get() && next.dirty.get() && next.is(self.member.id, self.number + 1)
     }
 
     /// Where it lies on its member's disk.
