@@ -92,6 +92,9 @@ pub const HISTORY_BYTES: u64 = 64 << 10;
 pub const LEAST_LOG_BYTES: u64 = 256 << 10;
 /// The least that a new member has for it.
 pub const NEW_LOG_BYTES: u64 = 1 << 20;
+/// A new member of at least sixteen times this has at least this for it: a log that fills up has
+/// all changed pages of the checksum table written, and the writes of that moment wait for them.
+pub const AMPLE_LOG_BYTES: u64 = 16 << 20;
 /// The most an intent log is given on a new member, apart from what rounding adds.
 pub const MOST_LOG_BYTES: u64 = 64 << 20;
 /// All parts of the area begin and end on a multiple of this.
@@ -194,10 +197,23 @@ impl Parts {
 
 /// The area a new member of `member_bytes` should have at least, all parts included.
 pub const fn wanted_bytes(member_bytes: u64) -> u64 {
-    let log = (member_bytes / 256) & !(ALIGNMENT - 1);
-    let log = if log < NEW_LOG_BYTES { NEW_LOG_BYTES } else { log };
-    let log = if log > MOST_LOG_BYTES { MOST_LOG_BYTES } else { log };
+    let log = new_log_bytes(member_bytes);
     HEADERS_BYTES + log + bitmap::space(member_bytes) + HISTORY_BYTES + checksum_bytes(member_bytes)
+}
+
+/// Bytes of the intent log of a new member: a 16th of a small one, a 256th of a large one.
+const fn new_log_bytes(member_bytes: u64) -> u64 {
+    let small = at_most(member_bytes / 16, AMPLE_LOG_BYTES);
+    let large = at_most(member_bytes / 256, MOST_LOG_BYTES);
+    at_least(at_least(small, large), NEW_LOG_BYTES) & !(ALIGNMENT - 1)
+}
+
+const fn at_most(value: u64, limit: u64) -> u64 {
+    if value > limit { limit } else { value }
+}
+
+const fn at_least(value: u64, limit: u64) -> u64 {
+    if value < limit { limit } else { value }
 }
 
 /// Bytes of a checksum table for `data_bytes` of data, in whole blocks.

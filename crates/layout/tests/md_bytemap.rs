@@ -97,8 +97,8 @@ fn the_default_map_is_the_one_in_the_documentation() {
     assert_eq!(map.bitmap, Some(8 * KIB..12 * KIB));
     assert_eq!(map.bad_blocks, Some(12 * KIB..16 * KIB));
     assert_eq!(map.ppl, Some(16 * KIB..1040 * KIB));
-    assert_eq!(map.private, Some(1040 * KIB..3 * MIB));
-    assert_eq!(map.data, 3 * MIB..64 * MIB);
+    assert_eq!(map.private, Some(1040 * KIB..6 * MIB));
+    assert_eq!(map.data, 6 * MIB..64 * MIB);
     assert_eq!(map.bitmap_offset(), Some(8));
     let place = map.ppl_place().unwrap();
     assert_eq!((place.offset, place.size), (24, 2048));
