@@ -13,6 +13,7 @@ use metadata::{Error, ErrorKind};
 use crate::member::{Member, View};
 use crate::rows::engine::Engine;
 
+pub(crate) mod bad_blocks;
 pub(crate) mod checksum;
 pub(crate) mod engine;
 pub(crate) mod flush;

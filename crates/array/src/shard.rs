@@ -17,11 +17,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use io::broken::{Broken, broken};
-use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Time};
+use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Ticket, Time};
 use layout::{Family, MemberId};
-use metadata::Result;
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
 use crate::member::{Member, View};
@@ -34,7 +35,7 @@ use crate::shard::bitmap::{HeldRegions, Intent};
 use crate::shard::cache::Cache;
 use crate::shard::cache::readahead::Ahead;
 use crate::shard::message::{Post, ToKeeper, ToShard};
-use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
+use crate::shard::queue::{Action, Ended, Gain, Merged, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
 pub(crate) mod bitmap;
@@ -42,8 +43,10 @@ pub(crate) mod cache;
 pub(crate) mod message;
 pub(crate) mod queue;
 pub(crate) mod submit;
-mod tell;
 mod tend;
+
+/// Interval of reports to the keeper about errors that clients got.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One shard.
 pub(crate) struct Shard {
@@ -217,11 +220,17 @@ impl Shard {
     }
 
     fn enqueue(&self, unit: Unit) {
-        if let Some(unit) = self.hold(unit) {
-            self.read_ahead_of(&unit);
-            self.line_up(unit);
-            self.line_up_ahead();
+        let unit = match self.engine.setup.cache {
+            CacheMode::Writeback => self.hold(unit),
+            CacheMode::None | CacheMode::Sync => Some(unit),
+        };
+        let Some(unit) = unit else { return };
+        if !matches!(unit.action, Action::Read(_)) {
+            return self.line_up(unit);
         }
+        self.read_ahead_of(&unit);
+        self.line_up(unit);
+        self.line_up_ahead();
     }
 
     /// Puts a unit in the queue.
@@ -448,5 +457,92 @@ impl Shard {
     pub(crate) fn keep_list(&self, mut list: Vec<SharedBuf>) {
         list.clear();
         self.lists.borrow_mut().push(list);
+    }
+
+    // ---- answers -------------------------------------------------------------------------------
+
+    /// Answers a unit once it is as durable as its client was promised.
+    async fn finish_durably(&self, unit: Unit, gain: Gain, mut result: Result<()>) {
+        if result.is_ok() && self.owes_flush() && self.writes(&unit) && !unit.fua {
+            result = self.engine.make_durable().await;
+        }
+        self.finish(unit, gain, result);
+    }
+
+    /// True if a write is acknowledged only when it is durable. An array without volatile members
+    /// promises that to its clients, also after a member with a cache joins.
+    fn owes_flush(&self) -> bool {
+        let promised = !self.engine.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
+        self.engine.setup.cache == CacheMode::Sync || (promised && self.engine.is_volatile())
+    }
+
+    /// Answers a unit, and each request that was merged into it.
+    pub(crate) fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
+        if let Err(error) = &result {
+            self.report_failure(&unit, error);
+        }
+        match unit.action {
+            Action::Write(list) => self.keep_list(list),
+            Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
+            Action::ReadAhead(_) => return,
+            _ => {}
+        }
+        for Merged { from: to, .. } in unit.merged.drain(..) {
+            self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
+        }
+        if unit.merged.capacity() > 0 {
+            self.queue.borrow_mut().keep(unit.merged);
+        }
+        self.answer(Ended { to: unit.from, gain, result });
+    }
+
+    fn answer(&self, ended: Ended) {
+        // By message: the keeper must record lost blocks before a checkpoint covers them.
+        let reported = matches!(ended.gain, Gain::RangeJob(_)) && !broken(Broken::AnswerOvertakes);
+        if ended.to.shard == self.engine.index && !reported {
+            self.end(ended);
+        } else {
+            self.engine.post.to_shard(ended.to.shard, ToShard::Ended(ended));
+        }
+    }
+
+    /// Ends one unit of a request or job that began on this shard.
+    pub(super) fn end(&self, ended: Ended) {
+        let Gain::RangeJob(job) = ended.gain else {
+            self.requests.end(ended, &self.engine.setup.name);
+            if self.quiescing.get() && self.requests.is_empty() {
+                self.emptied.raise();
+            }
+            return;
+        };
+        let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
+        let ticket = Ticket::from_bits(generation << 32 | slot);
+        self.jobs.finish(ticket, (ended.result, job.report));
+    }
+
+    /// Reports an error that a client gets: one a second to the keeper, the others are counted.
+    fn report_failure(&self, unit: &Unit, error: &Error) {
+        let what = match unit.action {
+            Action::Read(_) => "a read",
+            Action::Write(_) | Action::WriteOut(_) => "a write",
+            Action::Zero { .. } | Action::Discard => "a zeroing",
+            Action::Flush { .. } => "a flush",
+            Action::Extents(_) | Action::ReadAhead(_) | Action::RangeJob(_) => return,
+        };
+        // A refused request is the client's mistake.
+        if error.kind() != ErrorKind::DataLost {
+            return;
+        }
+        let (now, (last, unreported)) = (self.engine.setup.clock.now(), self.reported.get());
+        if last.is_some_and(|last| now - last < REPORT_INTERVAL) {
+            return self.reported.set((last, unreported + 1));
+        }
+        self.reported.set((Some(now), 0));
+        let before =
+            if unreported > 0 { format!("; {unreported} before it") } else { String::new() };
+        let Unit { offset, len, .. } = unit;
+        let text =
+            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
+        self.engine.post.to_keeper(ToKeeper::Refused { text });
     }
 }

@@ -42,9 +42,12 @@ use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
 pub mod checksums;
+mod consistency;
 mod frame;
 pub mod journal;
 pub mod log;
+
+pub use consistency::Consistency;
 
 fields! { 384;
     MAGIC            "magic"            0   8
@@ -220,75 +223,6 @@ const fn at_least(value: u64, limit: u64) -> u64 {
 pub const fn checksum_bytes(data_bytes: u64) -> u64 {
     let entries = data_bytes.div_ceil(CHECKSUM_BLOCK_BYTES);
     (entries * CHECKSUM_ENTRY_BYTES).next_multiple_of(ALIGNMENT)
-}
-
-/// How an array of a level with parity stands against the *write hole*: a crash in the middle of a
-/// write leaves parity that agrees neither with the old data nor with the new.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Consistency {
-    /// Not at all: everything is synced anew after a crash.
-    Resync,
-    /// The write-intent bitmap says which regions must be synced anew.
-    Bitmap,
-    /// Bitmap, and the intent log says how to make each row right, members missing or not.
-    Intent,
-    /// md's partial parity log, on RAID 5: Linux replays it too.
-    Ppl,
-    /// As `Intent`, and the log holds the new data too.
-    Journal,
-}
-
-impl Consistency {
-    /// All of them.
-    pub const ALL: [Consistency; 5] = [
-        Consistency::Resync,
-        Consistency::Bitmap,
-        Consistency::Intent,
-        Consistency::Ppl,
-        Consistency::Journal,
-    ];
-
-    /// Its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Consistency::Resync => "resync",
-            Consistency::Bitmap => "bitmap",
-            Consistency::Intent => "intent",
-            Consistency::Ppl => "ppl",
-            Consistency::Journal => "journal",
-        }
-    }
-
-    /// The policy of this name.
-    pub fn named(name: &str) -> Option<Consistency> {
-        Consistency::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-
-    /// True if partial parities are logged, in the private area or in md's log: a crash and the
-    /// loss of a member together change no block that nobody wrote.
-    pub const fn closes_hole(self) -> bool {
-        self.has_log() || matches!(self, Consistency::Ppl)
-    }
-
-    /// True if partial parities are logged in the private area.
-    pub const fn has_log(self) -> bool {
-        matches!(self, Consistency::Intent | Consistency::Journal)
-    }
-
-    /// True if the array has md's write-intent bitmap by this policy.
-    pub const fn has_bitmap(self) -> bool {
-        matches!(self, Consistency::Bitmap | Consistency::Intent | Consistency::Journal)
-    }
-
-    const fn number(self) -> u64 {
-        match self {
-            Consistency::Resync => 1,
-            Consistency::Bitmap => 2,
-            Consistency::Intent => 3,
-            Consistency::Ppl => 4,
-            Consistency::Journal => 5,
-        }
-    }
 }
 
 /// The intent log of a member, as its header describes it.

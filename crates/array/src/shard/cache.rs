@@ -43,7 +43,6 @@ use metadata::{Error, Result};
 
 use crate::rows::Scratch;
 use crate::rows::engine::RowOp;
-use crate::rows::flush::CacheMode;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::Shard;
@@ -122,9 +121,6 @@ impl Shard {
 
     /// Takes a unit in, or puts write-outs before it and gives it back for the queue.
     pub(crate) fn hold(&self, mut unit: Unit) -> Option<Unit> {
-        if self.engine.setup.cache != CacheMode::Writeback {
-            return Some(unit);
-        }
         match &mut unit.action {
             Action::Flush { after } => {
                 while let Some((span, _)) = self.oldest_held() {

@@ -250,8 +250,10 @@ impl Shard {
     /// Looks at a read that has come in, and reads ahead of it if that is worth it.
     pub(crate) fn read_ahead_of(&self, unit: &Unit) {
         let bounds = &self.engine.setup.bounds;
-        let is_read = matches!(unit.action, Action::Read(_)) && unit.class == Class::Foreground;
-        if !is_read || bounds.ahead_bytes == 0 || self.engine.setup.check_reads {
+        if unit.class != Class::Foreground
+            || bounds.ahead_bytes == 0
+            || self.engine.setup.check_reads
+        {
             return;
         }
         let ahead = &self.ahead;
