@@ -267,8 +267,8 @@ impl Engine {
         self.admit_rows(log, touched, bytes, partials).await.map(Some)
     }
 
-    /// Takes rows apart into groups whose records fit into the log, each with room for another one
-    /// beside it, the first group last; `None` if they all fit together.
+    /// Divides rows into groups whose records fit into the log, each with room for another group
+    /// beside it, the first group last. `None` if they all fit together.
     pub(crate) fn parts_to_log(&self, rows: &[RowWork]) -> Option<Vec<Vec<RowWork>>> {
         let log = self.log.as_ref()?;
         let (share, present) = (log.share(), self.view().present);
@@ -296,15 +296,15 @@ impl Engine {
         Some(groups)
     }
 
-    /// True if the records of these rows fit into a log that holds nothing but the batch which says
-    /// so, while these slots are `present`.
+    /// True if the records of these rows fit into an otherwise empty log while these slots are
+    /// `present`.
     pub(crate) fn fits_log(&self, rows: &[RowWork], present: SlotSet) -> bool {
         let fits = |log: &Log| log.need(rows, present) <= log.space.borrow().most();
         self.log.as_ref().is_none_or(fits)
     }
 
-    /// As [`Engine::admit`], for whole stripes, `first..first + count`: no more than
-    /// [`Engine::stripes_to_log`].
+    /// Admits the whole stripes `first..first + count`, at most [`Engine::stripes_to_log`] of them.
+    /// See [`Engine::admit`].
     pub(crate) async fn admit_stripes(
         &self,
         (first, count): (u64, u64),
@@ -318,13 +318,13 @@ impl Engine {
         self.admit_rows(log, all, 2 * BATCH_ALIGNMENT, partials).await.map(Some)
     }
 
-    /// How many whole stripes may be logged together as zeros.
+    /// The most whole stripes that one record can log as zeros.
     pub(crate) fn stripes_to_log(&self) -> u64 {
         self.log.as_ref().map_or(u64::MAX, |log| log.space.borrow().most_stripes())
     }
 
-    /// Admits rows: what they touch, the bytes of a ring that they need, and their partial parity
-    /// on the members of these slots.
+    /// Admits rows, given as their touched slots, the ring bytes that they need, and their partial
+    /// parity by the slot that logs it.
     async fn admit_rows<'a>(
         &self,
         log: &'a Log,
@@ -369,7 +369,7 @@ impl Engine {
         })
     }
 
-    /// Flushes the members when the log fills up, or somebody waits for rows to be durable.
+    /// Flushes the members when the log fills up, or when a unit waits for a durable row.
     pub(crate) async fn retire_logged(self: Rc<Self>) {
         let Some(log) = &self.log else { return };
         let mut scratch = Scratch::default();
@@ -391,7 +391,7 @@ impl Engine {
                     log.stirred.raise();
                     continue;
                 }
-                // The array is broken: those who wait are told so.
+                // The array has failed: waiting units wake and get the error.
                 log.freed.raise();
             }
             log.crowded.wait().await;
@@ -399,17 +399,17 @@ impl Engine {
     }
 }
 
-/// What the writer keeps between batches.
+/// The writer's buffers, kept between batches.
 #[derive(Default)]
 struct Desk {
     batch: Batch,
     failures: Vec<Failure>,
-    /// The last batch's lists, to be used again.
+    /// The lists of the previous batch, for reuse.
     spare: Gathering,
 }
 
 impl Log {
-    /// True if a batch is to be written now, while the gate is `closed` or not.
+    /// True if a batch must be written now. `closed` is the state of the barrier.
     fn is_due(&self, closed: bool) -> bool {
         match &*self.space.borrow() {
             Space::Ring(ring) => {
@@ -420,8 +420,9 @@ impl Log {
         }
     }
 
-    /// Who failed to take a batch may get another one before it is out, and take that: it must not
-    /// name the failed one, or who reads it takes the log for damaged.
+    /// A member that failed a batch may still write the next one before it is removed. That batch
+    /// must not name the failed one as its predecessor, or the reader would take the log for
+    /// damaged.
     fn forget_failed(&self, failures: &[Failure]) {
         if matches!(self.setup, LogSetup::Zone { .. }) && !broken(Broken::FailedBatchNamed) {
             let members = failures.iter().map(|failure| &failure.member);
@@ -431,7 +432,7 @@ impl Log {
 }
 
 impl Engine {
-    /// Writes batches while the shard runs.
+    /// Writes batches until the shard stops.
     pub(crate) async fn write_log(self: Rc<Self>) {
         let Some(log) = &self.log else { return };
         let spare = Gathering::new(self.setup.geometry.slots());
@@ -463,7 +464,7 @@ impl Engine {
             op_bytes: 0,
             deadline: self.setup.bounds.deadline,
         };
-        // No gate waits for a batch without units.
+        // The barrier does not wait for a batch without units.
         let alone = gathered.units.is_empty() && !broken(Broken::BatchOvertaken);
         let members = view.members().filter(|_| alone);
         let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
@@ -482,13 +483,14 @@ impl Engine {
         if let Err(failed) = &answer
             && gathered.units.is_empty()
         {
-            // Nobody waits for it who could report them.
+            // No unit waits for this batch, so no unit reports the failures.
             for (member, _, why) in failed.iter().filter(|(member, ..)| view.has(member.id)) {
                 let (member, why) = (member.id, why.clone());
                 self.post.to_keeper(ToKeeper::Lost { member, why });
             }
         }
-        // Only now: who comes back must not be told that it has failed before.
+        // The write counts as late until its failure is reported: a member must not return before
+        // that.
         ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
         log.space.borrow_mut().written(placed.sequence, answer.is_err());
         for ticket in gathered.units.drain(..) {
@@ -497,8 +499,9 @@ impl Engine {
         desk.spare = gathered;
     }
 
-    /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
-    /// only records what does not matter any more. Where there is a journal device it has all.
+    /// Adds the writes of a batch, one for each member with a part in it. A batch without units
+    /// only records released space; it goes to all members. A journal device, if any, gets
+    /// everything.
     fn send_batch(
         &self,
         log: &Log,
