@@ -26,7 +26,7 @@ impl Engine {
         self.post.to_keeper(ToKeeper::Repaired { member, offset, bytes });
     }
 
-    /// Notes that these bytes of a slot's members could not be recovered.
+    /// Records that these bytes of a slot's members could not be recovered.
     pub(crate) fn unrecoverable(
         &self,
         members: impl Iterator<Item = Rc<Member>>,
@@ -36,7 +36,7 @@ impl Engine {
         self.put_on_lists(members, (start, len), false);
     }
 
-    /// Puts bytes of members on their lists of bad blocks; as [`ToKeeper::Bad`] if `filling`.
+    /// Adds bytes to the bad-block lists of members. `filling` is passed on in [`ToKeeper::Bad`].
     pub(crate) fn put_on_lists(
         &self,
         members: impl Iterator<Item = Rc<Member>>,
