@@ -36,7 +36,7 @@ use std::rc::Rc;
 
 use io::Clock;
 use io::broken::{Broken, broken};
-use layout::md::superblock::{CLEAN, Device};
+use layout::md::superblock::{CLEAN, Device, EVENTS_MOST};
 use layout::md::{
     BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
 };
@@ -64,7 +64,7 @@ pub(crate) mod ppl;
 pub(crate) mod private;
 pub mod record;
 
-pub(crate) use add_member::MOST_BLOCK_BYTES;
+pub use add_member::MOST_BLOCK_BYTES;
 pub use add_member::{Admitted, Readmitted};
 
 /// Fills bytes with random ones: from the host's generator, or the simulator's seed.
@@ -299,6 +299,7 @@ impl MetadataWriter {
         self.none_late(assigned.iter().chain(&configuration.spares))?;
         self.catch_up(configuration).await?;
         let events = self.events.get() + 1;
+        assert!(events <= EVENTS_MOST, "no member would be found again with event {events}");
         self.events.set(events);
         let mut failures = self.strangers(&assigned);
         failures.extend(self.prepare(&assigned, events).await);

@@ -24,5 +24,6 @@ pub mod recover;
 mod test_disk;
 
 pub use bounds::Bounds;
+pub use commit::MOST_BLOCK_BYTES;
 pub use config_store::{Decisions, Local, Undecided, Verdict};
 pub use error::{Error, ErrorKind, Result};

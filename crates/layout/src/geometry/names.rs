@@ -469,7 +469,8 @@ fn unabbreviate(level: Level, word: &str) -> &str {
 
 /// `n2`, `f2`, `o2`, `n2f2`, `n2o2`.
 fn parse_raid10(word: &str) -> Option<Layout> {
-    let copies = |text: &str| text.parse::<u8>().ok().filter(|n| (1..=128).contains(n));
+    let copies =
+        |text: &str| text.parse::<u8>().ok().filter(|&n| (1..=MAX_SLOTS).contains(&n.into()));
     let (near, rest) = match word.strip_prefix('n') {
         Some(rest) => {
             let digits = rest.find(['f', 'o']).unwrap_or(rest.len());

@@ -70,14 +70,17 @@ impl fmt::Display for Grouped {
     }
 }
 
-/// The name of an array, `host:name` or `name`: at most 32 bytes, padded with zeros.
+/// The most bytes of an array's name.
+pub const NAME_BYTES: usize = 32;
+
+/// The name of an array, `host:name` or `name`: at most [`NAME_BYTES`], padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Name(pub [u8; 32]);
+pub struct Name(pub [u8; NAME_BYTES]);
 
 impl Name {
-    /// `None` if the text is longer than 32 bytes or contains a NUL.
+    /// `None` if the text is longer than [`NAME_BYTES`] or contains a NUL.
     pub fn new(text: &str) -> Option<Name> {
-        let mut bytes = [0; 32];
+        let mut bytes = [0; NAME_BYTES];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         (!text.contains('\0')).then_some(Name(bytes))
     }

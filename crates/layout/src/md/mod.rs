@@ -24,7 +24,7 @@ pub use bytemap::{ByteMap, TooSmall};
 pub use feature::Features;
 pub use field::{Fault, Field, ParseError};
 pub use foreign::{Signature, probe};
-pub use identity::{Name, Timestamp, Uuid};
+pub use identity::{NAME_BYTES, Name, Timestamp, Uuid};
 pub use partitions::{Partition, partitions};
 pub use ppl::{PplEntry, PplHeader};
 pub use super090::Superblock090;

@@ -30,6 +30,8 @@ use super::field::{Fault, Field, ParseError};
 use super::identity::{Name, Timestamp, Uuid};
 use super::{MAX_SECTOR, SECTOR};
 
+pub use rules::{EVENTS_MOST, EVENTS_ROOM};
+
 super::field::fields! { 256;
     MAGIC              "magic"                0   4
     MAJOR              "major_version"        4   4
@@ -450,9 +452,6 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     let sum = words.sum::<u64>() - at::CHECKSUM.get(bytes);
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
-
-/// No array lives to see so many events: whoever counts on from more would begin anew at 0.
-pub const EVENTS_MOST: u64 = u64::MAX >> 1;
 
 /// Bytes that begin like a superblock and are long enough to be one. What they say is not yet to be
 /// trusted: the checksum may be wrong, and a right checksum is no proof of sane numbers.

@@ -5,7 +5,7 @@
 
 use io::broken::{Broken, broken};
 use layout::md::ppl::HEADER_BYTES;
-use layout::md::superblock::Role;
+use layout::md::superblock::{EVENTS_MOST, EVENTS_ROOM, Role};
 use layout::md::{Features, SECTOR, Superblock};
 use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Slot, SlotAssignment, SlotSet, sync};
 
@@ -118,6 +118,13 @@ fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -
         let why = "its superblock is of the old version 0.90, which is only read; copy the data to \
                    a new array, or let Linux convert it (mdadm --assemble --update=metadata)";
         return Some(why.to_string());
+    }
+    let events = latest.superblock.events;
+    if events > EVENTS_MOST - EVENTS_ROOM {
+        return Some(format!(
+            "its event count {events} leaves no room for one more session; copy the data to a new \
+             array"
+        ));
     }
     let keeps_ppl = latest.superblock.features.intersects(Features::ANY_PPL);
     if let Some(why) = ppl::unfit(geometry).filter(|_| keeps_ppl) {

@@ -27,7 +27,7 @@ use crate::commit::record::Record;
 use crate::error::{Error, Result};
 
 /// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
-pub(crate) const MOST_BLOCK_BYTES: u32 = 4096;
+pub const MOST_BLOCK_BYTES: u32 = 4096;
 
 /// A disk that was taken in as a spare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@ use io::signal::Wait;
 use io::{Disk, Limits, Pool, Signal};
 
 use super::limits::MAX_PAYLOAD;
-use super::wire::{BlockSizes, Style, flags};
+use super::wire::{BlockSizes, MAX_STRING_BYTES, Style, flags};
 use crate::bytewise::{Bytewise, Writers};
 
 /// One served disk. Share one `Export` among all its connections: it orders their unaligned writes;
@@ -77,9 +77,13 @@ pub trait Exports {
 
 impl Export {
     /// Serves `disk` under `name`; memory for unaligned requests comes from `pool`.
+    ///
+    /// # Panics
+    /// If the name is longer than [`MAX_STRING_BYTES`]: no client could ask for it.
     pub fn new(name: impl Into<String>, disk: Rc<dyn Disk>, pool: Pool) -> Export {
         let disk = Bytewise::new(disk, pool);
         let (name, description) = (name.into(), String::new());
+        assert!(name.len() <= MAX_STRING_BYTES, "a name that no client can ask for");
         let users = Users::default();
         Export { name, description, disk, read_only: false, bytewise: false, users }
     }
