@@ -206,20 +206,20 @@ impl Rig {
         self.disks[index].broken_at.set(keep.then_some(self.position(index)));
     }
 
-    /// Changes the superblock that lies on a disk; the checksum is made anew.
+    /// Changes the superblock on a disk, with a new checksum.
     pub(crate) fn edit(&self, index: usize, edit: impl FnOnce(&mut Superblock)) {
         let mut superblock = self.superblock(index);
         edit(&mut superblock);
         self.disks[index].mem.poke(self.position(index), &superblock.print());
     }
 
-    /// What was written to all disks since the last call.
+    /// The writes to all disks since the last call.
     pub(crate) fn acts(&self) -> Vec<Vec<Act>> {
         self.disks.iter().map(|disk| disk.acts.take()).collect()
     }
 }
 
-/// A clean array of this level for so many members, without spares.
+/// A clean array of this level for this many members, without spares.
 pub(crate) fn new_array(level: Level, members: usize) -> NewArray {
     let chunk = match level {
         Level::Raid1 => 0,
