@@ -79,7 +79,7 @@ ways! {
     /// Blocks corrected by a checked read are not durable.
     CorrectedVolatile: "ours" by "test power_loss",
 
-    // ---- the write-intent bitmap, and what superblocks say of writes
+    // ---- the write-intent bitmap and the dirty mark
     /// Data is written before the region's bit and the dirty mark are durable.
     BitAfterData: "3",
     /// Bits are cleared before the data written there is flushed.
