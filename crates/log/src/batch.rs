@@ -23,9 +23,9 @@ use crate::touched::Touched;
 pub struct Gathering {
     /// One for each slot.
     pub lanes: Vec<Lane>,
-    /// The units whose rows these are.
+    /// The units that own these rows.
     pub units: Vec<Ticket>,
-    /// What they have reserved.
+    /// Space reserved by these units.
     pub reserved: u64,
     /// Checks of the row that is being added: both parity members get the same.
     pub checks: Vec<u32>,
@@ -33,7 +33,7 @@ pub struct Gathering {
     pub rows: Vec<((u64, u64), SlotSet)>,
 }
 
-/// What one slot's member gets.
+/// The part for one slot's member.
 #[derive(Default)]
 pub struct Lane {
     /// One for each row.
@@ -62,7 +62,7 @@ impl Gathering {
         Gathering { lanes, ..Gathering::default() }
     }
 
-    /// Puts what all lanes have into the first one, for a journal device.
+    /// Moves the content of all lanes into the first one, for a journal device.
     pub fn join(&mut self) {
         let Some((first, others)) = self.lanes.split_first_mut() else { return };
         for lane in others {
@@ -72,7 +72,7 @@ impl Gathering {
         }
     }
 
-    /// Slots whose members log something.
+    /// Slots whose members get a part.
     pub fn slots_in_use(&self) -> impl Iterator<Item = Slot> + '_ {
         let used = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.records.is_empty());
         used.map(|(slot, _)| Slot::new(slot))

@@ -1,4 +1,4 @@
-//! Parity of rows whose bytes lie in several pieces: cuts them into runs and calls the kernels.
+//! Parity of rows whose bytes are in several pieces: cuts them into runs and calls the kernels.
 
 use std::ops::Range;
 
@@ -78,8 +78,8 @@ pub fn encode<'a>(
     }
 }
 
-/// Changes P and Q of a row by what one block of data changes. `new(at)` gives the new bytes from
-/// `at` on, as far as they lie in one piece.
+/// Updates P and Q of a row for one changed data block. `new(at)` gives the new bytes from `at` on,
+/// up to the end of their piece.
 pub fn update<'a>(
     kernel: Kernel,
     exponent: u8,
@@ -107,9 +107,8 @@ pub fn update<'a>(
     }
 }
 
-/// Computes what remains of the new `parity` of a row, P or Q, without the new data of the
-/// `touched` indices: `from(index, at)` gives its bytes from `at` on, as far as they lie in one
-/// piece.
+/// Removes the new data of the `touched` indices from the new `parity` of a row, P or Q.
+/// `from(index, at)` gives its bytes from `at` on, up to the end of their piece.
 ///
 /// ```text
 ///   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data

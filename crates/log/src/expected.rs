@@ -1,7 +1,7 @@
-//! What blocks may hold after a crash, by the intent log: old checksums and new.
+//! Checksums that blocks may have after a crash, according to the intent log: old and new.
 //!
-//! Owns the gathering of that from the records of a log. Whether a block holds any of it, and what
-//! follows, is for `keeper/replay_checksums.rs`.
+//! Owns their collection from the records of a log. `keeper/replay_checksums.rs` compares the
+//! blocks and acts on the result.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use layout::private::checksums::{ChecksumEntry, blocks};
 use layout::private::log::Entry;
 use layout::{Geometry, Slot, Stripe};
 
-/// What the log has for the blocks of data that were being written.
+/// The log's checksums of data blocks that were being written.
 #[derive(Clone, Default, Debug)]
 pub struct Expected(BTreeMap<(Slot, u64), Vec<Claim>>);
 
-/// What a block may hold.
+/// A possible content of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
     /// Bytes with this CRC, that were being written.
     New(u32),
-    /// What the table had.
+    /// The table's old entry.
     Old(ChecksumEntry),
-    /// The log does not say what: zeros or what was there before them, or a part of a block.
+    /// Unknown to the log: zeros or the content before them, or a part of a block.
     Any,
 }
 
 impl Expected {
-    /// Takes in what a record says.
+    /// Adds a record.
     pub fn add(&mut self, entry: &Entry, geometry: &Geometry) {
         let record = &entry.record;
         if record.zeros {
@@ -65,12 +65,12 @@ impl Expected {
         }
     }
 
-    /// What a block of a slot may hold besides what the table has.
+    /// The possible contents of a slot's block, besides the table's entry.
     pub fn of(&self, slot: Slot, block: u64) -> &[Claim] {
         self.0.get(&(slot, block)).map_or(&[], Vec::as_slice)
     }
 
-    /// Every block that the log tells of, slot by slot.
+    /// Every block that the log covers, slot by slot.
     pub fn each(&self) -> impl Iterator<Item = (Slot, u64)> + '_ {
         self.0.keys().copied()
     }

@@ -1,5 +1,5 @@
-//! The intent log: which space of the ring is free, which rows were touched since, the bytes of a
-//! batch, and what a row must be made after a crash.
+//! The intent log: free space of the ring, recently touched rows, the bytes of a batch, and the
+//! replay of a row after a crash.
 //!
 //! ```text
 //!   session    batch             records, checks and payload -> one write per member

@@ -1,11 +1,11 @@
-//! Batches in the form of md's partial parity log (`layout::md::ppl`): what Linux replays.
+//! Batches in the format of md's partial parity log (`layout::md::ppl`), which Linux replays.
 //!
-//! md's log says less than ours: no checks, and no new data. So a row is its range, and the partial
-//! parity of what is not written. Each member's log is a ring of its own.
+//! md's log holds less than ours: no checks, and no new data. A record is a row's range and the
+//! partial parity of its unwritten blocks. Each member's log is a ring of its own.
 //!
-//! Of each log only the newest batch counts, and of that only what has a right checksum: the rest
-//! was never finished, so nothing was written under it. A log without a batch was torn in the
-//! middle of one, and tells nothing for the same reason.
+//! Only the newest batch of each log counts, and only entries with a right checksum: other entries
+//! were not written completely, so their rows were not written. A log without a valid batch was
+//! torn during a batch, and proves nothing for the same reason.
 
 use io::broken::{Broken, broken};
 use layout::md::ppl::{self, HEADER_BYTES, MULTIPLE_BYTES, PplEntry, PplHeader, PplRow};
@@ -46,10 +46,10 @@ pub fn unit(
     (header, at, at + bytes)
 }
 
-/// Where a batch of so many bytes goes in a member's log, if the one before ended at `next`.
+/// Offset of a batch of this length in a member's log, if the preceding one ended at `next`.
 fn place(log: LogPlace, next: u64, bytes: u64) -> u64 {
-    // Linux 6.1 looks for headers up to the last 4096 bytes. If it gets there without an end to the
-    // units, it takes the partial parities of the newest for what lies behind it.
+    // Linux 6.1 looks for headers up to the last 4096 bytes. If it gets there without an end of the
+    // units, it misreads the newest unit's partial parities as the next header.
     let fits = next + bytes + HEADER_BYTES < log.bytes;
     if fits && log.bytes >= MULTIPLE_BYTES { next } else { 0 }
 }
@@ -82,7 +82,7 @@ pub fn torn_rows(
     Ok(torn_rows)
 }
 
-/// The row that an entry on the member of `slot` tells of.
+/// The row of an entry on the member of `slot`.
 fn torn_row(
     entry: &PplEntry,
     partial: &[u8],

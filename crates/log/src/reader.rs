@@ -1,7 +1,7 @@
 //! The reader of the log: which rows a crash may have torn, from the bytes of every zone.
 //!
-//! Owns what may be missing in a zone: what a crash tore was never acknowledged, and what is done
-//! with does not matter. Anything else that cannot be parsed makes the log one that is not trusted.
+//! Owns the rules for missing batches: a torn batch was never acknowledged, and a retired batch is
+//! not needed. Any other batch that cannot be parsed makes the log untrusted.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,11 +18,11 @@ use crate::expected::Expected;
 use crate::solve::{Partial, TornRow};
 use crate::verdict::{Copies, Kind, Lacking, Verdict, verdict};
 
-/// Why what is logged is not trusted.
+/// Why the log is not trusted.
 pub struct Disbelief {
     /// For people.
     pub why: String,
-    /// The one whose log it is, if without that log all could be trusted.
+    /// The member with this log, if all other logs could be trusted without it.
     pub of: Option<MemberId>,
 }
 
@@ -36,7 +36,7 @@ impl From<String> for Disbelief {
 pub struct Source<'a> {
     /// The name of its disk.
     pub name: &'a str,
-    /// Whose it is; `None`: the journal device's.
+    /// The member; `None`: the journal device.
     pub of: Option<(MemberId, Slot)>,
     /// Its zones and sessions.
     pub shape: LogShape,
@@ -63,7 +63,7 @@ pub struct Zone<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Who holds which slot now.
+/// The current members of the slots.
 pub struct Holders<'a> {
     /// The members of all slots.
     pub configuration: &'a Configuration,
@@ -82,12 +82,12 @@ impl Holders<'_> {
 /// A batch, and where it begins in its member's zone.
 pub type Found = (Batch, usize);
 
-/// The batches of a session that can be read in the bytes of a zone, by sequence number. A batch
-/// whose checksum is wrong does not count: a crash may have interrupted its write.
+/// The readable batches of a session in a zone's bytes, by sequence number. A batch with a wrong
+/// checksum does not count: a crash may have interrupted its write.
 ///
 /// # Errors
-/// A batch whose checksum is right cannot be parsed. It was written completely, so it may matter:
-/// the log is damaged, or another version of the program wrote it.
+/// A batch with a right checksum does not parse. It was written completely, so it may matter: the
+/// log is damaged, or another version of the program wrote it.
 pub fn scan(
     zone_bytes: &[u8],
     session: u64,
@@ -117,10 +117,10 @@ pub fn scan(
     Ok(found)
 }
 
-/// The batches of a zone from `tail` on, of those that were `found` on one member.
+/// The batches of a zone from `tail` on, among those `found` on one member.
 ///
 /// # Errors
-/// If one that must be there is not.
+/// A required batch is missing.
 fn batches(
     zone: &Zone<'_>,
     mut found: BTreeMap<u64, Found>,
@@ -140,9 +140,8 @@ fn batches(
     Ok(found)
 }
 
-/// What each member has of a zone, as far as it matters, and where that begins. Whoever tells of
-/// the latest tail is right for all: another one may have got nothing since but what a crash tore,
-/// over a batch that does not matter any more.
+/// Each member's batches of a zone from the tail on, and the tail. The latest tail of any member is
+/// valid for all: another member may since have received only a torn batch, over a retired one.
 fn each_batches(
     logs: &[Zone<'_>],
     zone: u32,
@@ -168,7 +167,7 @@ fn each_batches(
 struct Both<'a> {
     p: Option<(&'a Zone<'a>, usize, &'a Entry)>,
     q: Option<(&'a Zone<'a>, usize, &'a Entry)>,
-    /// Whose members have it.
+    /// The members that have it.
     slots: SlotSet,
 }
 
@@ -188,7 +187,7 @@ impl Both<'_> {
     }
 }
 
-/// The newest word on every row that a zone tells of, from all logs that have the zone.
+/// The newest record of every row in a zone, from all logs with that zone.
 ///
 /// # Errors
 /// Why one of them is not trusted.
@@ -246,7 +245,7 @@ fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     inside.then_some(()).ok_or_else(what)
 }
 
-/// The verdict on a record, by who else has it.
+/// The verdict on a record, from the members that also have it.
 ///
 /// A member that need not have had it, since it got its slot later, and holds the row now, was
 /// filled after the row was written, and the commit that says so has flushed everybody. Such a
@@ -291,7 +290,7 @@ fn judge(
     verdict(kind, copies, lacking)
 }
 
-/// Where data was written without parity: all parity that is there now was made of it since.
+/// Data written without parity: all present parity was computed from it since.
 fn parity_came_after(
     roles: &Roles,
     holders: &Holders<'_>,
@@ -302,8 +301,8 @@ fn parity_came_after(
     !parity.is_empty() && parity.iter().all(|&slot| holders.came_after(slot, record))
 }
 
-/// Notes that older records of a row do not count, and adds to `torn_rows` what no newer one has
-/// of it.
+/// Records that older records of a row do not count, and adds to `torn_rows` the parts without a
+/// newer record.
 fn add_torn_rows(
     both: &Both<'_>,
     covered: &mut BTreeMap<u64, RangeSet>,

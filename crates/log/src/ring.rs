@@ -11,12 +11,12 @@
 //! Where blocks have checksums, these are written to the members before that flush.
 //! ```
 //!
-//! The last step matters because a batch that is written over an old one may be torn by a crash:
-//! whoever reads the zone then must not take the old one's remains for something that was lost.
+//! The last step matters because a crash may tear a batch that overwrites an old one. A reader of
+//! the zone must not mistake the old one's remains for a lost batch.
 //!
-//! Invariant: what is reserved, and every batch that is not recorded, together take at most half of
-//! the zone; so a batch never needs the place of one that matters, though it is never cut at the
-//! end of the zone.
+//! Invariant: reserved space and all batches without a record together take at most half of the
+//! zone. So a batch never overwrites one that matters, although batches are never split at the end
+//! of the zone.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ use layout::private::log::BATCH_ALIGNMENT;
 struct Live {
     start: u64,
     bytes: u64,
-    /// Units whose rows are not all written.
+    /// Units with unwritten rows.
     users: u32,
     /// How many flushes, and how many writings of checksums, had begun when the last of its units
     /// had written its rows.
@@ -56,7 +56,7 @@ pub struct Ring {
     used: u64,
     /// Of these, bytes of batches that are retired with all older ones.
     retired: u64,
-    /// Of these, bytes that the batch under way records.
+    /// Of these, bytes recorded by the batch in flight.
     recording: u64,
     /// The newest batch that is on all its members.
     durable: u64,
@@ -68,7 +68,7 @@ pub struct Ring {
     writings: u64,
 }
 
-/// Where a batch goes, and what it says.
+/// Place and header of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
     /// Where it lies, in bytes from the start of the zone.
@@ -99,8 +99,8 @@ impl Ring {
         }
     }
 
-    /// The most that units may have reserved, batches included: half of the zone, but for what a
-    /// batch that only records takes.
+    /// The limit of units' reservations, batches included: half of the zone, minus a batch without
+    /// rows.
     pub fn capacity(&self) -> u64 {
         (self.zone_bytes / 2).saturating_sub(2 * BATCH_ALIGNMENT)
     }
@@ -118,7 +118,7 @@ impl Ring {
         fits
     }
 
-    /// Gives back what a unit has reserved and not used.
+    /// Returns unused reserved space of a unit.
     pub fn give_back(&mut self, bytes: u64) {
         self.used -= bytes;
     }
@@ -143,7 +143,7 @@ impl Ring {
         self.live.iter().any(|batch| batch.landed.is_some() && !batch.retired)
     }
 
-    /// Places the next batch, of `bytes`, for so many units, which had reserved `reserved`.
+    /// Places the next batch, of `bytes`, for this many units, which had reserved `reserved`.
     ///
     /// # Panics
     /// If there is no room after all.
@@ -232,7 +232,7 @@ impl Ring {
         self.flushes - 1
     }
 
-    /// A flush has succeeded: what had landed before it began is durable.
+    /// A flush has succeeded: all writes that completed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
         for batch in &mut self.live {
@@ -257,7 +257,7 @@ impl Ring {
         self.live.get_mut(index as usize)
     }
 
-    /// Batches that are retired with all older ones; not one that is being written.
+    /// Batches that are retired with all older ones; not the batch being written.
     fn pop(&mut self) {
         let done = |batch: &Live, sequence: u64| batch.retired && sequence <= self.durable;
         let mut sequence = self.next - self.live.len() as u64;

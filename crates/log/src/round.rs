@@ -11,10 +11,10 @@
 //!                durable       written           where members have volatile caches
 //! ```
 //!
-//! So nothing of a row that is logged was written a moment ago: what lies beside it is durable.
+//! So the blocks beside a logged row are durable: no earlier write of it is pending.
 //!
-//! Invariant: no unit joins but while the round gathers, and who has not handed over its records
-//! when the batch goes out is not in it.
+//! Invariant: units join only while the round gathers, and a batch excludes units that have not
+//! handed over their records when it is sent.
 
 use io::broken::{Broken, broken};
 use layout::Slot;
@@ -23,7 +23,7 @@ use layout::md::ppl::{MOST_ENTRIES, MOST_SLOTS};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Gathering,
-    /// Units whose rows are not all written.
+    /// Units with unwritten rows.
     UnderWay(u32),
     /// How many flushes had begun when the last row was written.
     Landed(u64),
@@ -37,7 +37,7 @@ pub struct Round {
     /// Counts the rounds, from 1: the generation of the batch.
     number: u64,
     phase: Phase,
-    /// What those who joined may need of each slot's member.
+    /// Space that the joined units may need on each slot's member.
     used: [u64; MOST_SLOTS],
     /// Units that have joined and not handed over their records.
     joined: u32,
@@ -66,8 +66,8 @@ impl Round {
         }
     }
 
-    /// What a row with so much partial parity takes of its member: at least a share of the entries
-    /// that a header has room for.
+    /// Space of a row with this much partial parity on its member: at least its share of a header's
+    /// entries.
     fn share(&self, pp_bytes: u64) -> u64 {
         pp_bytes.max(self.capacity.div_ceil(MOST_ENTRIES as u64))
     }
@@ -82,7 +82,8 @@ impl Round {
         self.capacity / self.share(0)
     }
 
-    /// The most that rows with so much partial parity, on the members of these slots, take of one.
+    /// The most that rows with this much partial parity, on the members of these slots, take on one
+    /// of them.
     pub fn most_of(&self, rows: impl Iterator<Item = (Slot, u64)>) -> u64 {
         self.added(&[0; MOST_SLOTS], rows).into_iter().max().unwrap_or(0)
     }
@@ -97,8 +98,8 @@ impl Round {
         used
     }
 
-    /// Lets a unit join that has rows with so much partial parity, on the members of these slots,
-    /// and gives the round's number; `None` if there is no room, or the round does not gather.
+    /// Admits a unit that has rows with this much partial parity, on the members of these slots,
+    /// and returns the round's number; `None` if there is no room, or the round does not gather.
     pub fn join(&mut self, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
         if self.phase != Phase::Gathering || self.torn {
             return None;
@@ -133,8 +134,8 @@ impl Round {
         self.gathered += 1;
     }
 
-    /// True if a batch is to be written; at once if those who have not handed over are kept from
-    /// it, else when they have.
+    /// True if a batch should be written: at once, if units that have not handed over are excluded,
+    /// else when they have.
     pub fn is_due(&self, at_once: bool) -> bool {
         let all = self.joined == 0 || at_once;
         self.phase == Phase::Gathering && self.gathered > 0 && all
@@ -170,7 +171,7 @@ impl Round {
         self.torn = true;
     }
 
-    /// True if nothing can be logged any more: what a cut row needs would be lost.
+    /// True if logging must stop: the log would lose data that a torn row needs.
     pub fn is_torn(&self) -> bool {
         self.torn
     }
@@ -186,7 +187,7 @@ impl Round {
         self.flushes - 1
     }
 
-    /// A flush has succeeded: what had landed before it began is durable.
+    /// A flush has succeeded: all writes that completed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         if matches!(self.phase, Phase::Landed(landed) if landed <= number) {
             self.next();

@@ -1,10 +1,10 @@
-//! What a log is set up with: its form, and where it lies on a member.
+//! Set-up of a log: its format, and its place on a member.
 
 use layout::SlotSet;
 use layout::plan::{Roles, Row};
 use layout::private::log::{BATCH_ALIGNMENT, CHECK_BYTES};
 
-/// What a shard is told of the log when it starts.
+/// A shard's log parameters at its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogSetup {
     /// Our own, in the private area.
@@ -43,8 +43,8 @@ impl LogSetup {
         matches!(self, LogSetup::Zone { checksums: true, .. })
     }
 
-    /// The most that one member may have to log for a row of which these slots are `touched`, while
-    /// these are `present`.
+    /// The most that one member may log for a row with these `touched` slots, while these are
+    /// `present`.
     pub fn row_bytes(self, row: &Row, roles: &Roles, touched: SlotSet, present: SlotSet) -> u64 {
         let words = if self.with_checksums() { 3 } else { 1 };
         let count = row.count as u64;
@@ -57,8 +57,7 @@ impl LogSetup {
     }
 }
 
-/// The most that one member may have to log for rows of so many bytes, the batch around them
-/// included.
+/// The most that one member may log for rows of this many bytes, including the batch around them.
 pub fn most_bytes(rows: impl Iterator<Item = u64>) -> u64 {
     (rows.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
@@ -74,9 +73,9 @@ pub struct LogPlace {
     pub session: u64,
 }
 
-/// The least that a zone must have: room for the smallest part of a request, a block of each slot
-/// it may touch with its syndrome, and for what a batch adds to it. With the journal all of its
-/// data is logged, else that of slots without a member.
+/// The minimum size of a zone: the smallest part of a request (a block of each slot that it may
+/// touch, with its syndrome) and the batch around it. With the journal all of its data is logged,
+/// otherwise the data of slots without a member.
 pub const fn least_zone(slots: usize, journal: bool) -> u64 {
     let blocks = if journal { slots as u64 } else { 2 };
     2 * BATCH_ALIGNMENT * (blocks + 8)

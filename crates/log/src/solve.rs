@@ -1,19 +1,21 @@
-//! What a row that was being written must be made, from what the log and the members hold.
+//! Replay of a torn row: computes its content from the log and the members.
 //!
 //! Pure: bytes in, bytes out. Blocks of lost slots are computed one after the other:
 //!
 //! ```text
 //!   lost and not written    from p′ and q′, the syndromes of exactly these blocks: always right
-//!   lost and written        from the log, where it has the data; else from P and Q on the members,
-//!                           if that gives what was to be written, or if nothing else was written
-//!                           in the row (then it is the old block or the new one, by sectors), or
-//!                           if a newer record has a part of the block (then this one was durable
-//!                           before: `touched.rs`), or if P and Q tell the same; or anyway if it
-//!                           comes from md's log, which has nothing to check it with: then it may
-//!                           be anything
+//!   lost and written        from the log, if it has the data; else from P and Q on the members, if
+//!                           one of these holds:
+//!                           - the result is the block to be written;
+//!                           - nothing else was written in the row: the old block or the new one,
+//!                             by sectors;
+//!                           - a newer record has a part of the block: this one was durable before
+//!                             (`touched.rs`);
+//!                           - P and Q agree;
+//!                           - the record is md's, which has no check: the result may be garbage
 //! ```
 //!
-//! What none of this settles is lost: it was being written, and never acknowledged as durable.
+//! Any other block is lost: it was being written, and never acknowledged as durable.
 
 use std::ops::Range;
 
@@ -37,11 +39,11 @@ pub enum Partial {
 /// A row, or the part of one, that a crash may have cut.
 #[derive(Clone, Debug)]
 pub struct TornRow {
-    /// What was about to be written.
+    /// The planned write.
     pub record: Record,
     /// The stripe.
     pub stripe: u64,
-    /// First byte, from the start of the chunk; newer records have what lies beside it.
+    /// First byte, from the start of the chunk; newer records have the bytes beside it.
     pub start: u64,
     /// Bytes on one member.
     pub len: u64,
@@ -56,8 +58,8 @@ pub struct TornRow {
 }
 
 impl TornRow {
-    /// True if data was written past parity that was given up before, and is not in the log: there
-    /// is nothing to make right, and nothing to do it with.
+    /// True if data was written with discarded parity, and is not in the log: replay has nothing to
+    /// do, and no means to do it.
     pub fn is_past_parity(&self, map: &StripeMap) -> bool {
         let record = &self.record;
         let whole = record.partial || usize::from(record.count) == map.data_count();
@@ -83,7 +85,7 @@ impl TornRow {
     }
 }
 
-/// What the members hold of a cut.
+/// The members' content of a torn row.
 #[derive(Clone)]
 pub struct Held {
     /// Each data index; `None` where it is lost.
@@ -94,9 +96,9 @@ pub struct Held {
     pub q: Option<Vec<u8>>,
 }
 
-/// Finds all lost data of a cut, and puts it into `held`. Gives the ranges (from the start of the
-/// cut) in which something that was being written stays lost, and which of the data indices. What
-/// `held` has there means nothing, but for all others it is right.
+/// Recovers all lost data of a torn row into `held`. Returns the ranges (from the start of the torn
+/// row) in which written blocks stay lost, and their data indices. `held` is meaningless there, and
+/// right everywhere else.
 pub fn solve(
     kernel: Kernel,
     map: &StripeMap,
@@ -171,7 +173,7 @@ impl Puzzle<'_> {
         if self.recover_written(&written, found) { Vec::new() } else { written }
     }
 
-    /// Lost blocks that nobody wrote: from the partial syndromes, over exactly what is kept.
+    /// Lost unwritten blocks: from the partial syndromes, which cover exactly these.
     fn recover_kept(&self, lost: &[usize], found: &mut [Vec<u8>]) -> bool {
         let bytes = |partial: &Option<Partial>| match partial {
             Some(Partial::Bytes(bytes)) => Some(bytes[self.block.clone()].to_vec()),
@@ -205,7 +207,7 @@ impl Puzzle<'_> {
                 continue;
             }
             let bytes = self.have(lost[0], found).to_vec();
-            // What one of them says and the other too was either never cut, or wholly written.
+            // If P and Q agree, the row was either not torn or written completely.
             if self.is_new(lost[0], found) || solutions.contains(&bytes) {
                 return true;
             }
@@ -238,7 +240,7 @@ impl Puzzle<'_> {
         };
         let len = self.block.len();
         let (mut x, mut y) = (vec![0; len], vec![0; if lost.len() == 2 { len } else { 0 }]);
-        // Those that do not take part count as zeros.
+        // Absent blocks count as zeros.
         let zeros = vec![0; len];
         let have = |wanted: Slot| {
             if wanted == self.map.p() {
@@ -266,7 +268,7 @@ impl Puzzle<'_> {
         record.blocks().position(|block| block == range)
     }
 
-    /// True if the block of a written index is what was to be written.
+    /// True if the block of a written index matches the planned write.
     fn is_new(&self, index: usize, found: &[Vec<u8>]) -> bool {
         let (torn_row, bytes) = (self.torn_row, self.have(index, found));
         if torn_row.record.zeros {

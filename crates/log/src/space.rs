@@ -43,8 +43,8 @@ impl Space {
         }
     }
 
-    /// Makes room for a unit that needs `bytes` of a ring, or has rows with so much partial parity
-    /// on the members of these slots: gives what is to be given back or handed over.
+    /// Reserves room for a unit that needs `bytes` of a ring, or has rows with this much partial
+    /// parity on the members of these slots. Returns the reservation to release or to hand over.
     pub fn reserve(&mut self, bytes: u64, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
         match self {
             Space::Ring(ring) => ring.reserve(bytes).then_some(bytes),
@@ -77,7 +77,7 @@ impl Space {
         }
     }
 
-    /// A unit of this batch has written all its rows, of which some may be `volatile`.
+    /// A unit of this batch has written all its rows; some may be `volatile`.
     pub fn landed(&mut self, batch: u64, volatile: bool) {
         match self {
             Space::Ring(ring) => ring.landed(batch, volatile),
@@ -97,7 +97,7 @@ impl Space {
         matches!(self, Space::Round(round) if round.is_torn())
     }
 
-    /// True if a flush should make room before somebody asks for it.
+    /// True if a flush should free space in advance.
     pub fn is_filling(&self) -> bool {
         matches!(self, Space::Ring(ring) if ring.is_filling())
     }
@@ -118,7 +118,7 @@ impl Space {
         }
     }
 
-    /// See [`Ring::checksums_begin`]. md's log knows of no checksums.
+    /// See [`Ring::checksums_begin`]. md's log has no checksums.
     pub fn checksums_begin(&mut self) -> u64 {
         match self {
             Space::Ring(ring) => ring.checksums_begin(),
@@ -164,7 +164,7 @@ impl Space {
         }
     }
 
-    /// True if rows of this batch may not be durable, and others beside them are to be logged.
+    /// True if rows of this batch may not be durable while others beside them need logging.
     pub fn is_live(&self, sequence: u64) -> bool {
         matches!(self, Space::Ring(ring) if ring.is_live(sequence))
     }

@@ -1,4 +1,4 @@
-//! Which data of which rows was written under log records that still matter.
+//! Data of rows written under log records that still matter.
 //!
 //! A record holds the syndrome of the blocks that its write leaves alone. If one of these was
 //! written a moment ago and is not durable yet, a crash may bring its old bytes back, and the
@@ -9,14 +9,13 @@
 //!   crash: D0 is the old one again, and p′ tells nothing about D2
 //! ```
 //!
-//! So a write may be logged only when all that older live records cover in its rows is either
-//! durable or written by it too. Nor may it take a part of 4 KiB that an older live record has of
-//! several blocks: what is left of these could not be checked any more. So whatever a newer record
-//! has taken a part of is durable.
+//! So a write may be logged only when all data that older live records cover in its rows is
+//! durable, or written by it too. Nor may it write a part of a 4 KiB block that an older live
+//! record covers on several members, because the older check could no longer verify the rest. So
+//! every block with a partly newer record is durable.
 //!
-//! Owns a table from 4 KiB of row to what is written there and the batches that say so. It
-//! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
-//! until that batch does not matter any more.
+//! Owns a table from 4 KiB of a row to the data written there and its batches. It grows up to a
+//! fixed size. A full table is safe: everything conflicts until that batch is retired.
 
 use io::broken::{Broken, broken};
 use layout::SlotSet;
@@ -27,14 +26,14 @@ const BLOCK: u64 = 4096;
 const CAPACITY: usize = 1 << 14;
 /// Places of a new table.
 const FIRST: usize = 1 << 8;
-/// A table that is full is followed by one of so many times its size.
+/// A full table is followed by one of this many times its size.
 const GROWTH: usize = 4;
 /// Places that a piece may be in.
 const PROBES: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Member offset, in blocks, plus 1; 0: nobody.
+    /// Member offset, in blocks, plus 1; 0: free.
     key: u64,
     slots: SlotSet,
     /// Bytes of it, the first and the one behind the last.
@@ -78,8 +77,8 @@ impl Default for Touched {
 }
 
 impl Touched {
-    /// True if a row at `at` on its members, in which `slots` are to be written, has others that
-    /// were written under a batch that is live, or more of the same.
+    /// True if other data of a row at `at`, or more of the same `slots`, was written under a live
+    /// batch.
     pub fn conflicts(
         &self,
         (at, len): (u64, u64),

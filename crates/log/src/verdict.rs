@@ -1,4 +1,4 @@
-//! What replay does with a row that the log has a record of: a table over who has the record.
+//! The verdict on a logged row at replay: a table over the members that have its record.
 //!
 //! ```text
 //!   record of         written to       a member lacks it     verdict    why
@@ -20,12 +20,12 @@
 
 use io::broken::{Broken, broken};
 
-/// What a record is about.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Data of a row, with its parity.
     Parity,
-    /// Data of a row whose parity was given up before: no syndrome.
+    /// Data of a row with discarded parity: no syndrome.
     PastParity,
     /// The same, and all parity that the row has now was computed since.
     ParityRemade,
@@ -51,16 +51,16 @@ pub enum Lacking {
     None,
     /// Members that got their slot after the record was written, and no others.
     Later,
-    /// At least one that was there when the record was written.
+    /// At least one that existed when the record was written.
     Present,
 }
 
-/// What replay does with the row.
+/// The verdict on a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The batch never was durable, and nothing was written under it.
     Unwritten,
-    /// What was to be written is durable, and so is what older records have of it.
+    /// The planned write is durable, and so are older records' parts of it.
     Durable,
     /// A crash may have cut it: replay redoes it.
     Torn,

@@ -91,7 +91,7 @@ fn facts(object: &Value) -> Vec<String> {
     found
 }
 
-/// One line per row; with `before` (version, bench), what it was then.
+/// One line per row; with `before` (version, bench) also the earlier figure.
 fn table(bench: &Value, before: Option<(String, &Value)>) -> String {
     let mut lines = String::from("| what | ours | peers | ratio | target |");
     let mut rule = String::from("|---|---:|---:|---:|---:|");

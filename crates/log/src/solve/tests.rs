@@ -26,7 +26,7 @@ fn syndromes(map: &StripeMap, data: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
     (p, q)
 }
 
-/// One row with `data` blocks, of which `first..first + count` were being written.
+/// One row with `data` blocks; `first..first + count` were being written.
 struct Story {
     map: StripeMap,
     torn_row: TornRow,
@@ -45,7 +45,7 @@ impl Story {
         let old: Vec<_> = (0..data).map(|index| block(index, false)).collect();
         let is_new = |index: usize| (first..first + count).contains(&index);
         let new: Vec<_> = (0..data).map(|index| block(index, is_new(index))).collect();
-        // The syndromes of what stays, as if what is written were zeros.
+        // The syndromes of the unwritten blocks, with zeros for the written ones.
         let kept = |index: usize| if is_new(index) { vec![0; LEN] } else { old[index].clone() };
         let (p, q) = syndromes(&map, &(0..data).map(kept).collect::<Vec<_>>());
         let record = Record {
@@ -80,9 +80,8 @@ impl Story {
         Story { map, torn_row, old, new, parities }
     }
 
-    /// Which writes have landed: bit i data block first + i, then P, then Q. Which members are
-    /// lost: bits in the order data, P, Q. Gives (untouched blocks wrong, written ones garbage,
-    /// written ones given up).
+    /// Completed writes: bit i data block first + i, then P, then Q. Lost members: bits in the
+    /// order data, P, Q. Returns (wrong unwritten blocks, garbage written ones, lost written ones).
     fn play(&self, landed: usize, lost: usize) -> (usize, usize, usize) {
         let data = self.old.len();
         let (first, count) =
@@ -123,7 +122,7 @@ impl Story {
     }
 }
 
-/// All stories of a level: how many there are, and the checksum of what came of them.
+/// All cases of a level: their number, and the checksum of the results.
 fn enumerate(level: Level, most: usize, checked: bool) -> (usize, (usize, usize, usize)) {
     let (mut cases, mut checksum) = (0, (0, 0, 0));
     let parities = if level == Level::Raid6 { 2 } else { 1 };
