@@ -1,7 +1,7 @@
-//! From disks to an array: who belongs together, who counts, and what has to be synced.
+//! From disks to an array: grouping of members, their roles, and the ranges to resync.
 //!
-//! Owns the decision whether an array may be started, and from which members. Writes nothing: what
-//! was decided here becomes durable with the keeper's first commit.
+//! Owns the decision whether an array may start, and from which members. Writes nothing: the
+//! keeper's first commit makes the decision durable.
 //!
 //! ```text
 //!   candidates ──look──▶ probes ──judge──▶ standings ──seat──▶ configuration
@@ -11,8 +11,8 @@
 //!          no member, damaged  two histories     too few, dirty and degraded     refused or noted
 //! ```
 //!
-//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting
-//! is an error that says how to go on.
+//! A fault of an optional disk is a [`Note`]; a fault that prevents the start is an error with the
+//! next step.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -73,17 +73,17 @@ impl Candidate {
     }
 }
 
-/// What may be assembled, and how much risk is taken.
+/// Restrictions on the assembly, and accepted risks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only members of this array; others are left out.
+    /// Only members of this array; others are excluded.
     pub uuid: Option<Uuid>,
-    /// Only members of an array of this name (with or without the host); others are left out.
+    /// Only members of an array of this name (with or without the host); others are excluded.
     pub name: Option<String>,
     /// Start with fewer members than the array had when it was last used, if the level allows.
     pub degraded: bool,
-    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was
-    /// last used: what the missing member held there may come out wrong.
+    /// Start RAID 4, 5, 6 or 3.5 with a missing member after a crash during writes: the missing
+    /// member's blocks there may be wrong.
     pub force_dirty_degraded: bool,
     /// Write nothing at all.
     pub read_only: bool,
@@ -94,7 +94,7 @@ pub struct Options {
     /// The name of the disk among the candidates that is the array's journal device from now on, if
     /// it was none or another one before.
     pub journal: Option<String>,
-    /// Which layout a RAID 0 has whose superblock does not say.
+    /// The layout of a RAID 0 whose superblock does not name it.
     pub raid0_layout: Option<Raid0Layout>,
     /// A member that does not answer for so long is not there.
     pub deadline: Duration,
@@ -139,48 +139,48 @@ pub struct Assembly {
     pub metadata: MetadataWriter,
     /// Where its bytes live.
     pub geometry: Geometry,
-    /// Who sits where, at the first epoch.
+    /// The members of the slots, at the first epoch.
     pub configuration: Configuration,
-    /// What the last run left behind.
+    /// The state left by the last run.
     pub recovered: Recovered,
     /// Every member that takes part; the journal device last.
     pub members: Vec<Joined>,
-    /// What a person should know.
+    /// Remarks for the user.
     pub notes: Vec<Note>,
     /// Why the array can only be read, if so.
     pub read_only_reason: Option<String>,
 }
 
-/// What the last run left behind by the members and the intent log: ranges that are out of sync,
-/// torn, lost or unverified.
+/// The state left by the last run, from the members and the intent log: ranges that are out of
+/// sync, torn, lost or unverified.
 pub struct Recovered {
     /// Array ranges in which parity or copies may disagree.
     pub unsynced: RangeSet,
     /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
     /// not said that this will do.
     pub unverified: bool,
-    /// The intent log tells of all that may have been cut.
+    /// The intent log covers all rows that may be torn.
     pub resolved: bool,
     /// Array ranges that are lost though no member's block is bad: errors until they are written.
     pub bad: RangeSet,
-    /// Rows that the intent log tells of: they are made right when the array is started.
+    /// Rows in the intent log, to be replayed when the array starts.
     pub torn_rows: Vec<TornRow>,
-    /// The array was not shut down in order, and a member is missing or the log cannot be read:
-    /// what is left out, and could tell otherwise later, is so on record before anything is read.
+    /// The array was not stopped cleanly, and a member is missing or the log cannot be read.
+    /// Excluded members are recorded before the first read, because they could contradict it later.
     pub record_first: bool,
-    /// What the intent log says of the checksums of blocks.
+    /// Checksums of blocks in the intent log.
     pub expected: Expected,
-    /// Array ranges whose checksums do not count yet; `None`: none are kept.
+    /// Array ranges without valid checksums yet; `None`: no checksums.
     pub unchecksummed: Option<RangeSet>,
     /// Of these, ranges where a crash may have separated blocks from their checksums.
     pub torn: RangeSet,
-    /// The array was shut down in order: the superblocks say that nothing is being written,
-    /// whatever is in sync.
+    /// The array was stopped cleanly: according to the superblocks no write is in flight, whatever
+    /// is in sync.
     pub clean: bool,
 }
 
 impl Assembly {
-    /// What never changes about the array.
+    /// The constant properties of the array.
     pub fn facts(&self) -> &Facts {
         self.metadata.facts()
     }
@@ -200,8 +200,8 @@ impl Assembly {
 /// Assembles the array that these disks are members of. Writes nothing.
 ///
 /// # Errors
-/// Why it cannot be started, naming disks, fields and numbers, and the way out. `Refused` where the
-/// user can decide otherwise, `DataLost` where more is missing than the level can make good.
+/// Why it cannot start, naming disks, fields and numbers, and the next step. `Refused` if the user
+/// can override, `DataLost` if the losses exceed the level's tolerance.
 pub async fn assemble(
     candidates: Vec<Candidate>,
     options: &Options,
@@ -279,16 +279,16 @@ fn to_replay(intents: &intents::Intents, read_only_reason: &Option<String>) -> V
     torn_rows.unwrap_or_default()
 }
 
-/// Who sits where, and what these members say.
+/// The members of the slots, and their metadata.
 struct Heard {
     assigned: slots::Assigned,
     loaded: dirty::Loaded,
     intents: intents::Intents,
 }
 
-/// Asks the members. After a crash of a degraded array the logs are all there is: a member whose
-/// own cannot be read, or has a gap, is left out as if it were lost, where the level can do without
-/// it. What the others' logs tell is enough for what is left.
+/// Reads the members. After a crash of a degraded array recovery depends on the logs: a member
+/// whose log is unreadable or has a gap is excluded like a lost one, if the level tolerates that.
+/// The other logs suffice for the remaining members.
 async fn hear(
     reach: &MemberIo,
     members: &mut Members,
@@ -319,9 +319,9 @@ async fn hear(
     }
 }
 
-/// Where parity or copies may disagree, and no log has resolved them: may what was written there
-/// differ from what they say? Parity may be trusted by the user's word; copies that differ stay
-/// two. All that was ever written to a new array has its parity.
+/// Where parity or copies may differ and no log has resolved them: may written data differ from
+/// them? The user may choose to trust parity; differing copies stay different. On a new array
+/// parity covers all data ever written.
 fn is_suspect(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
     let trusted = options.force_dirty_degraded
         && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
@@ -333,9 +333,9 @@ fn is_new(loaded: &dirty::Loaded) -> bool {
     loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }))
 }
 
-/// True if an array that was not shut down in order starts without a member that it had, or without
-/// what its log says, or does not believe all of a copy that says it is whole: that copy may be
-/// alone the next time. Without redundancy no write is marked, and no order known.
+/// True if an array that was not stopped cleanly starts without one of its members, without its
+/// log, or without trusting all of a complete replacement: that copy may be alone the next time.
+/// Without redundancy no write is marked, and no order known.
 fn leaves_out(
     members: &Members,
     assigned: &slots::Assigned,
@@ -353,7 +353,7 @@ fn leaves_out(
     crashed && (unread || shortened || slots::is_one_away(members))
 }
 
-/// The members of the one array that is meant, and what may be its journal device.
+/// The members of the requested array, and its possible journal device.
 async fn gather(
     reach: &MemberIo,
     candidates: Vec<Candidate>,
@@ -370,7 +370,7 @@ async fn gather(
     Ok((members, journals))
 }
 
-/// What the headers will say: until all is resolved what they said, then what is to be.
+/// The headers' content: the old values until everything is resolved, then the new ones.
 fn private(
     intents: &intents::Intents,
     (next_consistency, resolved): (Consistency, bool),
@@ -380,7 +380,7 @@ fn private(
 ) -> Private {
     let mut history_id = intents.history_id;
     if !intents.kept {
-        // They have told none.
+        // They have none.
         random(&mut history_id.0);
     }
     Private {
@@ -422,9 +422,9 @@ fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Ve
 
 /// Looks at every disk: members, journal devices, and the others with the reason.
 ///
-/// A member may still hold in its cache what a process before us wrote and did not flush. That is
-/// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
-/// it is made durable first, or a power cut would take it back. Not where nothing is written.
+/// A member's cache may still hold unflushed writes of an earlier process. This process reads them,
+/// makes rows consistent with them, and reports them as durable to clients. So they are flushed
+/// first, or a power cut would remove them. Not in a read-only array.
 async fn look_at_all(
     reach: &MemberIo,
     candidates: Vec<Candidate>,
@@ -449,7 +449,7 @@ async fn look_at_all(
         match look {
             Ok(Looked::Member(probe)) => probes.push(*probe),
             Ok(Looked::Journal(found)) => journals.push(*found),
-            // What is to become the journal is nothing yet.
+            // The future journal device has no role yet.
             Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
             Err(reject) => rejects.push(reject),
         }
@@ -457,7 +457,7 @@ async fn look_at_all(
     (probes, journals, rejects)
 }
 
-/// What a disk is to an array.
+/// The relation of a disk to an array.
 enum Looked {
     Member(Box<MemberProbe>),
     Journal(Box<Found>),
@@ -479,7 +479,7 @@ async fn look_at(
     journal.ok_or(Reject::Stranger(stranger))
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Default)]
 pub struct Survey {
     /// Arrays, by identity.
@@ -496,7 +496,7 @@ pub struct Group {
     pub name: String,
     /// The array's name as the superblock has it: with the host in front, if it has one.
     pub full_name: String,
-    /// Its level, if it is one that is known.
+    /// Its level, if known.
     pub level: Option<Level>,
     /// How many slots it has.
     pub slots: u32,
@@ -504,7 +504,7 @@ pub struct Group {
     pub format: Format,
     /// Its members, stale ones too, and its journal devices.
     pub candidates: Vec<Candidate>,
-    /// What each candidate is, by its own superblock.
+    /// The relation of each candidate, by its own superblock.
     pub roles: Vec<Role>,
 }
 
@@ -573,7 +573,7 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// The error that a damaged or missing member is the reason for: with what each disk's trouble is.
+/// The error caused by damaged or missing members, with the fault of each disk.
 fn with_reasons(mut message: String, notes: &[Note]) -> String {
     let reasons = notes.iter().filter(|note| note.is_loss());
     for note in reasons {

@@ -68,7 +68,7 @@ impl Bits {
     /// A bitmap as read from a member: `bytes` from the header on, as far as there is room for it.
     ///
     /// # Errors
-    /// What is wrong with the header. `Ok(None)` if the bits do not fit into the room.
+    /// The fault of the header. `Ok(None)` if the bits do not fit into the space.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Bits>, ParseError> {
         let header = Bitmap::parse(bytes)?;
         if header.bytes() > (bytes.len() as u64).min(bitmap::MOST_SPACE_BYTES) {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Nothing in the engine is unbounded: what would be is waited for.
+/// Limits of the engine: work beyond them waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Pieces of requests that one shard works on at once.
     pub units: usize,
-    /// A request is worked on in pieces of about so many bytes, cut between stripes.
+    /// A request is processed in pieces of about this size, cut between stripes.
     pub unit_bytes: u64,
-    /// Memory of one shard for parity and for what must be read to compute it.
+    /// Memory of one shard for parity and the blocks needed to compute it.
     pub scratch_bytes: u64,
     /// Memory of one shard for writes that are acknowledged and not on the members: cache mode
     /// `writeback`.
@@ -19,13 +19,12 @@ pub struct Bounds {
     pub cache_linger: Duration,
     /// The most that one shard uses of each member for its intent log.
     pub log_bytes: u64,
-    /// Memory of one shard for checksums of its members' blocks: 1/512 of what is in use at once.
+    /// Memory of one shard for checksums of its members' blocks: 1/512 of the blocks in use.
     pub checksums_bytes: u64,
     /// The most that is read ahead of one sequential reader; 0: nothing. Two stripes of five
     /// members with chunks of 512 KiB.
     pub ahead_bytes: u64,
-    /// Sequential readers that one shard knows at once: so many times `ahead_bytes` is its memory
-    /// for them.
+    /// Sequential readers that one shard tracks: their memory is this many times `ahead_bytes`.
     pub ahead_streams: usize,
     /// How long a part of a stripe at the end of a stream of writes may wait for the rest: about as
     /// long as a wake from another core takes, and as much again for each 16 KiB of the part.
@@ -38,17 +37,17 @@ pub struct Bounds {
     pub deadline: Duration,
     /// A read is not done again from the other members sooner than so, however fast they are.
     pub hedge_floor: Duration,
-    /// Of a hundred reads so many may be done again because a member is late; 0: none.
+    /// Hedges allowed for each hundred reads; 0: none.
     pub hedge_percent: u32,
-    /// So many may be at once before that, and so many that were left behind may be under way.
+    /// Burst of hedges allowed at once, and limit of orphans in flight.
     pub hedges: u32,
     /// A region without writes for so long is marked clean again: md's `daemon_sleep`.
     pub region_linger: Duration,
     /// An array without writes for so long is marked clean: md's `safe_mode_delay`.
     pub clean_delay: Duration,
-    /// Pieces of background work under way at once.
+    /// Pieces of background work in flight.
     pub job_units: usize,
-    /// Background work is made durable and its progress recorded after so many bytes of a member.
+    /// Background work is made durable and its progress recorded after this many bytes of a member.
     pub checkpoint_bytes: u64,
     /// Read errors that a member may have, halved every hour, before a spare replaces it: md's
     /// `max_read_errors`, without failing the member.

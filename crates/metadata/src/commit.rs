@@ -1,8 +1,7 @@
 //! The superblocks and the bitmap of all members of one array, as they were last written.
 //!
-//! Owns every byte that describes the array on its members, and the order in which such bytes are
-//! written. Decides nothing: the keeper says who sits where and how far things are, the metadata
-//! writer makes it durable.
+//! Owns every byte that describes the array on its members, and the order of their writes. Decides
+//! nothing: the keeper decides on membership and progress, the metadata writer makes it durable.
 //!
 //! # A commit
 //!
@@ -16,15 +15,15 @@
 //!   superblock, FUA                                        each seated member and each spare
 //! ```
 //!
-//! Everything that any superblock says about a member is durable before the first superblock is. If
-//! a member fails before that, no superblock is written and the keeper is told: one that called the
-//! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
-//! superblock cannot be written is one event behind the others, as those are after a crash in the
-//! middle: the freshest one's role table decides who counts (`assemble/roles.rs`), and the next
-//! commit brings it up before it does anything else (`behind`).
+//! All data that a superblock vouches for is durable before the first superblock. If a member fails
+//! before that, no superblock is written, and the keeper gets the error: a superblock that lists
+//! the member as active and the array as clean would vouch for data that a failed flush has lost. A
+//! member whose superblock cannot be written is one event behind, like a member after a crash
+//! during a commit. The freshest role table decides which members are accepted
+//! (`assemble/roles.rs`), and the next commit first brings it up to date (`behind`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
-//! two commits with the same event count can be told apart.
+//! two commits with the same event count differ.
 //!
 //! Invariant: `events` only grows. Bits of the bitmap: see `bits`.
 
@@ -104,7 +103,7 @@ impl Format {
     }
 }
 
-/// What never changes while an array runs. Sizes in bytes.
+/// The constant properties of a running array. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// The array's identity.
@@ -156,10 +155,10 @@ impl Facts {
     }
 }
 
-/// What the keeper wants to be durable.
+/// The state that the keeper commits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// Who sits where.
+    /// The members of the slots.
     pub configuration: Configuration,
     /// Nothing is being written.
     pub clean: bool,
@@ -187,18 +186,18 @@ pub struct MetadataWriter {
     journal: Option<Journal>,
     /// Members that have missed the last commit before this start.
     behind: RefCell<Option<Behind>>,
-    /// With the next commit the bitmap ceases to tell what members lack that have left.
+    /// From the next commit on the bitmap no longer covers members that have left.
     void_bits: Cell<bool>,
     /// Why nothing may ever be written to the members, if so: commits do nothing then.
     sealed: Option<String>,
 }
 
-/// What changes.
+/// The variable state.
 struct State {
     records: BTreeMap<MemberId, Record>,
-    /// What each device number stood for in the last commit.
+    /// The role of each device number in the last commit.
     roles: Vec<Role>,
-    /// Those that are to have no place from the next commit on.
+    /// Members without a role from the next commit on.
     leaving: BTreeSet<MemberId>,
     bits: Option<Bits>,
     /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
@@ -214,7 +213,7 @@ impl State {
     }
 }
 
-/// What assembly hands over.
+/// The input from assembly.
 pub(crate) struct Opened {
     pub(crate) facts: Facts,
     pub(crate) geometry: Geometry,
@@ -227,13 +226,13 @@ pub(crate) struct Opened {
     pub(crate) bad: RangeSet,
     /// Why nothing may be written to the members, if so.
     pub(crate) sealed: Option<String>,
-    /// Who sits where.
+    /// The members of the slots.
     pub(crate) configuration: Configuration,
     /// The freshest superblock.
     pub(crate) latest: Superblock,
 }
 
-/// What becomes of what is sent to a member that was expelled.
+/// The orphaned writes of an expelled member.
 fn stranger() -> io::Error {
     io::Error::new(io::ErrorKind::Gone, "a member that was removed")
 }
@@ -274,7 +273,7 @@ impl MetadataWriter {
         self.sealed.as_deref()
     }
 
-    /// What never changes.
+    /// The constant properties.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -315,8 +314,8 @@ impl MetadataWriter {
         }
 
         if !failures.is_empty() && !broken(Broken::CommitWithoutFailed) {
-            // Nobody has seen this number: the next attempt has it again, and the headers that go
-            // with the superblocks of now stay where they are.
+            // No superblock has this number yet: the next attempt uses it again, and the headers of
+            // the current superblocks stay in place.
             self.events.set(events - 1);
             return Err(failures);
         }
@@ -354,7 +353,7 @@ impl MetadataWriter {
         unknown.map(|&id| (id, stranger())).collect()
     }
 
-    /// Writes what must lie on the members before a superblock with `events` does.
+    /// Writes everything that must be durable before a superblock with `events`.
     async fn prepare(&self, assigned: &[MemberId], events: u64) -> Failures {
         {
             let mut state = self.state.borrow_mut();
@@ -368,7 +367,7 @@ impl MetadataWriter {
         failures.extend(self.empty_ppl(assigned, &failures).await);
         let mut changed = self.records(assigned, &failures);
         changed.retain(|(_, record)| record.bad_changed);
-        // The list counts at once: what is not on it any more must be there.
+        // The list is valid at once: blocks removed from it must be durable.
         if !changed.is_empty() && !broken(Broken::ListBeforeData) {
             let ids: Vec<MemberId> = changed.iter().map(|(id, _)| *id).collect();
             failures.extend(self.flush(&ids).await);
@@ -391,7 +390,7 @@ impl MetadataWriter {
         failures
     }
 
-    /// The records of these members, but for those that failed.
+    /// The records of these members, without failed ones.
     fn records(&self, ids: &[MemberId], failures: &Failures) -> Vec<(MemberId, Record)> {
         let state = self.state.borrow();
         let alive = ids.iter().filter(|id| !failures.iter().any(|(failed, _)| failed == *id));
@@ -422,7 +421,7 @@ impl MetadataWriter {
         state.records.iter().map(draw).collect()
     }
 
-    /// The superblock of a member, as far as it tells of that member alone.
+    /// A member's own part of its superblock.
     fn draw_own(&self, configuration: &Configuration, id: MemberId, record: &Record) -> Superblock {
         let mut features = record.own_features(record.superblock.features);
         let mut recovery_offset = 0;
@@ -473,8 +472,8 @@ impl MetadataWriter {
         Tag::new(u32::from_le_bytes(bytes)).stamp(seconds & ((1 << 40) - 1))
     }
 
-    /// What each device number stands for. A number that once had a slot and has none now is faulty
-    /// until someone else gets it: so a member can tell that others went on without it.
+    /// The role of each device number. A number that had a slot and has none now is faulty until it
+    /// is assigned again: so an excluded member is recognized.
     fn role_table(&self, configuration: &Configuration) -> Vec<Role> {
         let state = self.state.borrow();
         let mut roles = state.roles.clone();
@@ -496,7 +495,7 @@ impl MetadataWriter {
         roles
     }
 
-    /// Remembers what was written.
+    /// Stores the written state.
     fn adopt(&self, mut written: BTreeMap<MemberId, Superblock>, failures: &Failures) {
         let mut state = self.state.borrow_mut();
         if let Some(superblock) = written.values().next() {

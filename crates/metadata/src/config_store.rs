@@ -1,9 +1,8 @@
-//! Who has the last word about an array's configuration.
+//! The authority over an array's configuration.
 //!
-//! The keeper proposes the next configuration; [`Decisions`] makes it the array's, if nobody else
-//! was faster. On one host that is the superblocks of the members ([`Local`]). For an array that
-//! several hosts share it will be a store with compare-and-set; the engine does not see the
-//! difference.
+//! The keeper proposes the next configuration; [`Decisions`] accepts it if no other host was
+//! faster. On one host that is the superblocks of the members ([`Local`]). For an array shared by
+//! several hosts it will be a store with compare-and-set; the engine does not see the difference.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use crate::commit::{Decision, MetadataWriter};
 pub enum Undecided {
     /// These members could not be written; the others were. Decide again without them.
     Members(Vec<(MemberId, io::Error)>),
-    /// The array's configuration is not the expected one any more: somebody else has decided.
+    /// The array's configuration has changed: another host has decided.
     Overtaken,
 }
 

@@ -1,7 +1,7 @@
 //! A new array: first a plan that can be shown, then the bytes.
 //!
 //! Owns the order in which a new member is written. Superblocks come last, after everything else is
-//! durable: until the first of them there is no array, only what was there before, overwritten.
+//! durable: before the first superblock there is no array, only old content, overwritten.
 //!
 //! ```text
 //!   plan ─▶ look for what lies there ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
@@ -9,8 +9,8 @@
 //!                                                                          superblocks, FUA ◀─╯
 //! ```
 //!
-//! Nothing outside the byte map is touched, but for the signatures of what was there before, when
-//! the user has said that it may go.
+//! Nothing outside the byte map is written, except over old signatures that the user allowed to
+//! overwrite.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,17 +42,17 @@ mod plan;
 
 pub use plan::{Plan, plan};
 
-/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the
-/// array for new and stamp a block size on it that older kernels refuse.
+/// The initial event count: not 0, or a kernel of 6.19 or later would stamp a block size on the
+/// array that older kernels refuse.
 pub(crate) const FIRST_EVENT: u64 = 1;
 
 /// How large a piece of the members one bit of the bitmap stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BitmapChunk {
-    /// 64 MiB, or more where that does not fit: what mdadm takes.
+    /// mdadm's default: 64 MiB, or more where that does not fit.
     #[default]
     Fitting,
-    /// So many bytes: a power of two, at least 4 KiB.
+    /// This many bytes: a power of two, at least 4 KiB.
     Bytes(u32),
 }
 
@@ -67,21 +67,21 @@ pub struct NewArray {
     pub chunk_bytes: u64,
     /// Where superblocks lie.
     pub version: Version,
-    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
-    /// With md's partial parity log there always are such bits, in the private area.
+    /// The write-intent bitmap; `None` for none. Linear and RAID 0 never have one. With md's
+    /// partial parity log such bits are always in the private area.
     pub bitmap: Option<BitmapChunk>,
-    /// So many of the disks, the last ones, are spares.
+    /// Number of spares: the last ones of the disks.
     pub spares: usize,
     /// Every disk is known to hold zeros only: then nothing need be synced.
     pub zeroed: bool,
-    /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
+    /// Use at most this much of each member; `None` for all. Not for linear and RAID 0.
     pub size_bytes: Option<u64>,
     /// How it stands against the write hole, at levels with parity; `None` for the intent log.
     /// md's partial parity log is for RAID 5 only.
     pub consistency: Option<Consistency>,
     /// Keep checksums of all blocks; `None`: if the level can have them.
     pub checksums: Option<bool>,
-    /// What lies on the disks may be lost.
+    /// The disks' content may be overwritten.
     pub overwrite: bool,
     /// A disk that does not answer for so long has failed.
     pub deadline: Duration,
@@ -110,9 +110,9 @@ impl NewArray {
 /// Creates an array on these disks, spares last.
 ///
 /// # Errors
-/// Refused: what [`plan()`] refuses; a disk that is read-only, or holds something (named) while
-/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold
-/// nothing that looks like one.
+/// Refused: the cases of [`plan()`]; a disk that is read-only, or has content (named) while
+/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks have no
+/// superblock.
 pub async fn create(
     new: &NewArray,
     members: Vec<Candidate>,
@@ -212,22 +212,22 @@ fn failed(record: &Record, why: io::Error) -> Error {
     Error::refused(message).because(why)
 }
 
-/// What [`create`] writes on a member with this map, apart from the signatures that it wipes: byte
-/// ranges, some of them generous.
+/// The byte ranges that [`create`] writes on a member with this map, apart from wiped signatures;
+/// some of them generous.
 pub fn writes(new: &NewArray, plan: &Plan, map: &ByteMap) -> Vec<Range<u64>> {
     let part = zeroed_part(map, new.zeroed && plan.checksums);
     let md = [&map.bitmap, &map.bad_blocks, &map.ppl].into_iter().flatten().cloned();
     std::iter::once(map.superblock.clone()).chain(md).chain(part).collect()
 }
 
-/// What [`create_with_journal`] writes on the journal device, apart from the signatures that it
-/// wipes.
+/// The byte ranges that [`create_with_journal`] writes on the journal device, apart from wiped
+/// signatures.
 pub fn writes_on_journal() -> Vec<Range<u64>> {
     let copy = |at: u64| at..at + layout::private::journal::HEADER_BYTES;
     layout::private::journal::COPIES.map(copy).into()
 }
 
-/// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
+/// The signatures to wipe on each disk; refuses if there are any and they must be kept.
 async fn look_first(
     reach: &MemberIo,
     new: &NewArray,
@@ -260,8 +260,7 @@ async fn look_first(
     )))
 }
 
-/// What the headers of the private areas say: at the levels with parity, and where checksums are
-/// kept.
+/// The headers of the private areas: on levels with parity, and with checksums.
 fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
     let parity = plan.geometry.family() == Family::Parity;
     let usual = match (parity, plan.bitmap_chunk) {
@@ -278,7 +277,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         log: Zones::default(),
         next_log: Zones::default(),
         unverified: false,
-        // What is synced is checksummed.
+        // Ranges in sync have checksums.
         checksums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
         checksums_torn: false,
         journal: None,
@@ -329,7 +328,7 @@ fn draw_up(
     Ok((records.collect(), bits))
 }
 
-/// What the superblocks of all members have in common.
+/// The common part of all members' superblocks.
 fn array_superblock(
     new: &NewArray,
     plan: &Plan,
@@ -396,7 +395,7 @@ async fn write_structures(
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     let table = zeroed && private.checksums_from.is_some();
-    // What is written here and above must lie within `writes`.
+    // The writes here and above must be within `writes`.
     zero_private(&record.writer(reach), &record.map, table).await?;
     if let Some(bits) = bits {
         // They may lie in the private area.
@@ -413,7 +412,7 @@ async fn write_structures(
     record.writer(reach).flush().await
 }
 
-/// Zeros what must be zero of the private area.
+/// Zeros the required parts of the private area.
 async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) -> io::Result<()> {
     let Some(part) = zeroed_part(map, table_counts) else { return Ok(()) };
     match writer.zero(part.clone(), true).await {
@@ -423,8 +422,9 @@ async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) ->
     }
 }
 
-/// What a new member's private area begins with as zeros. The table of checksums is large: only
-/// where it counts from the beginning, since nothing is synced. Else nobody reads what is there.
+/// The zeroed parts of a new member's private area. The checksum table is large: it is zeroed only
+/// if it is valid from the start, because nothing is resynced. Otherwise nobody reads its old
+/// content.
 fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
     let area = map.private.clone()?;
     let table = map.private_parts().map_or(area.end, |parts| parts.checksums.start);
@@ -433,7 +433,7 @@ fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
     Some(area.start..end)
 }
 
-/// Overwrites signatures with zeros, so that nothing finds what was there before.
+/// Overwrites signatures with zeros, so that no probe finds the old content.
 async fn wipe(
     reach: &MemberIo,
     (name, disk): (&str, &Rc<dyn Disk>),
@@ -462,7 +462,7 @@ async fn undo(reach: &MemberIo, records: &[Record]) {
     let work = records.iter().map(|record| async {
         let bytes = vec![0; 4096];
         let start = record.map.superblock.start;
-        // A disk that fails here has told its error already.
+        // A disk that fails here has already reported its error.
         record.writer(reach).write(start, &bytes, true).await.ok()
     });
     all(work).await;

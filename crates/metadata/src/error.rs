@@ -1,4 +1,4 @@
-//! Why an array could not do something, sorted by what to do next.
+//! Errors of an array, by the next step.
 
 use std::{error, fmt};
 
@@ -7,7 +7,7 @@ use layout::Slot;
 /// The result of something an array was asked to do.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What to do about an error.
+/// The possible response to an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorKind {
     /// Try again: the configuration changed meanwhile.
@@ -16,7 +16,7 @@ pub enum ErrorKind {
     MemberLost,
     /// The array takes no writes (any more).
     ReadOnly,
-    /// More is missing than the level can make good: these bytes are lost.
+    /// The losses exceed the level's tolerance: these bytes are lost.
     DataLost,
     /// The request is wrong, or comes at the wrong time; nothing was changed.
     Refused,
@@ -38,7 +38,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind; `message` says what is wrong and what to do.
+    /// An error of this kind; `message` states the fault and the next step.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let message = message.into();
         Error(Box::new(Inner { kind, slot: None, offset: None, message, source: None }))
@@ -70,7 +70,7 @@ impl Error {
         self
     }
 
-    /// What to do about it.
+    /// The possible response.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

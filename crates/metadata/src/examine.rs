@@ -1,5 +1,4 @@
-//! What lies on a disk, for a person to look at: every superblock, valid or not, and what goes with
-//! it.
+//! The content of a disk, for people: every superblock, valid or not, with its other metadata.
 //!
 //! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s
 //! business.
@@ -41,13 +40,13 @@ pub struct Examination {
 /// One superblock.
 #[derive(Clone, Debug)]
 pub struct FoundSuperblock {
-    /// Whose, and where it lies.
+    /// Its array and place.
     pub format: Format,
     /// Bytes from the start of the disk.
     pub offset: u64,
-    /// What it says, or the first thing that is wrong with it. 0.90 in the terms of version 1.
+    /// Its content, or its first fault. 0.90 in the terms of version 1.
     pub superblock: std::result::Result<Superblock, ParseError>,
-    /// For one that is damaged, each field with its bytes, if it can be told apart at all.
+    /// For a damaged one, each field with its bytes, if it can be parsed at all.
     pub fields: Vec<(&'static str, u64, Vec<u8>)>,
     /// Level and layout, or why they are not known.
     pub layout: std::result::Result<Layout, String>,
@@ -59,14 +58,14 @@ pub struct FoundSuperblock {
     pub bad_blocks: Option<std::result::Result<FoundBadBlocks, String>>,
     /// Parapet's private area, if there is room for one.
     pub private: Option<FoundPrivate>,
-    /// What else a person should know of it, in sentences.
+    /// Further remarks, in sentences.
     pub remarks: Vec<String>,
 }
 
 /// A bitmap that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundBitmap {
-    /// Its header, or what is wrong with it.
+    /// Its header, or its fault.
     pub header: std::result::Result<Bitmap, String>,
     /// How many bits are set.
     pub dirty: u64,
@@ -134,7 +133,7 @@ async fn look_closer(
     Ok(found)
 }
 
-/// What is special about a member: why its array is not run, and what is kept for others.
+/// Special properties of a member: why its array is refused, and what is preserved.
 fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String> {
     let mut remarks = Vec::new();
     remarks.extend(shape::not_run(superblock).map(|what| format!("the array {what}")));

@@ -1,4 +1,4 @@
-//! What the members of an array say about it, at rest: the offline half of the engine.
+//! The members' metadata at rest: the offline half of the engine.
 //!
 //! ```text
 //!   create ──▶ members ──▶ assemble ──▶ Assembly ──▶ the running engine ──▶ commit ──▶ members

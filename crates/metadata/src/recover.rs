@@ -1,4 +1,4 @@
-//! What array was this? The search for an array whose superblocks are lost.
+//! The search for an array whose superblocks are lost.
 //!
 //! ```text
 //!   disks ──▶ where does data begin?        superblocks that are left, file systems that begin
@@ -16,8 +16,8 @@
 //!        guesses, ranked, with what speaks for and against each
 //! ```
 //!
-//! Owns the hypotheses and their rank. Reads only. A guess is a guess: whoever uses it looks at the
-//! data read-only first.
+//! Owns the hypotheses and their rank. Reads only. A guess is a guess: check the data read-only
+//! first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ use rows::{Agreement, Row};
 use signatures::{Sign, Start};
 use slot_order::{Order, Votes, assignment};
 
-/// What is known already; the rest is searched for.
+/// The known parameters; the others are searched for.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// Slots of the array, if disks are missing; as many as disks if 0.
@@ -78,15 +78,15 @@ pub struct Guess {
     pub member_bytes: u64,
     /// Bytes of the array.
     pub capacity: u64,
-    /// For each slot, which of the disks it is; `None` for one that is missing.
+    /// The disk of each slot; `None` for a missing one.
     pub order: Vec<Option<usize>>,
-    /// What begins in the array, and at which byte.
+    /// The signatures in the array, with their byte offsets.
     pub content: Vec<(&'static str, u64)>,
     /// Signs of that content that lie where they belong.
     pub signs: usize,
     /// Signs that should.
     pub signs_tried: usize,
-    /// Rows whose redundancy agrees.
+    /// Rows with consistent redundancy.
     pub rows: usize,
     /// Rows that were compared.
     pub rows_tried: usize,
@@ -94,8 +94,7 @@ pub struct Guess {
     pub steps: usize,
     /// Tables that were followed.
     pub steps_tried: usize,
-    /// So many other orders of the disks explain as much as this one; none if there are too many
-    /// to try all.
+    /// The number of other disk orders with equal evidence; `None` if there are too many to try.
     pub alike: Option<usize>,
 }
 
@@ -113,7 +112,7 @@ impl Guess {
         self.weight() == other.weight()
     }
 
-    /// What speaks for it, less what speaks against it.
+    /// The evidence for it, minus the evidence against it.
     fn weight(&self) -> i64 {
         let each = |hit: usize, tried: usize| 2 * hit as i64 - tried as i64;
         2 * each(self.signs, self.signs_tried)
@@ -129,15 +128,15 @@ const LEVELS: [Level; 6] =
     [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10, Level::Raid0, Level::Raid4];
 /// Data begins in this part of a disk: mdadm leaves at most 128 MiB in front.
 const HEAD_BYTES: u64 = 144 << 20;
-/// A partition table is taken for the beginning of an array at multiples of this only.
+/// A partition table counts as the beginning of an array at multiples of this only.
 const MBR_ALIGN: u64 = 64 << 10;
 /// More places where something begins are not tried.
 const MOST_OFFSETS: usize = 64;
 const RUN_BYTES: u64 = 1 << 20;
-/// Where something else may begin, in a partition table, so many are looked at.
+/// Number of a partition table's entries that are checked.
 const MOST_INSIDE: usize = 8;
 const MOST_GUESSES: usize = 10;
-/// Copies of everything beyond which nobody has gone.
+/// A limit on copies, higher than any real array's.
 const MOST_COPIES: u8 = 3;
 
 /// Searches for the array that these disks were, in this order or another. Writes nothing.
@@ -196,12 +195,12 @@ fn rarity(layout: Layout, members: usize) -> u8 {
     }
 }
 
-/// Where data may begin: what superblocks say, and where file systems begin.
+/// Possible data offsets: those of superblocks, and those of file systems.
 async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
     if let Some(offset) = wish.data_offset {
         return [offset].into();
     }
-    // What superblocks say is tried however much is found besides.
+    // Offsets of superblocks are always tried, whatever else is found.
     let (mut said, mut offsets) = (BTreeSet::new(), BTreeSet::new());
     let slots = wish.members.max(pages.disks().len()) as u64;
     for disk in 0..pages.disks().len() {
@@ -234,7 +233,7 @@ fn behind(array_offset: u64, slots: u64) -> BTreeSet<u64> {
     chunks.into_iter().flat_map(each).collect()
 }
 
-/// What the superblocks that are left on a disk say, right or wrong.
+/// The remaining superblocks of a disk, right or wrong.
 async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
     let traces = probe::traces(pages.reach(), &*pages.disks()[disk].disk).await;
     let found = traces.map(|traces| traces.found).unwrap_or_default();
@@ -242,7 +241,7 @@ async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
     superblocks.filter_map(|superblock| superblock.data_offset.checked_mul(SECTOR)).collect()
 }
 
-/// A way in which the disks may have been an array; who sits where is open.
+/// A possible shape of the array; the slot order is open.
 struct Hypothesis {
     geometry: Geometry,
     offset: u64,
@@ -284,13 +283,13 @@ fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Ve
     found
 }
 
-/// A hypothesis, and what signs say under it.
+/// A hypothesis, and its evidence from signatures.
 struct Weighed {
     hypothesis: Hypothesis,
     expected: Expected,
 }
 
-/// What signs say.
+/// Evidence from signatures.
 #[derive(Clone, Default)]
 struct Expected {
     content: Vec<(&'static str, u64)>,
@@ -317,7 +316,7 @@ impl Hypothesis {
         copies.map(|copy| (copy.slot.index(), on_disk(copy.member_offset))).collect()
     }
 
-    /// What may begin at an array byte: each of the disks may be the one.
+    /// Possible content at an array byte: each disk is a candidate.
     async fn starts(&self, pages: &Pages<'_>, at: u64) -> Vec<Start> {
         let mut starts: Vec<Start> = Vec::new();
         for told_at in [0, signatures::BTRFS_AT] {
@@ -335,7 +334,7 @@ impl Hypothesis {
     }
 }
 
-/// What signs say; under the beginning that most of them fit.
+/// Evidence from signatures, for the beginning that most of them match.
 async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
     let nothing = || Expected {
         votes: vec![vec![0; pages.disks().len()]; hypothesis.geometry.slots()],
@@ -369,7 +368,7 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
 }
 
 impl Expected {
-    /// Counts the signs of what begins at `at`.
+    /// Counts the signatures of the content at `at`.
     async fn hear(
         &mut self,
         pages: &Pages<'_>,
@@ -394,7 +393,7 @@ impl Expected {
     }
 }
 
-/// Seats the disks, and says what speaks for it.
+/// Assigns the disks to slots, with the evidence.
 async fn judge(
     pages: &Pages<'_>,
     weighed: Weighed,
@@ -458,7 +457,7 @@ async fn judge(
     })
 }
 
-/// An order, and what was found under it.
+/// An order, and its evidence.
 struct Judged {
     signs: Agreement,
     steps: Agreement,

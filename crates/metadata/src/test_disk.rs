@@ -1,5 +1,5 @@
-//! Disks to create and assemble arrays on, in tests: they remember what was written, and fail or
-//! hold back their answers when told to.
+//! Disks to create and assemble arrays on, in tests: they record their writes, and fail or delay
+//! their answers on command.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::error::Result;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const CHUNK: u64 = 64 << 10;
 
-/// What a disk was asked to do.
+/// An operation sent to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Write(Range<u64>, bool),
@@ -58,7 +58,7 @@ impl TestDisk {
         })
     }
 
-    /// Lets out the answers that were held back, and holds no more.
+    /// Releases the delayed answers, and stops delaying.
     pub(crate) fn release(&self) {
         self.holds.set(false);
         for (ticket, done) in self.held.take() {
@@ -140,7 +140,7 @@ pub(crate) fn random(bytes: &mut [u8]) {
     }
 }
 
-/// Disks, and what is done to them.
+/// Disks, and operations on them.
 pub(crate) struct Rig {
     pub(crate) disks: Vec<Rc<TestDisk>>,
     pub(crate) version: Version,
@@ -206,20 +206,20 @@ impl Rig {
         self.disks[index].broken_at.set(keep.then_some(self.position(index)));
     }
 
-    /// Changes the superblock that lies on a disk; the checksum is made anew.
+    /// Changes the superblock on a disk and corrects the checksum.
     pub(crate) fn edit(&self, index: usize, edit: impl FnOnce(&mut Superblock)) {
         let mut superblock = self.superblock(index);
         edit(&mut superblock);
         self.disks[index].mem.poke(self.position(index), &superblock.print());
     }
 
-    /// What was written to all disks since the last call.
+    /// The writes to all disks since the last call.
     pub(crate) fn acts(&self) -> Vec<Vec<Act>> {
         self.disks.iter().map(|disk| disk.acts.take()).collect()
     }
 }
 
-/// A clean array of this level for so many members, without spares.
+/// A clean array of this level for this many members, without spares.
 pub(crate) fn new_array(level: Level, members: usize) -> NewArray {
     let chunk = match level {
         Level::Raid1 => 0,

@@ -1,4 +1,4 @@
-//! What must be synced, and whether a dirty array may be started.
+//! The ranges to resync, and whether a dirty array may start.
 //!
 //! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a
 //! bit too many only costs time.
@@ -27,7 +27,7 @@ use crate::error::Result;
 /// Features of an array that has a bitmap, or something in its place.
 const HAVE_BITMAP: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
 
-/// What the members hold, and what of it is unverified.
+/// The members' state, and its unverified ranges.
 pub(super) struct Loaded {
     pub(super) records: BTreeMap<MemberId, Record>,
     pub(super) bits: Option<Bits>,
@@ -74,7 +74,7 @@ pub(super) async fn load(
             !replacement && assigned.configuration.slots[slot.index()].recovered.is_none()
         });
         match copy {
-            // What a spare or a member in rebuild has is not kept up, or not yet.
+            // A spare or a rebuilding member has no current data, or not yet.
             Some(Copy::Good(bits)) if in_sync => copies.push((id, bits)),
             Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
             Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
@@ -87,8 +87,8 @@ pub(super) async fn load(
     loaded
 }
 
-/// Reads a member's bitmap, or what is in its place; `None` if the array has none, or none that
-/// Parapet looks at.
+/// Reads a member's bitmap, or its replacement; `None` if the array has none, or none that Parapet
+/// reads.
 async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry) -> Option<Copy> {
     let superblock = &found.superblock;
     if !superblock.features.intersects(HAVE_BITMAP) || found.format == Format::Md090 {
@@ -172,7 +172,7 @@ impl Loaded {
         self.bits = Some(merged);
     }
 
-    /// From where on, and by the bitmap where, something is to be synced.
+    /// Where a resync is needed: from this offset on, and by the bitmap.
     fn find_unsynced(&mut self, members: &Members, geometry: &Geometry) {
         let superblock = &members.latest().superblock;
         if superblock.is_clean() || geometry.family() == Family::Plain {
@@ -200,13 +200,14 @@ impl Loaded {
         self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
-    /// A torn write may have reached a member and not its replacement: the copy counts up to there
-    /// only. Otherwise data read from the member would change when the replacement takes its slot.
-    /// Without redundancy nothing records what was being written, or whether there was a crash:
-    /// nothing of the copy counts.
+    /// A torn write may have reached a member and not its replacement: the copy is valid only up to
+    /// there. Otherwise data read from the member would change when the replacement takes its slot.
+    /// Without redundancy neither interrupted writes nor crashes are recorded: then no part of the
+    /// copy is valid.
     ///
-    /// `dirty` is all that was being written: also where there is nothing to sync, since the log
-    /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
+    /// `dirty` covers all interrupted writes, also those that need no resync because the log has
+    /// them. The log has no records of rows with lost parity. True if a copy claims more than is
+    /// valid.
     pub(super) fn shorten_copies(
         dirty: &RangeSet,
         assigned: &mut Assigned,
@@ -229,7 +230,7 @@ impl Loaded {
         shortened
     }
 
-    /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
+    /// Refuses states that would return wrong data, and read-only restrictions of the bitmap.
     pub(super) fn permit(
         &mut self,
         members: &Members,
@@ -291,7 +292,7 @@ impl Loaded {
     }
 }
 
-/// A bitmap with every bit set, in place of one that is lost.
+/// A bitmap with every bit set, in place of a lost one.
 pub(super) fn new_bitmap(
     records: &BTreeMap<MemberId, Record>,
     members: &Members,

@@ -12,7 +12,7 @@ use crate::assemble::roles::{Divergence, Lapse, Standing};
 use crate::assemble::{Note, Options, is_called, list, refuse, roles, shape, with_reasons};
 use crate::error::Result;
 
-/// Members of one array, with what each counts for.
+/// Members of one array, with their roles.
 pub(super) struct Members {
     pub(super) probes: Vec<MemberProbe>,
     pub(super) standings: Vec<Standing>,
@@ -40,8 +40,8 @@ impl Members {
         self.notes.push(stale(&self.probes[index], self.latest(), lapse));
     }
 
-    /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
-    /// says of the others would be forgotten.
+    /// Excludes an accepted member, unless it alone has the latest superblock: its role table would
+    /// be lost.
     pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
         let latest = self.latest().superblock.events;
         let is_meant = |found: &MemberProbe| MemberId(found.superblock.device.number) == id;
@@ -71,7 +71,7 @@ pub(super) fn choose(
     rejects: Vec<(String, Reject)>,
     options: &Options,
 ) -> Result<Chosen> {
-    // Whoever names a disk wants to know what is wrong with it; a scan has sorted out strangers.
+    // A user who names a disk needs its fault; a scan has already excluded foreign disks.
     let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
     let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
     probes.retain(|found| {

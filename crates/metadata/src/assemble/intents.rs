@@ -1,10 +1,10 @@
-//! What the members' private areas say: how the array stands against the write hole, and which rows
-//! a crash may have cut.
+//! The members' private areas: the policy against the write hole, and the rows that a crash may
+//! have torn.
 //!
-//! Owns the reading of headers, and the decision whether a log can be trusted: every member that
-//! holds a slot must have a header that goes with its superblock, and a log without a gap
-//! ([`logs`]). Otherwise somebody else has run the array, or something is damaged, and md's rules
-//! are all there is. Never writes.
+//! Owns the reading of headers, and the decision whether a log can be trusted. Every member with a
+//! slot must have a header that matches its superblock, and a log without a gap ([`logs`]).
+//! Otherwise another engine has run the array, or something is damaged, and only md's rules apply.
+//! Never writes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,11 +29,11 @@ use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::Zones;
 use crate::commit::record;
 
-/// What the private areas say.
+/// The content of the private areas.
 pub(crate) struct Intents {
     /// How the array stands against the write hole, by the user's choice.
     pub(crate) consistency: Consistency,
-    /// The history that its members share; all zeros if they tell none.
+    /// The history id that its members share; all zeros if they have none.
     pub(crate) history_id: Uuid,
     /// Its members have headers, which must be kept up.
     pub(crate) kept: bool,
@@ -41,26 +41,27 @@ pub(crate) struct Intents {
     pub(crate) torn_rows: Result<Vec<TornRow>, String>,
     /// The member that is the reason why not: the others' logs may be trusted without it.
     pub(crate) unheard: Option<MemberId>,
-    /// What the log says of the checksums of blocks.
+    /// Checksums of blocks in the log.
     pub(crate) expected: Expected,
-    /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
+    /// The offset from which checksums are not valid, if the array has any; 0 after another
+    /// engine's session.
     pub(crate) checksums_from: Option<u64>,
     /// See [`layout::private::PrivateHeader::checksums_torn`].
     pub(crate) checksums_torn: bool,
-    /// Before this session there was doubt already that a log cannot remove.
+    /// Unverified parity existed before this session; the log cannot resolve it.
     pub(crate) unverified: bool,
     /// Array ranges that are lost though no member's block is bad.
     pub(crate) bad: RangeSet,
     /// The array's journal device, as the members' headers say.
     pub(crate) journal: Option<JournalNote>,
-    /// How the logs are divided that were looked at, and of each member's what it is: until they
-    /// are resolved, headers go on saying so.
+    /// The shapes of the logs that were read, and each member's part: until they are resolved,
+    /// headers keep these values.
     pub(crate) zones: Zones,
     shapes: BTreeMap<MemberId, LogShape>,
 }
 
 impl Intents {
-    /// True if the log says of all that was being written at the crash how it can be made right.
+    /// True if the log covers all interrupted writes, with the data to replay them.
     pub(super) fn can_resolve(&self) -> bool {
         self.torn_rows.is_ok() && !self.unverified
     }
@@ -79,7 +80,7 @@ impl Intents {
     }
 }
 
-/// Reads headers, and the log if the array was not shut down in order.
+/// Reads headers, and the log if the array was not stopped cleanly.
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
@@ -123,8 +124,8 @@ pub(super) async fn load(
         return intents;
     }
     let Some(mut logs) = logs_of(&headers, configuration, &mut intents) else { return intents };
-    // A session begins with a commit, before anything is logged and after all of the one before is
-    // resolved. Who missed that commit has nothing to tell.
+    // A session begins with a commit, before the first record and after the previous session is
+    // resolved. A member that missed that commit has no records.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
     if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
         intents.torn_rows = Err("nothing was logged yet".to_string());
@@ -149,8 +150,8 @@ pub(super) async fn load(
     intents
 }
 
-/// The header that is in force: one that goes with its superblock, for another may be of a change
-/// that never took place.
+/// The valid header: it matches its superblock; another header may belong to a change that was
+/// never completed.
 fn in_force<'a>(headers: &'a [(&MemberProbe, Header)]) -> Option<&'a PrivateHeader> {
     let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
     let latest = headers.iter().filter_map(|(_, header)| header.latest.as_ref());
@@ -177,7 +178,7 @@ fn logs_to_read<'a>(
     }
 }
 
-/// The members whose logs are to be read; `None`, and why, if one that must count does not.
+/// The members whose logs must be read; `None`, with the reason, if a required one is not valid.
 fn logs_of<'a>(
     headers: &'a [(&'a MemberProbe, Header)],
     configuration: &Configuration,
@@ -195,8 +196,8 @@ fn logs_of<'a>(
         let Some(valid) = header.valid.as_ref().or(foreign) else {
             let name = &found.name;
             intents.torn_rows = Err(format!("the private area of {name} {}", header.trouble()));
-            // Who runs an array writes to all its members: where the freshest is ours, it is only
-            // this one that is damaged.
+            // An engine writes to all members of an array: if the freshest superblock is Parapet's,
+            // only this header is damaged.
             let damaged = header.error.is_some() || is_ours(headers);
             intents.unheard = damaged.then_some(id);
             return None;
@@ -208,16 +209,16 @@ fn logs_of<'a>(
     Some(logs)
 }
 
-/// The freshest superblock is one that this engine wrote: a header goes with it.
+/// True if Parapet wrote the freshest superblock: a header matches it.
 fn is_ours(headers: &[(&MemberProbe, Header)]) -> bool {
     let freshest = headers.iter().map(|(found, _)| found.superblock.events).max();
     let mut valid = headers.iter().filter(|(_, header)| header.valid.is_some());
     valid.any(|(found, _)| Some(found.superblock.events) == freshest)
 }
 
-/// Every member that has a slot has a header that goes with its superblock. One that was a spare
-/// until a commit that it has missed has none yet; what one that cannot be read would say, the
-/// others say as well.
+/// True if every member with a slot has a header that matches its superblock. A member that was a
+/// spare until a commit that it missed has none yet; the others have the same content as an
+/// unreadable one.
 fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) -> bool {
     let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.device.number);
@@ -228,7 +229,7 @@ fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) 
     valid.peek().is_some() && valid.all(|valid| valid)
 }
 
-/// There was doubt before the session that md's log is of, which it cannot remove.
+/// True if unverified parity existed before the session of md's log, which cannot resolve it.
 fn never_in_sync(
     headers: &[(&MemberProbe, Header)],
     assigned: &Assigned,
@@ -295,7 +296,7 @@ async fn read_header(reach: &MemberIo, found: &MemberProbe) -> Header {
     }
 }
 
-/// Both copies of a header, one after the other; nothing stands for one that a bad sector has cost.
+/// Both copies of a header, one after the other; zeros replace a copy lost to a bad sector.
 ///
 /// # Errors
 /// If neither can be read, or it is no bad sector.
@@ -333,7 +334,7 @@ async fn read_bad(
     private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
 }
 
-/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+/// The policy according to the superblock's features and, where they leave it open, a header.
 fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
     let header = header.filter(|&policy| policy != Consistency::Ppl);
     if features.intersects(Features::ANY_PPL) {

@@ -1,5 +1,5 @@
-//! The journal device among the disks of an array: whose it is, whether its log counts, and whether
-//! it is used from now on.
+//! The journal device among the disks of an array: its owner, the validity of its log, and its use
+//! from now on.
 //!
 //! Owns the rules for a device that is missing, old, of another array, or new to this one. Never
 //! writes: the first commit of the session does (`crate::commit::journal_device`).
@@ -32,8 +32,8 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// A header of it: which does not matter where only identity is asked for, since a device that
-    /// is made a journal anew loses the other copy.
+    /// A header of it: either copy identifies the device, since making a journal device again
+    /// overwrites the other copy.
     pub(crate) fn header(&self) -> &JournalHeader {
         let [first, second] = &self.headers;
         first.as_ref().or(second.as_ref()).expect("it has one, or it would not have been found")
@@ -67,11 +67,11 @@ pub(crate) async fn look(
     Ok(any.then(|| Found { name: name.clone(), disk: Rc::clone(disk), headers }))
 }
 
-/// The journal devices among what is to be assembled.
+/// The journal devices among the candidates.
 #[derive(Default)]
 pub(super) struct Journals {
     pub(super) found: Vec<Found>,
-    /// The disk that is to become the journal, and what lies on it.
+    /// The disk that becomes the journal device, and its content.
     pub(super) wanted: Option<(Candidate, Vec<layout::md::Signature>)>,
 }
 
@@ -94,7 +94,7 @@ impl Journals {
         Ok(())
     }
 
-    /// The log of a session, of the shape that members' headers tell, on the device that they name.
+    /// The log of a session, with the shape in the members' headers, on the device that they name.
     ///
     /// # Errors
     /// Why there is none.
@@ -144,16 +144,16 @@ fn is_it(found: &Found, note: &JournalNote) -> bool {
     found.header().device_uuid == note.uuid
 }
 
-/// What becomes of the journal device from this session on.
+/// The use of the journal device from this session on.
 pub(super) struct Adopted {
     /// The device that the log will lie on.
     pub(super) device: Option<Journal>,
-    /// What members' headers will say of it, while the log is theirs.
+    /// The members' header fields for it, while it has their log.
     pub(super) note: Option<JournalNote>,
     pub(super) notes: Vec<Note>,
 }
 
-/// Decides what becomes of it, by policy, by what the members say, and by what the user wants.
+/// Decides its use from the policy, the members' headers and the user's request.
 ///
 /// # Errors
 /// Refused: a device that is wanted and cannot be had.
@@ -248,7 +248,7 @@ fn device(found: Found, uuid: Uuid, run: u64) -> Result<Journal> {
     Ok(Journal { copy: 1 - last, fresh: false, ..Journal::new(name, disk, log, uuid) })
 }
 
-/// Where the log lies on a disk that is to be a journal device.
+/// The place of the log on a future journal device.
 ///
 /// # Errors
 /// Refused if it cannot be one.
@@ -272,7 +272,7 @@ pub fn fit(name: &str, limits: Limits) -> Result<Range<u64>> {
     })
 }
 
-/// What lies on the disk that is to become the journal.
+/// The content of the future journal device.
 pub(super) async fn look_at_wanted(
     reach: &MemberIo,
     candidates: &[Candidate],

@@ -1,4 +1,4 @@
-//! What a person should know about an array that was assembled.
+//! Remarks for the user about an assembled array.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use layout::Slot;
 /// One thing to know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// A disk is no member that can be used, and was left out.
+    /// A disk is not a usable member and was excluded.
     Unusable {
         /// The disk.
         name: String,
         /// Why.
         why: String,
     },
-    /// A member was left out because the others know more than it does.
+    /// A stale member was excluded.
     Stale {
         /// The disk.
         name: String,
@@ -22,7 +22,7 @@ pub enum Note {
         events: u64,
         /// The freshest superblock's.
         latest_events: u64,
-        /// Whose that is.
+        /// Its owner.
         latest: String,
         /// Why that means that it is stale.
         why: String,
@@ -59,7 +59,7 @@ pub enum Note {
     Remark {
         /// The disk.
         name: String,
-        /// What.
+        /// The feature.
         text: String,
     },
     /// Parity or copies may disagree.
@@ -79,7 +79,7 @@ pub enum Note {
         /// Why.
         why: String,
     },
-    /// Checksums were kept, and are no more.
+    /// Checksums existed and were dropped.
     ChecksumsDropped {
         /// Why.
         why: String,
@@ -93,7 +93,7 @@ pub enum Cause {
     New,
     /// It was stopped while it was being synced.
     Unfinished,
-    /// It was not shut down in order.
+    /// It was not stopped cleanly.
     Crash,
 }
 

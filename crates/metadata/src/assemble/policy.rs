@@ -1,12 +1,12 @@
 //! Another way to stand against the write hole, for an array that exists: by the user's word, when
 //! it is assembled.
 //!
-//! Owns what may become what, and what that changes in the records of the members. Writes nothing:
-//! bitmap, headers and superblocks follow with the first commit, in the order that every commit has
-//! (`crate::commit`). Whichever superblocks a crash in the middle of it leaves, the freshest one
-//! says whether there is a bitmap; where it says there is none, everything is synced.
+//! Owns the allowed changes of policy, and their effect on the members' records. Writes nothing:
+//! bitmap, headers and superblocks follow with the first commit, in the order of every commit
+//! (`crate::commit`). Whichever superblocks a crash during it leaves, the freshest one says whether
+//! there is a bitmap; if there is none, everything is resynced.
 //!
-//! What the old policy knows of a crash is used before: judged by the old, run by the new.
+//! The old policy recovers from a crash first; then the new policy runs.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,8 @@ use crate::bitmap::{Bits, Pages};
 use crate::commit::ppl;
 use crate::error::{Error, Result};
 
-/// Refuses a change of policy while a log tells of rows that are not resolved, where
-/// superblocks alone say which log it is: a crash before they are resolved would leave them to the
-/// wrong one.
+/// Refuses a change of policy while a log has unresolved rows and only superblocks select the log:
+/// a crash before replay would then select the wrong log.
 pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
     let unresolved = intents.torn_rows.as_ref().is_ok_and(|torn_rows| !torn_rows.is_empty());
     if now == wanted || !unresolved || ![now, wanted].contains(&Consistency::Ppl) {
@@ -46,7 +45,7 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
 /// does a spare that was away.
 ///
 /// # Errors
-/// Refused where a member has no room for what the others have.
+/// Refused if a member lacks space that the others have.
 pub(super) fn align(
     loaded: &mut Loaded,
     (members, assigned): (&Members, &Assigned),
@@ -133,8 +132,8 @@ pub(super) fn adopt(
     check_places(loaded)
 }
 
-/// Where the private area lies follows from the superblock. On somebody else's member that can be
-/// another place once something before it is there no more, or new: nothing would be found again.
+/// The private area's place follows from the superblock. On another engine's member it changes when
+/// a part before it is added or removed: then its old content would be lost.
 fn check_places(loaded: &Loaded) -> Result<()> {
     for record in loaded.records.values() {
         let found = ByteMap::of(&record.superblock, record.map.member_bytes);
@@ -149,8 +148,8 @@ fn check_places(loaded: &Loaded) -> Result<()> {
     Ok(())
 }
 
-/// That an array has no log, though its policy has: a member that somebody else has added has no
-/// room for it.
+/// The reason why an array with a log policy has no log: a member added by another engine has no
+/// space for it.
 fn unlogged(
     loaded: &Loaded,
     assigned: &Assigned,
@@ -180,11 +179,11 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
     Ok(())
 }
 
-/// The array ranges whose checksums do not count, and those of them that a crash has torn from
-/// their blocks; `None` if none are kept from now on. After a crash these are what it left dirty,
-/// unless the log, which has resolved all else, knows what blocks may hold: if every member that
-/// may have it is here. A member that somebody else has added may have no room for them: then none
-/// are kept any more.
+/// The array ranges without valid checksums, and those of them that a crash has torn from their
+/// blocks; `None` for no checksums. After a crash these are the dirty ranges, unless the log, which
+/// has resolved all else, covers the possible contents: then every member that may have it must be
+/// present. A member added by another engine may have no space for checksums: then they are
+/// dropped.
 ///
 /// # Errors
 /// Refused where they are asked for and cannot be kept.
@@ -253,8 +252,8 @@ fn drop_features(loaded: &mut Loaded, dropped: Features) {
     }
 }
 
-/// md's partial parity log where there was none. It is emptied before the first superblock says
-/// that it is there.
+/// Adds md's partial parity log to an array. It is emptied before the first superblock refers to
+/// it.
 fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
     if let Some(why) = ppl::unfit(geometry) {
         return refuse(why);

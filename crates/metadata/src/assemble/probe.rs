@@ -1,10 +1,10 @@
-//! One look at one disk: whose member it is, by its own account.
+//! Probes one disk: its array and role, by its own superblock.
 //!
 //! Owns the search for superblocks and the choice among several on one disk. Never compares disks.
 //!
-//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its
-//! members (1.0) may itself be a member of another one, whose superblock then lies in the first
-//! one's data. The one whose data contains the others is the disk's own.
+//! A disk may have more than one valid superblock: an array whose data begins at byte 0 of its
+//! members (1.0) may itself be a member of another array, whose superblock is then inside the first
+//! one's data. The superblock whose data contains the others is the disk's own.
 
 use std::fmt;
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) struct MemberProbe {
 }
 
 impl MemberProbe {
-    /// What the metadata writer keeps of it.
+    /// The metadata writer's record of it.
     pub(crate) fn into_record(self) -> Record {
         let MemberProbe { name, disk, superblock, map, bad, .. } = self;
         let ours = keeps_list(&superblock);
@@ -46,7 +46,7 @@ impl MemberProbe {
             map,
             superblock,
             bad: bad.blocks,
-            // Others leave there what was listed once.
+            // Other engines leave old entries there.
             bad_changed: !ours,
             behind: Pages::ALL,
             session: 0,
@@ -74,9 +74,9 @@ pub(crate) struct Trace {
 pub(crate) enum Reject {
     /// The disk cannot be read.
     Unreadable(io::Error),
-    /// What was written to it cannot be made durable.
+    /// Its writes cannot be made durable.
     Unflushable(io::Error),
-    /// There is no superblock; what else there is, by name.
+    /// There is no superblock; other content, by name.
     Stranger(Vec<&'static str>),
     /// There is one, but not a valid one.
     Damaged { format: Format, offset: u64, error: ParseError },
@@ -149,7 +149,7 @@ pub(crate) async fn look(
         }
     }
     let best = choose(members, wanted);
-    // What lies in the data of the one that was found is no superblock of it, nor of what holds it.
+    // A superblock inside the data of the chosen one is not the disk's own.
     let inside = |place: &Range<u64>, data: &Range<u64>| {
         place.start >= data.start && place.end <= data.end && !broken(Broken::AnySectorNeeded)
     };
@@ -174,7 +174,7 @@ pub(crate) async fn look(
     }
 }
 
-/// What there is on a disk where superblocks may lie.
+/// The parts of a disk where superblocks may be.
 pub(crate) struct Traces {
     /// Everything that begins like one, valid or not.
     pub(crate) found: Vec<Trace>,
@@ -183,7 +183,7 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// What a read gave; nothing if a bad sector is in the way, which is noted.
+    /// The result of a read; empty if a bad sector prevents it, which is recorded.
     fn readable(
         &mut self,
         place: Range<u64>,
@@ -240,8 +240,8 @@ pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Trac
 
 type Mapped = (Format, Superblock, ByteMap);
 
-/// The disk's own superblock among several valid ones: of the array that is wanted; else the one
-/// whose data contains the others; else the youngest.
+/// The disk's own superblock among several valid ones: that of the requested array; else the one
+/// whose data contains the others; else the newest.
 fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     if let Some(uuid) = wanted
         && let Some(index) = members.iter().position(|(_, found, _)| found.set_uuid == uuid)
@@ -275,8 +275,8 @@ fn keeps_list(superblock: &Superblock) -> bool {
     Tag::of(superblock.utime).is_some() && matches!(superblock.own_role(), Role::Slot(_))
 }
 
-/// What was read of a list of bad blocks: nothing if a bad sector has cost one that no superblock
-/// tells of.
+/// The result of reading a bad-block list: empty if a bad sector hides a list that no superblock
+/// mentions.
 ///
 /// # Errors
 /// The disk's.
@@ -292,8 +292,8 @@ pub(crate) fn heard(
     }
 }
 
-/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
-/// would be taken for good ones.
+/// The bad-block list of a member. A member with an unreadable list is unusable: its bad blocks
+/// would count as good.
 async fn bad_blocks(
     reach: &MemberIo,
     disk: &dyn Disk,
@@ -309,8 +309,8 @@ async fn bad_blocks(
         .map_err(|error| Reject::BadBlocks { offset, error })
 }
 
-/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read
-/// and it is asked again, until it asks for nothing new.
+/// Other content of a disk. The prober requests bytes as it goes; missing bytes are read and it
+/// runs again, until it requests nothing new.
 pub(crate) async fn signatures(
     reach: &MemberIo,
     disk: &dyn Disk,

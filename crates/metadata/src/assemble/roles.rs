@@ -1,12 +1,11 @@
-//! Which of the members that were found tell the latest story, and which of the others belong to
-//! it.
+//! The members with the latest state, and which of the other members match it.
 //!
 //! Owns the judgement on event counts and role tables. Pure: superblocks in, standings out.
 //!
 //! md counts the changes of the metadata (*events*). A count alone proves little: a member that
 //! failed and missed a day of writes can be one event behind, like a member that only missed the
-//! last superblock because of a crash (data was lost so in the field: linux-raid, 2023-11-22). The
-//! *role table* of the freshest superblock tells them apart:
+//! last superblock in a crash (real data loss: linux-raid, 2023-11-22). The *role table* of the
+//! freshest superblock distinguishes them:
 //!
 //! ```text
 //!            events   its table                          judged by the freshest (14)
@@ -15,10 +14,10 @@
 //!   c.img      13     a: slot 0   b: slot 1   c: slot 2  given up by a: stale
 //! ```
 //!
-//! Two members that each list the other as given up have been written apart from one another: there
-//! are two histories, and no rule can say which one is wanted. That is refused. Unless both list a
-//! third as active: then one was given up first, came back, and the other was given up later; the
-//! third has seen it all, though it is not here. And unless members that are here prove the order:
+//! Two members that each list the other as faulty were written independently: split brain, and no
+//! rule can choose a side. That is refused, with two exceptions. If both list a third member as
+//! active, one failed first and returned before the other failed; the third has seen both, though
+//! it is absent. Or present members prove the order:
 //!
 //! ```text
 //!   b.img   5   a: faulty  b: slot 1  c: slot 2     when b was given up, c went on
@@ -36,18 +35,18 @@ use layout::Slot;
 use layout::md::Features;
 use layout::md::superblock::{Role, Superblock};
 
-/// What becomes of a member.
+/// The verdict on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
     /// It holds this slot, or is made a copy of the member that does.
     Active(Slot),
     /// It waits for a slot.
     Spare,
-    /// It is left out.
+    /// Excluded.
     Stale(Lapse),
 }
 
-/// Why a member is left out.
+/// Why a member is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lapse {
     /// The others gave it up.
@@ -67,24 +66,24 @@ pub(crate) enum Lapse {
 /// The judgement on members that belong to one array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct History {
-    /// Whose superblock is trusted.
+    /// The member whose superblock is trusted.
     pub(crate) freshest: usize,
-    /// What becomes of each, in the order given.
+    /// The verdict on each member, in the given order.
     pub(crate) standings: Vec<Standing>,
 }
 
 /// Two groups that each went on without the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Divergence {
-    /// The freshest superblock and those that go with it.
+    /// The freshest superblock and those that match it.
     pub(crate) ours: Vec<usize>,
-    /// Those that went on without them.
+    /// The other side of a split brain.
     pub(crate) theirs: Vec<usize>,
 }
 
-/// True if the writer of this superblock had given up the member with this number: it is marked
-/// faulty, or is one of the array's first members and has no slot any more. A number that only came
-/// later is not given up, just unknown.
+/// True if the writer of this superblock had excluded the member with this number: it is faulty, or
+/// is one of the array's first members and has no slot any more. A number assigned later is
+/// unknown, not excluded.
 pub(crate) fn excludes(superblock: &Superblock, number: u32) -> bool {
     match superblock.roles.get(number as usize) {
         Some(Role::Slot(_) | Role::Journal) => false,
@@ -93,13 +92,13 @@ pub(crate) fn excludes(superblock: &Superblock, number: u32) -> bool {
     }
 }
 
-/// In what the shapes of two members differ, if they do.
+/// The difference between the shapes of two members, if any.
 pub(crate) fn difference(ours: &Superblock, theirs: &Superblock) -> Option<String> {
     let differ = |what: &str, ours: i128, theirs: i128| {
         (ours != theirs).then(|| format!("{what} {theirs}, the others have {ours}"))
     };
     let layout = |superblock: &Superblock| match superblock.level {
-        // mdadm and kernels store what they like where a level has one layout only.
+        // mdadm and kernels store arbitrary layouts on levels with one layout only.
         -1 | 1 | 4 => 0,
         _ => superblock.layout.into(),
     };
@@ -139,8 +138,9 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
         }
         let without = |other: &usize| excludes(member, members[*other].device.number);
         match standings[index] {
-            // It is listed as active, yet it had given up the one who lists it: not because that
-            // one was away (then it would be a member in rebuild now), so it was written alone.
+            // Listed as active, but its own table excludes the member that lists it. That member
+            // was not merely absent (then it would be rebuilding now), so this one was written
+            // alone.
             Standing::Active(_) => {
                 !members[freshest].features.contains(Features::RECOVERY_OFFSET)
                     && matches!(members[freshest].own_role(), Role::Slot(_))
@@ -179,8 +179,8 @@ fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
     known[freshest]
 }
 
-/// The member with the most events. Among equals, one that nobody gave up: a crash may have left a
-/// record that never counted on some, and the others may have gone on with the same number.
+/// The member with the most events. Among equals, one that no other excludes: a crash may have left
+/// an incomplete commit on some, and the others may have continued with the same number.
 fn freshest(members: &[&Superblock]) -> usize {
     let key = |&index: &usize| {
         let member = members[index];
@@ -220,8 +220,8 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
             Standing::Active(Slot::new(slot.into()))
         }
         (Role::Slot(_), Role::Slot(_)) => Standing::Stale(Lapse::Behind),
-        // A spare that was just given the slot: nothing on it counts yet. One that has missed more
-        // may have lost its number to another disk, which holds the slot and is away.
+        // A spare that just got the slot: nothing on it is valid yet. A member that missed more may
+        // have lost its number to another disk, which holds the slot and is absent.
         (Role::Slot(slot), Role::Spare) if latest.events - member.events <= 1 => {
             Standing::Active(Slot::new(slot.into()))
         }

@@ -1,8 +1,8 @@
-//! Members that took no part in the last commit, though they are one event behind like those that a
-//! crash has left so.
+//! Members that took no part in the last commit, although they are one event behind like members
+//! after a crash.
 //!
-//! Owns the reading of what a commit leaves on every member before its first superblock. Never
-//! writes.
+//! Owns the reading of the data that a commit leaves on every member before its first superblock.
+//! Never writes.
 //!
 //! ```text
 //!                         header or bitmap of 24     superblock of 24
@@ -16,9 +16,9 @@
 //! crash holds them with the number of the freshest superblock. A copy of a member from before the
 //! session does not, and every write of the session is missing on it.
 //!
-//! Only Parapet writes in this order: where a kernel wrote the freshest superblock there is no
-//! proof either way. The same holds where what should be compared cannot be read or is damaged.
-//! The time of a header is not compared: a crash may cut a second attempt at the same number.
+//! Only Parapet writes in this order: a superblock of a kernel proves nothing either way, nor do
+//! unreadable or damaged data. The time of a header is not compared: a crash may interrupt a second
+//! attempt at the same number.
 
 use io::broken::{Broken, broken};
 use layout::md::superblock::Role;
@@ -31,15 +31,15 @@ use crate::assemble::roles::{Lapse, Standing};
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::bitmap_range;
 
-/// So much is read of a bitmap for its header: whole blocks of any disk.
+/// Bytes read of a bitmap for its header: whole blocks of any disk.
 const PAGE_BYTES: u64 = 4096;
 
-/// What a member tells of a commit.
+/// A member's evidence of a commit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// It holds what the commit wrote before its first superblock.
+    /// It has the data that the commit wrote before its first superblock.
     Took,
-    /// It holds what an earlier commit wrote there.
+    /// It has the data of an earlier commit.
     Missed,
     /// Nothing that counts.
     Silent,
@@ -63,7 +63,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     }
     let [header, bits] = evidence(reach, members.latest(), latest.events).await;
     let work = behind.into_iter().map(|(index, found)| async move {
-        // What the freshest member lacks, the commit did not write.
+        // The commit did not write parts that the freshest member lacks.
         let [own_header, own_bitmap] = evidence(reach, found, latest.events).await;
         let missed = |of_all, own| of_all == Part::Took && own == Part::Missed;
         (missed(header, own_header) || missed(bits, own_bitmap)).then_some(index)
@@ -72,7 +72,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     missed.into_iter().for_each(|index| members.lapse(index, Lapse::RolledBack));
 }
 
-/// What a member's private header, and its bitmap, tell of the commit with this number.
+/// Evidence of the commit with this number in a member's private header and bitmap.
 async fn evidence(reach: &MemberIo, found: &MemberProbe, events: u64) -> [Part; 2] {
     [of_header(reach, found, events).await, of_bitmap(reach, found, events).await]
 }
@@ -82,7 +82,7 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let place = bounds.start..bounds.start + HEADERS_BYTES;
     let Ok(copies) = reach.read(&*found.disk, place).await else { return Part::Silent };
     let superblock = &found.superblock;
-    // The header that goes with its superblock shows that nobody else has written here.
+    // The header that matches its superblock proves that no other engine has written here.
     if private::valid(&copies, superblock, bounds, parity::crc32c).is_none() {
         return Part::Silent;
     }

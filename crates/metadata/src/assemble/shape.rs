@@ -12,7 +12,7 @@ use crate::assemble::roles::Standing;
 use crate::assemble::{Options, refuse, with_reasons};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The level of an array; `None` if it is none that holds data.
+/// The level of an array; `None` if it holds no data.
 pub(crate) fn level(superblock: &Superblock) -> Option<Level> {
     match (superblock.magic, superblock.level) {
         (Magic::Parapet, RAID35_LEVEL) => Some(Level::Raid35),
@@ -24,7 +24,7 @@ pub(crate) fn level(superblock: &Superblock) -> Option<Level> {
 /// Level and layout of an array.
 ///
 /// # Errors
-/// A level or layout that is not known, in words; [`LayoutError::Unspecified`] is told apart.
+/// An unknown level or layout, in words; [`LayoutError::Unspecified`] has its own case.
 pub(crate) fn layout(superblock: &Superblock) -> std::result::Result<Layout, Unknown> {
     let number = superblock.level;
     let level = level(superblock).ok_or(Unknown::Level(number))?;
@@ -55,7 +55,7 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Why an array cannot even be read safely, and what to do; nothing if it can.
+/// Why an array cannot be read safely, and the next step; `None` if it can.
 pub(crate) fn not_run(superblock: &Superblock) -> Option<String> {
     let features = superblock.features;
     let has = |feature| features.contains(feature);
@@ -145,7 +145,7 @@ fn own_sizes(members: &Members, layout: Layout) -> Result<Vec<u64>> {
     Ok(sizes.into_iter().flatten().collect())
 }
 
-/// Every member has room for what the array uses of it.
+/// True if every member has space for the array's data.
 fn fit_all(members: &Members) -> Result<()> {
     let size = members.latest().superblock.size;
     for (_, found, standing) in members.counted() {

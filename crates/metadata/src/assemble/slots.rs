@@ -1,4 +1,4 @@
-//! Who sits where: the configuration that an array starts with.
+//! The members of the slots: the configuration at the start.
 //!
 //! Owns the rules for a slot that two members claim, for members in rebuild, and for starting with
 //! members missing.
@@ -15,7 +15,7 @@ use crate::assemble::{Note, Options, refuse, with_reasons};
 use crate::commit::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The configuration, and what is to be said about it.
+/// The configuration, and remarks about it.
 pub(super) struct Assigned {
     pub(super) configuration: Configuration,
     pub(super) notes: Vec<Note>,
@@ -156,7 +156,8 @@ pub(super) fn gone(
     had.map(Slot::new).collect::<SlotSet>().difference(configuration.present())
 }
 
-/// True if someone who had a slot when the array was last used is not here, whoever else has it.
+/// True if a member that had a slot in the last run is absent, even if another one has its slot
+/// now.
 pub(super) fn is_one_away(members: &Members) -> bool {
     let here = |number: u32| {
         members.counted().any(|(_, found, _)| found.superblock.device.number == number)

@@ -1,4 +1,4 @@
-//! What can be started, what is refused, and what is said about it.
+//! Arrays that can start, arrays that are refused, and the messages.
 
 use std::rc::Rc;
 
@@ -112,7 +112,7 @@ fn missing_members_are_named_and_need_permission() {
     let error = rig.assemble(&[0, 2], &degraded()).err().expect("too few");
     assert_eq!(error.kind(), ErrorKind::DataLost);
     says(&error.to_string(), &["2 of 5", "raid6", "1, 3, 4"]);
-    // Once the others have gone on without it, nobody expects it any more.
+    // Once the others have continued without it, it is not expected any more.
     go_on(&rig, &[0, 2, 3, 4]);
     assert!(rig.assemble(&[0, 2, 3, 4], &Options::default()).is_ok());
     for (level, count) in [(Level::Raid0, 3), (Level::Linear, 3)] {
@@ -439,7 +439,7 @@ fn a_survey_groups_members_by_array() {
 
 #[test]
 fn superblocks_in_other_hands_are_kept_as_they_were() {
-    // What a kernel or mdadm wrote and we do not interpret is not lost by our commits.
+    // Our commits preserve fields of a kernel or mdadm that we do not interpret.
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     (0..2).for_each(|disk| {
         rig.edit(disk, |superblock| {

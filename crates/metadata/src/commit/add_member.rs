@@ -56,9 +56,8 @@ pub struct Readmitted {
 }
 
 impl MetadataWriter {
-    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies
-    /// on the disk is not looked at; whoever calls this has asked. The next commit makes it a
-    /// member.
+    /// Adds a disk as a spare: places everything on it and assigns a number. Existing content is
+    /// not checked; the caller has done that. The next commit makes it a member.
     ///
     /// # Errors
     /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
@@ -158,14 +157,14 @@ impl MetadataWriter {
         let version = state.records.values().next().expect("an array has members").map.version;
         let room = |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
         let least_room = state.records.values().map(|record| room(&record.map)).min();
-        // Members of other sizes have other distances: what a new array would give it is as good.
+        // Members of other sizes have other offsets: those of a new array are as good.
         let own = ByteMap::for_new_member(member_bytes, self.geometry.chunk_bytes(), version);
         maps.extend(
             own.ok()
                 .filter(|map| map.data_bytes() >= needed && room(map) >= least_room.unwrap_or(0)),
         );
         if plain {
-            // A template may have been cut to the size of a smaller one whose place it took.
+            // A template may have been shrunk to the size of the smaller member that it replaced.
             maps.sort_by_key(|map| std::cmp::Reverse(map.data_bytes()));
         }
         (maps, small)
@@ -190,7 +189,7 @@ impl MetadataWriter {
         }
     }
 
-    /// What holds of every disk that joins.
+    /// The conditions on every joining disk.
     fn check_disk(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<()> {
         let limits = disk.limits();
         let refuse = |what: String| Err(Error::refused(what));
@@ -285,8 +284,8 @@ impl MetadataWriter {
         Ok(Readmitted { id, data_offset, slot, ranges, checksums_from, bad })
     }
 
-    /// The array offset below which the checksums of a member were right when it left, by its own
-    /// record: what was made of them since, or was not durable there, no bit tells of.
+    /// The array offset below which a member's checksums were valid when it left, by its own
+    /// record: no bit covers checksums that were computed since, or were not durable there.
     async fn checksums_of(&self, found: &MemberProbe) -> u64 {
         if self.private.get().checksums_from.is_none() || broken(Broken::ReaddChecksumsTrusted) {
             return u64::MAX;
@@ -298,9 +297,9 @@ impl MetadataWriter {
         own.and_then(|header| header.checksums_from).unwrap_or(0)
     }
 
-    /// A member that is lost has lost bytes that it once held: the bits, which tell what it missed,
-    /// do not tell that. With the next commit they count as cleared, so no member that leaves then,
-    /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
+    /// A lost member has lost bytes that it once held, and the bits cover only writes that it
+    /// missed. With the next commit the bits count as cleared, so no member that leaves then, or
+    /// left before, returns by them. `events_cleared` extends that over a restart.
     pub fn void_bits(&self) {
         self.void_bits.set(!broken(Broken::CutReadded));
     }
@@ -316,7 +315,7 @@ impl MetadataWriter {
         });
     }
 
-    /// The slot that a member may return to with no more than the bitmap's regions copied.
+    /// The slot that a member may return to with only the bitmap's regions copied.
     fn may_return(&self, found: &MemberProbe) -> Result<Slot> {
         let (theirs, name) = (&found.superblock, &found.name);
         let full = "add it as a new member: it must be rebuilt in full";

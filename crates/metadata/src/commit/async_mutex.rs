@@ -26,7 +26,7 @@ impl AsyncMutex {
         self.taken.get().then_some(Held(self))
     }
 
-    /// Waits until nobody has it.
+    /// Waits until it is free.
     pub async fn take(&self) -> Held<'_> {
         while self.taken.get() {
             self.free.wait().await;

@@ -3,13 +3,13 @@
 //! Owns when a page of the bitmap is written, and where to. Which bits are set, and when they may
 //! be cleared, is the keeper's business.
 //!
-//! A bit is set in memory first, which puts its page on the list of pages each member is behind in;
-//! then whoever has the turn writes what its members are behind in. Calls that arrive together
-//! share one write, and no page is ever written twice at once. Every such write is FUA: whoever
-//! waited for the turn and finds nothing left to write relies on it.
+//! A bit is set in memory first, which adds its page to each member's list of outdated pages. Then
+//! the holder of the lock writes the outdated pages. Concurrent calls share one write, and no page
+//! is written twice at once. Every such write is FUA: a caller that gets the lock and finds no
+//! outdated page relies on it.
 //!
-//! Invariant: a bit is cleared on disk only when nobody is missing, and after `events_cleared` says
-//! so on every member.
+//! Invariant: a bit is cleared on disk only when no member is missing, and after `events_cleared`
+//! on every member records it.
 
 use std::ops::RangeInclusive;
 
@@ -38,9 +38,9 @@ impl MetadataWriter {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    /// Clears bits, of regions that are in sync and not being written. Those that are set again
-    /// before it returns stay set. Does nothing while a slot is not held by a member that has all
-    /// it should: whoever comes back will need the bits.
+    /// Clears bits of regions that are in sync and not being written. Bits set again before it
+    /// returns stay set. Does nothing while a slot has no member in sync: a returning member will
+    /// need the bits.
     ///
     /// # Errors
     /// The members that could not be written.
@@ -82,9 +82,9 @@ impl MetadataWriter {
         state.bits.as_ref().map(Bits::dirty).unwrap_or_default().into_iter()
     }
 
-    /// What the dirty regions are in array space: what a member lacks that was lost while all was
-    /// clean. More is added with every write until the member has its slot again, so whoever slots
-    /// it asks once more when no write can be under way.
+    /// The dirty regions in array space: those that a member lost in clean state lacks. Every write
+    /// adds more until the member has its slot again, so the caller asks again when no write can be
+    /// in flight.
     pub fn dirty_ranges(&self) -> RangeSet {
         let state = self.state.borrow();
         let Some(bits) = &state.bits else { return RangeSet::new() };

@@ -7,11 +7,10 @@
 //!                                                                        and without a header
 //! ```
 //!
-//! All that the superblocks of a commit speak for is durable on every member before the first of
-//! them is written. So members that have missed only their superblock are given it here, with the
-//! number and the tag that the others have, before the next number goes anywhere. Another policy
-//! that the user has given the array meanwhile is no part of that commit: features, and what lies
-//! where, are as they were found.
+//! All data that the superblocks of a commit vouch for is durable on every member before the first
+//! superblock. So members that missed only their superblock get it here, with the number and tag of
+//! the others, before the next number is written anywhere. A policy changed by the user meanwhile
+//! is not part of that commit: features and offsets stay as they were.
 
 use io::broken::{Broken, broken};
 use layout::md::Superblock;
@@ -21,11 +20,11 @@ use crate::commit::member_io::all;
 use crate::commit::record::Record;
 use crate::commit::{Failures, MetadataWriter, Opened};
 
-/// What the last commit before a start has left undone.
+/// The unfinished part of the last commit before a start.
 pub(super) struct Behind {
-    /// Who misses its superblock, and the one it has.
+    /// Members without its superblock, and their current one.
     members: Vec<(MemberId, Superblock)>,
-    /// One that was written.
+    /// A superblock of the commit.
     latest: Superblock,
     /// How far each member was at the start.
     start: Configuration,
@@ -45,7 +44,7 @@ impl Behind {
         some.then_some(Behind { members, latest, start })
     }
 
-    /// The superblock of the last commit for one who has missed it.
+    /// The superblock of the last commit for a member that missed it.
     fn draw(&self, metadata: &MetadataWriter, id: MemberId, mut record: Record) -> Superblock {
         let latest = &self.latest;
         let found = self.members.iter().find(|(member, _)| *member == id);
@@ -62,7 +61,7 @@ impl Behind {
 }
 
 impl MetadataWriter {
-    /// Writes the superblock of the last commit to those who have missed it and still hold a slot.
+    /// Writes the superblock of the last commit to members that missed it and still have a slot.
     ///
     /// # Errors
     /// The members that could not be written.

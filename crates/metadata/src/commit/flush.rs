@@ -1,10 +1,9 @@
 //! The flushes of members: all go through here, one after the other.
 //!
-//! After a flush that fails, all that its member was sent since the last good one is unknown,
-//! whoever wrote it. But kernels tell each error once (`fsync`): of two flushes that are under way
-//! together, or one after the other, one is told of the lost write, and the other one of a success
-//! that is none. So there is one at a time, and none succeeds after one that failed, until the
-//! member is taken in anew.
+//! After a failed flush all writes to its member since the last good flush are unknown, whoever
+//! sent them. But kernels report each error once (`fsync`): of two concurrent or successive flushes
+//! one gets the error of the lost write, and the other a false success. So only one flush runs at a
+//! time, and none succeeds after a failed one until the member is added again.
 //!
 //! Without redundancy a failed member stays where it is, and its metadata goes on being written:
 //! nothing is rebuilt on the word of superblocks and bitmap.
@@ -18,11 +17,11 @@ use crate::commit::async_mutex::Held;
 use crate::commit::member_io::all;
 use crate::commit::{Failures, MetadataWriter};
 
-/// Why what a member was sent is unknown, if so.
+/// Why a member's writes are unknown, if they are.
 pub(crate) type Failed = RefCell<Option<io::Error>>;
 
 impl MetadataWriter {
-    /// Waits until nobody flushes members.
+    /// Waits until no flush of members is in flight.
     pub async fn turn_to_flush(&self) -> Held<'_> {
         self.flushing.take().await
     }
@@ -44,7 +43,7 @@ impl MetadataWriter {
         }
     }
 
-    /// Makes durable what was written of the metadata of these members, and of their data.
+    /// Makes these members' written metadata and data durable.
     pub async fn flush(&self, members: &[MemberId]) -> Failures {
         let _turn = self.turn_to_flush().await;
         let plain = self.geometry.family() == Family::Plain;

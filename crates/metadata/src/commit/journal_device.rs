@@ -1,7 +1,7 @@
 //! The journal device of an array: where its log lies, and how a session begins on it.
 //!
-//! Owns the header of the device, and what the members' headers say of it. Never writes the log
-//! (`crate::log`), never decides whether the device is used: the configuration says that.
+//! Owns the header of the device, and its fields in the members' headers. Never writes the log
+//! (`crate::log`), never decides whether the device is used: the configuration does.
 //!
 //! ```text
 //!   first commit of a session     device: header of the session, in the copy that the one before
@@ -39,7 +39,7 @@ pub struct Journal {
     pub(crate) log: Range<u64>,
     /// Which copy of its header the next session's goes into.
     pub(crate) copy: usize,
-    /// What the other copy holds is not of this array's journal.
+    /// The other copy's content belongs to no journal of this array.
     pub(crate) fresh: bool,
     /// The number of this session's log there.
     pub(crate) session: Cell<u64>,
@@ -54,7 +54,7 @@ impl Journal {
         Journal { uuid, name, disk, log, copy: 0, fresh: true, session, begun }
     }
 
-    /// What members' headers say of it while its log is not theirs.
+    /// The members' header fields for it while it does not have their log.
     pub(crate) fn note(&self) -> JournalNote {
         let name = DeviceName::new(&self.name);
         JournalNote { uuid: self.uuid, name, used: JournalUse::Away }
@@ -97,12 +97,12 @@ impl MetadataWriter {
         self.journal.as_ref()
     }
 
-    /// What the array's journal device is to it, by its record; `None` if it has none.
+    /// The state of the array's journal device in its record; `None` if there is none.
     pub fn journal_note(&self, configuration: &Configuration) -> Option<JournalNote> {
         self.private_of(configuration).journal
     }
 
-    /// What the members' headers have in common with this configuration.
+    /// The common header fields of the members under this configuration.
     pub(super) fn private_of(&self, configuration: &Configuration) -> Private {
         let mut private = self.private.get();
         let Private { journal: Some(note), begun: true, .. } = &mut private else { return private };

@@ -1,9 +1,8 @@
 //! How the metadata writer reaches a member's bytes: plain reads and writes, each with a deadline.
 //!
-//! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
-//! member cannot hold up the record of all; and what disks have not answered in time and may
-//! still carry out: whoever changes a disk names it (`MemberIo::of`). Never decides what to read
-//! or write.
+//! Owns alignment (reads are widened to the disk's blocks), the deadline, so that one hung member
+//! cannot delay all commits, and unanswered writes, which may still land: the writer of a disk
+//! names it (`MemberIo::of`). Never decides what to read or write.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,11 +14,11 @@ use std::time::Duration;
 
 use io::{Buf, Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
 
-/// A deadline is waited for in so many parts.
+/// A deadline is waited for in this many steps.
 const STEPS: u32 = 4;
 /// Unused memory kept for the next superblock or page.
 const KEEP_BYTES: usize = 256 << 10;
-/// What is read at once.
+/// Size of one read.
 const PART_BYTES: u64 = 32 << 20;
 /// The most bytes of one operation.
 const MOST_BYTES: u64 = 1 << 20;
@@ -41,7 +40,7 @@ pub(crate) struct Writer<'a> {
     disk: &'a Rc<dyn Disk>,
 }
 
-/// A change that missed its deadline; holds the disk for as long as it is under way.
+/// A write that missed its deadline; holds the disk while it is in flight.
 struct Late {
     name: String,
     _disk: Rc<dyn Disk>,
@@ -117,7 +116,8 @@ impl MemberIo {
 
     /// The answer; `None` if it does not come in time.
     async fn answer(&self, answer: &mut Completion<Done>) -> Option<Done> {
-        // In steps: one that ends late was kept from ending, and the member's answer from coming.
+        // In steps: a late step means that this process was delayed, and perhaps the member's
+        // answer too.
         for _ in 0..STEPS {
             let step = self.clock.now() + self.deadline / STEPS;
             let mut alarm = pin!(self.clock.sleep_until(step));

@@ -1,4 +1,4 @@
-//! What members have not answered in time, and may still carry out.
+//! Writes that members have not answered in time and may still execute.
 //!
 //! ```text
 //!   header 150 ─▶ … no answer: it is given up                        lands
@@ -6,8 +6,8 @@
 //!                                          which goes with the later one, that is gone then
 //! ```
 //!
-//! So nothing more is written to a member while something is under way there, whether or not it has
-//! been decided meanwhile that it is lost.
+//! So nothing more is written to a member while a write is in flight there, whether or not it is
+//! already lost.
 
 use io::broken::{Broken, broken};
 use layout::MemberId;
@@ -31,7 +31,7 @@ impl MetadataWriter {
         if late.is_empty() { Ok(()) } else { Err(late) }
     }
 
-    /// Why nothing more is to be written to a member, if so.
+    /// Why no more writes may be sent to a member, if so.
     pub(super) fn late(&self, id: MemberId) -> Option<io::Error> {
         let state = self.state.borrow();
         let late = self.reach.late(&state.records.get(&id)?.name) > 0;

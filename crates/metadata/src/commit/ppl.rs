@@ -1,7 +1,7 @@
 //! The members' partial parity logs, as md has them: where they lie, and that they begin empty.
 //!
 //! A log is emptied before a session writes to it, and before its member gets a slot: all of it is
-//! zeroed, or units of an older life might be taken for newer ones.
+//! zeroed, or old units might count as newer ones.
 
 use layout::md::ppl::{self, MOST_SLOTS, PplHeader};
 use layout::md::{Features, Uuid};
@@ -29,14 +29,14 @@ impl MetadataWriter {
         self.private.get().next_consistency == Consistency::Ppl
     }
 
-    /// What the shard is told of the log.
+    /// A shard's parameters of the log.
     pub(super) fn ppl_setup(&self) -> LogSetup {
         let signature = ppl::signature(&self.facts.uuid, parity::crc32c);
         let bytes = self.private.get().next_log.bytes;
         LogSetup::Ppl { pp_bytes: ppl::unit_pp_bytes(bytes), signature }
     }
 
-    /// How many bytes of the logs are used: what the smallest has, and at most so many.
+    /// Used bytes of the logs: the smallest log's size, up to a limit.
     pub(super) fn ppl_bytes(&self, most: u64) -> u64 {
         let state = self.state.borrow();
         let places = state.records.values().filter_map(Record::ppl_place);
@@ -75,8 +75,8 @@ impl Record {
         Some(LogPlace { offset: room.start, bytes, session: 0 })
     }
 
-    /// A session begins: nothing that the log tells of matters any more, and it is used as a ring
-    /// if it has room for one.
+    /// A session begins: all old units are obsolete, and the log is used as a ring if it is large
+    /// enough.
     pub(super) fn begin_ppl(&mut self) {
         let Some(place) = self.ppl_place() else { return };
         let ring = place.bytes >= ppl::MULTIPLE_BYTES;

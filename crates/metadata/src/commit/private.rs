@@ -18,7 +18,7 @@ use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
 use crate::commit::{Failures, MetadataWriter};
 
-/// How a log is divided. md's is not, and has so many bytes.
+/// The division of a log. md's is not divided, and has this size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zones {
     pub(crate) count: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Zones {
     pub(crate) form: Form,
 }
 
-/// What the headers of all members have in common.
+/// The common fields of all members' headers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Private {
     /// How the array stands against the write hole, as the headers say.
@@ -50,22 +50,22 @@ pub(crate) struct Private {
     pub(crate) checksums_from: Option<u64>,
     /// See [`PrivateHeader::checksums_torn`].
     pub(crate) checksums_torn: bool,
-    /// The journal device, as the headers say; from the beginning of the session on the
-    /// configuration tells whether the log lies there.
+    /// The journal device in the headers; from the beginning of the session on the configuration
+    /// says whether it has the log.
     pub(crate) journal: Option<JournalNote>,
-    /// What they say of it from then on.
+    /// Their fields for it from then on.
     pub(crate) next_journal: Option<JournalNote>,
     /// The session has begun.
     pub(crate) begun: bool,
 }
 
 impl MetadataWriter {
-    /// Opens the intent log for a session, with so many zones of at most `most_bytes` each: it
-    /// begins with [`MetadataWriter::begin_session`], and with the next commit the log of the one
-    /// before does not count any more. `None` if the array has none.
+    /// Prepares the intent log for a session, with this many zones of at most `most_bytes` each.
+    /// The session begins with [`MetadataWriter::begin_session`]; with the next commit the old log
+    /// becomes invalid. `None` if the array has no log.
     ///
     /// # Panics
-    /// If there is no room for so many zones: see `MetadataWriter::zones_possible`.
+    /// If there is no room for this many zones: see `MetadataWriter::zones_possible`.
     pub fn open_log(&self, zones: usize, most_bytes: u64) -> Option<LogSetup> {
         let mut private = self.private.get();
         if !private.next_consistency.closes_hole() || self.sealed.is_some() {
@@ -97,7 +97,7 @@ impl MetadataWriter {
         Some(LogSetup::Zone { zone_bytes, data, checksums, device: self.journal.is_some() })
     }
 
-    /// The session begins: what the log said before is resolved.
+    /// The session begins: the old log is resolved.
     pub fn begin_session(&self) {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
@@ -117,7 +117,7 @@ impl MetadataWriter {
     /// How many shards may log; `None` if the array has no log.
     pub(crate) fn zones_possible(&self) -> Option<u64> {
         if self.keeps_ppl() && self.sealed.is_none() {
-            // Of all that a member's log holds, only what was written last counts.
+            // Only the newest part of a member's log is valid.
             return Some(1);
         }
         let logs = self.private.get().next_consistency.has_log() && self.sealed.is_none();
@@ -142,8 +142,7 @@ impl MetadataWriter {
         each.chain(device).min().filter(|&bytes| bytes > 0)
     }
 
-    /// There is parity that is not in sync and that the log knows nothing of, or is no more: from
-    /// the next commit on.
+    /// From the next commit on some parity is out of sync without a log record.
     pub fn set_unverified(&self, unverified: bool) {
         self.private.set(Private { unverified, ..self.private.get() });
     }

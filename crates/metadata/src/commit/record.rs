@@ -1,5 +1,4 @@
-//! One member's part of the metadata writer: where everything lies on it, and what was last written
-//! there.
+//! One member's part of the metadata writer: all offsets on it, and the last written state.
 //!
 //! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
 //! touches a byte outside the member's byte map.
@@ -16,7 +15,7 @@ use crate::bitmap::{Bits, Pages};
 use crate::commit::flush::Failed;
 use crate::commit::member_io::{MemberIo, Writer};
 
-/// What the metadata writer knows of a member.
+/// The metadata writer's record of a member.
 #[derive(Clone)]
 pub struct Record {
     /// Path or address, for people.
@@ -36,8 +35,8 @@ pub struct Record {
     pub(crate) next_session: u64,
     /// The epoch in which it got its slot; `None`: it has had none in this session.
     pub(crate) since: Option<u32>,
-    /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
-    /// superblock that slots it.
+    /// Its partial parity log has only obsolete units, and must be emptied before the next
+    /// superblock that gives it a slot.
     pub(crate) stale_ppl: bool,
     /// A flush has failed: see `flush.rs`.
     pub(crate) flush_failed: Rc<Failed>,
@@ -123,8 +122,8 @@ impl Record {
     }
 }
 
-/// Where the bits of what may be out of step lie on a member with these features: md's bitmap, or,
-/// where md's partial parity log excludes that, in the same form in the private area.
+/// The place of the dirty bits on a member with these features: md's bitmap or, if md's partial
+/// parity log excludes that, the same format in the private area.
 pub(crate) fn bitmap_range(map: &ByteMap, features: Features) -> Option<Range<u64>> {
     match features.intersects(Features::ANY_PPL) {
         true => map.private_parts().map(|parts| parts.regions),

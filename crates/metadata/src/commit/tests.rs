@@ -1,4 +1,4 @@
-//! What the metadata writer writes, in which order, and what is read back.
+//! Writes of the metadata writer, their order, and their content when read back.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -340,7 +340,8 @@ fn a_replacement_has_the_role_twice_and_goes_on_after_a_restart() {
         replacement: Some((MemberId(3), 2 * CHUNK)),
     };
     assert_eq!(assignment, expected);
-    // The old member is lost meanwhile: what the replacement has counts as a rebuild that far.
+    // The old member is lost meanwhile: the replacement's content counts as a rebuild up to its
+    // offset.
     let alone = rig.assemble(&[0, 1, 3], &Options::default()).unwrap();
     let expected =
         SlotAssignment { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), replacement: None };
@@ -381,7 +382,7 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
     assert_ne!(superblock.device.uuid, rig.superblock(1).device.uuid);
 }
 
-/// A RAID 5 whose member 1 was lost at a time when all was clean.
+/// A RAID 5 whose member 1 was lost in clean state.
 fn lost_member() -> (Rig, Assembly) {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let assembly = rig.all().unwrap();
@@ -558,7 +559,7 @@ fn no_superblock_vouches_for_a_member_whose_flush_failed() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let assembly = rig.all().unwrap();
     commit(&assembly, &decision(&assembly, false)).unwrap();
-    // The array is to be marked clean: what disk1 wrote since its last flush is lost.
+    // The array is to be marked clean: disk1 has lost its writes since its last flush.
     rig.disks[1].flush_fails.set(true);
     assert_eq!(commit(&assembly, &decision(&assembly, true)), Err(vec![MemberId(1)]));
     for index in 0..3 {

@@ -1,4 +1,4 @@
-//! What a new array would be: everything that can be known before anything is written.
+//! The plan of a new array: everything known before the first write.
 
 use io::Limits;
 use layout::geometry::Shape;
@@ -20,8 +20,8 @@ const MDADM_MOST_OFFSET_BYTES: u64 = 264_192 * SECTOR;
 /// The smallest piece a bit of the bitmap may stand for.
 const LEAST_BITMAP_CHUNK: u32 = 4096;
 
-/// Whether new arrays keep checksums if nobody says, where they can: not RAID 10, which they hold
-/// to one shard.
+/// Whether new arrays have checksums by default, where possible: not RAID 10, which they limit to
+/// one shard.
 fn checksums_by_default(new: &NewArray) -> bool {
     new.consistency != Some(Consistency::Ppl) && new.layout.level() != Level::Raid10
 }
@@ -41,18 +41,18 @@ pub struct Plan {
     pub used_bytes: u64,
     /// Bytes for data that are not used, on each disk.
     pub unused_bytes: Vec<u64>,
-    /// Bytes of sync space per bit of the bitmap, or of what is in its place.
+    /// Bytes of sync space per bit of the bitmap, or of its replacement.
     pub bitmap_chunk: Option<u32>,
     /// Checksums of all blocks will be kept.
     pub checksums: bool,
-    /// What the user should know before saying yes.
+    /// Remarks for the user before the confirmation.
     pub warnings: Vec<String>,
 }
 
 /// Plans a new array on disks with these names and limits, spares last.
 ///
 /// # Errors
-/// What does not fit together, with the disk's name and both numbers.
+/// The conflict, with the disk's name and both numbers.
 pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     let slots = disks.len().checked_sub(new.spares).filter(|&slots| slots > 0);
     let slots = slots.ok_or_else(|| {
@@ -135,7 +135,7 @@ fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bo
     }
 }
 
-/// What holds of each disk and of the request by itself.
+/// The conditions on each disk and on the request itself.
 fn check(new: &NewArray, disks: &[(String, Limits)], whole: bool) -> Result<()> {
     let refuse = |what: String| Err(Error::refused(what));
     if whole && new.size_bytes.is_some() {

@@ -1,5 +1,5 @@
-//! A member's private area, for a person to look at: whether it counts, or why not, and what lies
-//! in the intent log.
+//! A member's private area, for people: its validity, or why not, and the content of the intent
+//! log.
 //!
 //! Reads only. One member's word: which rows were cut is known only from all of them together
 //! (`assemble::intents`).
@@ -22,16 +22,16 @@ pub struct FoundPrivate {
     pub header: Result<PrivateHeader, NoHeader>,
     /// The header that was written last, whether it counts or not.
     pub latest: Option<PrivateHeader>,
-    /// What was logged in the session of the header that counts; `None` if nothing can have been.
+    /// The records of the valid header's session; `None` if there can be none.
     pub log: Option<FoundLog>,
 }
 
 /// Why a private area does not count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoHeader {
-    /// There is none that can be read: the first thing that is wrong with either copy.
+    /// No header is readable: the first fault of either copy.
     Unreadable(ParseError),
-    /// The one that was written last does not go with the superblock.
+    /// The newer one does not match the superblock.
     Mismatch(Mismatch),
 }
 
@@ -62,13 +62,13 @@ pub struct FoundJournal {
     pub header: JournalHeader,
     /// Where its headers lie, valid or not: bytes from the start of the disk.
     pub places: Vec<u64>,
-    /// What was logged in that session; `None` if nothing can have been. Whether it still matters
-    /// is for the members to say.
+    /// The records of that session; `None` if there can be none. The members decide whether they
+    /// still matter.
     pub log: Option<FoundLog>,
 }
 
-/// Looks for a journal device. Of two sessions the one that has logged last is shown: the other one
-/// is that of before, or of a start that wrote nothing.
+/// Searches for a journal device. Of two sessions it shows the one that logged last: the other is
+/// the previous one, or belongs to a start without writes.
 pub(super) async fn look_at_journal(
     reach: &MemberIo,
     disk: &dyn Disk,
@@ -97,7 +97,7 @@ pub(super) async fn look_at_journal(
     Ok(found.map(|found| FoundJournal { places, ..found }))
 }
 
-/// What lies in a member's intent log.
+/// The content of a member's intent log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FoundLog {
     /// Batches that can be read, old ones too.

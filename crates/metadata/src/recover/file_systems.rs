@@ -1,4 +1,4 @@
-//! A walk through a file system, under a guess: do its tables lead to what they say?
+//! A walk through a file system under a guess: do its tables lead to valid content?
 //!
 //! | file system | what leads where |
 //! |---|---|
@@ -19,9 +19,9 @@ use crate::recover::signatures::{Sign, big, little};
 use crate::recover::slot_order::Order;
 use crate::recover::{Hypothesis, signatures};
 
-/// Enough to tell.
+/// Enough evidence.
 const MOST_STEPS: usize = 128;
-/// So many that lead nowhere, and none that does: this is not it.
+/// This many invalid steps without a valid one refute the guess.
 const HOPELESS: usize = 4;
 const MOST_GROUPS: u64 = 24;
 const MOST_INODES: u64 = 256;
@@ -49,7 +49,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A page whose disk is missing, by the row's parity.
+    /// A page whose disk is missing, from the row's parity.
     async fn restored(&self, at: u64, offset: u64) -> Option<Rc<[u8]>> {
         let geometry = &self.hypothesis.geometry;
         if geometry.family() != Family::Parity {
@@ -76,7 +76,7 @@ impl Walker<'_> {
         found
     }
 
-    /// How many steps lead where they should, in what begins at these bytes of the array.
+    /// The number of valid steps in the content at these bytes of the array.
     pub(super) async fn walk(&self, starts: &[u64]) -> Agreement {
         let mut steps = Agreement::default();
         for &at in starts {
@@ -224,7 +224,7 @@ mod tests {
 
     const BYTES: u64 = 256 << 10;
 
-    /// Numbers that nobody expects, among some that are trusted.
+    /// Unexpected numbers among trusted ones.
     struct Noise(u64);
 
     impl Noise {

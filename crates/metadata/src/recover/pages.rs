@@ -9,10 +9,10 @@ use crate::commit::member_io::MemberIo;
 
 pub(super) const PAGE: u64 = 4096;
 
-/// What was read; `None` where that cannot be read.
+/// A read page; `None` if unreadable.
 type Known = BTreeMap<(usize, u64), Option<Rc<[u8]>>>;
 
-/// The disks, and what was read of them.
+/// The disks, and their read pages.
 pub(super) struct Pages<'a> {
     reach: &'a MemberIo,
     disks: &'a [Candidate],
@@ -54,7 +54,7 @@ impl<'a> Pages<'a> {
         page.get((offset % PAGE) as usize..)?.get(..len).map(<[u8]>::to_vec)
     }
 
-    /// Much of a disk at once, not kept; what cannot be read of it is zeros.
+    /// A large range of a disk, not cached; unreadable parts are zeros.
     pub(super) async fn run(&self, disk: usize, offset: u64, len: u64) -> Vec<u8> {
         let end = (offset + len).min(self.disks[disk].disk.limits().bytes);
         let range = offset..end.max(offset);

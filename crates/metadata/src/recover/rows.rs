@@ -5,7 +5,7 @@ use parity::{Kernel, Term};
 
 use crate::recover::pages::Pages;
 
-/// Rows that are not all zeros: as many as this tell enough.
+/// Rows that are not all zeros: this many are enough evidence.
 const MOST_ROWS: usize = 48;
 /// Places that are looked at for them, evenly over the members, and at their beginning.
 const PLACES: u64 = 192;
@@ -18,11 +18,11 @@ const ROW_BYTES: usize = 512;
 pub(super) struct Row {
     /// From the beginning of the members' data.
     at: u64,
-    /// By disk; `None` for one that cannot be read there.
+    /// By disk; `None` if it is unreadable there.
     bytes: Vec<Option<Vec<u8>>>,
 }
 
-/// How many rows agreed, of how many that could tell.
+/// The number of consistent rows, and of rows that could show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Agreement {
     pub(super) agree: usize,
@@ -36,7 +36,7 @@ impl Agreement {
     }
 }
 
-/// Rows of members whose data begins here and has so many bytes.
+/// Rows of members whose data begins here and has this size.
 pub(super) async fn rows(pages: &Pages<'_>, data_offset: u64, member_bytes: u64) -> Vec<Row> {
     let spread = (0..PLACES).map(|place| member_bytes / PLACES * place / STEP * STEP);
     let first = (0..FIRST_PLACES).map(|place| place * STEP);
@@ -111,7 +111,7 @@ pub(super) async fn copies(
     if geometry.family() != Family::Mirror {
         return agreement;
     }
-    // What a row's members hold stands elsewhere on others.
+    // Members' parts of a row are at different offsets.
     for row in rows {
         for slot in 0..geometry.slots() {
             let Owner::Data { array_offset, .. } = geometry.owner(Slot(slot as u8), row.at) else {

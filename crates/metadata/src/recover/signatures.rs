@@ -1,8 +1,8 @@
-//! What file systems and their like leave in places that they themselves tell: signs.
+//! Signatures of file systems and similar formats at places that they record themselves.
 //!
-//! The first block of a file system says where copies of it lie, or what else must be found
-//! elsewhere. Each is a few bytes at an offset of the array, and is there only if the array is put
-//! together rightly.
+//! The first block of a file system records where its copies are, or other structures. Each
+//! signature is a few bytes at an offset of the array, and is there only if the array is assembled
+//! correctly.
 //!
 //! | what | tells of |
 //! |---|---|
@@ -18,7 +18,7 @@
 
 use crate::recover::pages::PAGE;
 
-/// More copies than this tell nothing new.
+/// More copies than this add no evidence.
 const MOST_SIGNS: usize = 96;
 
 pub(super) const EXT: &str = "ext file system";
@@ -37,7 +37,7 @@ pub(super) struct Sign {
 }
 
 impl Sign {
-    /// Is it what this page has, in which it should lie?
+    /// Does this page have it at its expected place?
     pub(super) fn is_in(&self, page: &[u8]) -> bool {
         let start = (self.at % PAGE) as usize;
         self.bytes.iter().all(|(offset, bytes)| {
@@ -46,11 +46,11 @@ impl Sign {
     }
 }
 
-/// What begins at an offset of the array.
+/// The content at an offset of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Start {
     pub(super) name: &'static str,
-    /// How far from its beginning the page lies that told it.
+    /// Distance of the page that records it from its beginning.
     pub(super) told_at: u64,
     pub(super) signs: Vec<Sign>,
     /// Where something else may begin.
@@ -70,7 +70,7 @@ impl Start {
     }
 }
 
-/// What this page of a disk is the beginning of.
+/// The content that this page of a disk begins.
 pub(super) fn start(page: &[u8]) -> Option<Start> {
     let known = [ext, xfs, btrfs, luks, lvm, gpt, mbr];
     known.iter().find_map(|known| known(page)).map(|mut start| {

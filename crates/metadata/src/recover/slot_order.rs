@@ -1,14 +1,14 @@
-//! Which disk sits in which slot: what signs say, and where they say nothing, every order.
+//! The disk of each slot: from signatures or, without them, by trying every order.
 
 use crate::recover::rows::Agreement;
 
-/// Slots of which signs say nothing are tried in every order, up to so many.
+/// Slots without signatures are tried in every order, up to this many.
 const MOST_OPEN: usize = 7;
 
 /// For each slot and disk, how many signs of the slot that disk has.
 pub(super) type Votes = Vec<Vec<usize>>;
 
-/// Disks in their slots; `None` for one that is missing.
+/// Disks in their slots; `None` for a missing one.
 pub(super) type Order = Vec<Option<usize>>;
 
 /// The orders that explain most, all of them as much; the one nearest to the disks' own first.
@@ -67,8 +67,8 @@ pub(super) fn assignment(
     best
 }
 
-/// Every order of so many disks in so many slots, if these are few: where a disk is missing, a sign
-/// on it votes for nobody, and only what is restored without it can tell.
+/// Every order of this many disks in this many slots, if these are few. With a missing disk a
+/// signature on it gives no vote, and only reconstructed data can decide.
 pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
     let mut orders = Vec::new();
     let mut left: Order = (0..disks).map(Some).collect();

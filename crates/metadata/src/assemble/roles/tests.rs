@@ -1,12 +1,12 @@
-//! Judgements on small tables of roles, each a story of who failed when.
+//! Verdicts on small role tables, each a story of failures.
 
 use layout::md::superblock::{BadBlockLog, CLEAN, Device, Magic, Reshape};
 use layout::md::{Name, Timestamp, Uuid};
 
 use super::*;
 
-/// A superblock of member `number` of a three-slot array, with this count and this table:
-/// a digit is a slot, `F` faulty, `-` nobody.
+/// A superblock of member `number` of a three-slot array, with this count and this table: a digit
+/// is a slot, `F` faulty, `-` unused.
 fn superblock(number: u32, events: u64, table: &str) -> Superblock {
     let role = |entry: char| match entry {
         'F' => Role::Faulty,
@@ -129,8 +129,8 @@ fn a_number_belongs_to_whoever_has_it_last() {
     assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
 }
 
-/// One fails and is re-added, then the other does, and then the third is away: the one that was
-/// re-added goes on alone, and the other is stale, not another history.
+/// One fails and is re-added, then the other fails, and then the third is absent: the re-added one
+/// continues alone, and the other is stale, not split brain.
 #[test]
 fn a_third_that_both_list_as_active_tells_a_return_from_a_divergence() {
     let stale = [active(0), GIVEN_UP];
@@ -155,7 +155,7 @@ fn a_spare_is_not_taken_for_the_disk_that_has_its_number_now() {
 fn a_member_that_is_here_and_saw_both_proves_the_order() {
     let members = [(0, 12, "0FF"), (1, 5, "F12"), (2, 9, "0F2")];
     assert_eq!(verdict(&members).unwrap(), [active(0), GIVEN_UP, GIVEN_UP]);
-    // Nobody is left who could tell.
+    // No present member can prove the order.
     assert!(verdict(&members[..2]).is_err());
     // The third sides with one of them only.
     assert!(verdict(&[(0, 12, "0FF"), (1, 5, "F12"), (2, 5, "F12")]).is_err());
@@ -170,10 +170,10 @@ struct Copy {
     writes: u32,
 }
 
-/// All lives of such a mirror, a few starts long: whoever is there, as far as the engine lets them,
-/// goes on without the others, writes, and then perhaps takes back who was stale. The verdict never
-/// lets a member read that lacks a write of another that is there, and whose it is not; it does not
-/// depend on the order; and where one of all three holds all that was written, it is found.
+/// All lives of such a mirror over a few starts. In each, the present members continue without the
+/// others as far as the engine allows, write, and perhaps re-add stale ones. The verdict never
+/// accepts a member that lacks a write of another present member. It does not depend on the order.
+/// If one of the three has all writes, it is found.
 #[test]
 fn no_life_of_a_mirror_of_three_is_judged_wrong() {
     let first = Copy { events: 1, table: [true; 3], writes: 0 };
@@ -203,7 +203,8 @@ fn no_life_of_a_mirror_of_three_is_judged_wrong() {
     assert!(judged > 10_000, "{judged}");
 }
 
-/// The freshest of those that are there, and who is up with it; checked against what they hold.
+/// The freshest of the present members, and those up to date with it; checked against their
+/// content.
 fn judge_copies(
     state: &[Copy; 3],
     there: &[usize],

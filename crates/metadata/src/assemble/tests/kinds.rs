@@ -1,8 +1,8 @@
-//! Arrays of kinds that are not run, or only read, or that do not say what they are.
+//! Arrays that are refused, read-only, or incompletely described.
 
 use super::*;
 
-/// What there is to remark on a member when it is looked at.
+/// Remarks of `examine` on a member.
 fn remarks(rig: &Rig, disk: usize) -> String {
     let clock: Rc<dyn Clock> = Rc::new(crate::test_disk::Still);
     let found = complete(crate::examine::examine(&*rig.disks[disk], &clock)).unwrap().unwrap();
