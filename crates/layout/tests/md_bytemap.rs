@@ -1,5 +1,5 @@
-//! The byte map: nothing overlaps, nothing is lost between a map and the superblock that tells it,
-//! and a larger member always takes the place of a smaller one.
+//! The byte map: parts do not overlap, a map survives its superblock unchanged, and a larger member
+//! always fits in place of a smaller one.
 
 use std::ops::Range;
 
@@ -226,7 +226,7 @@ fn an_old_1_0_bitmap_behind_the_superblock_is_found_there() {
     assert!(map.private.is_some());
 }
 
-/// What is wrong, with what in the superblock.
+/// A fault, and its place in the superblock.
 type Spoiler = (&'static str, fn(&mut Superblock));
 
 #[test]

@@ -37,8 +37,8 @@ pub(super) fn markdown(release: &Value, earlier: Option<&Value>, notes: Option<&
     page +=
         "Figures are medians of interleaved rounds. A ratio is ours over the first peer's of the\n";
     page += "same round; for times and sizes it is the peer's over ours: more is always better.\n";
-    page += "A *quoted* peer was measured elsewhere. If it is also *scaled*, its figure is divided by\n";
-    page += "the speed of a raw file there and multiplied by that of a raw file here.\n";
+    page += "A *quoted* peer was measured elsewhere. If it is also *scaled*, its figure is\n";
+    page += "divided by the speed of a raw file there and multiplied by that of a raw file here.\n";
     if let Some(notes) = notes {
         page += &format!("\n{}\n", notes.trim());
     }
@@ -91,7 +91,7 @@ fn facts(object: &Value) -> Vec<String> {
     found
 }
 
-/// One line per row; with `before` (version, bench), what it was then.
+/// One line per row; with `before` (version, bench) also the earlier figure.
 fn table(bench: &Value, before: Option<(String, &Value)>) -> String {
     let mut lines = String::from("| what | ours | peers | ratio | target |");
     let mut rule = String::from("|---|---:|---:|---:|---:|");

@@ -1,4 +1,4 @@
-//! Who and when: the UUIDs, names and time stamps of md's metadata.
+//! The UUIDs, names and time stamps of md's metadata.
 //!
 //! Owns how they are stored and shown. Never makes one up: randomness and time come from the
 //! caller.
@@ -99,7 +99,7 @@ impl Name {
     }
 }
 
-/// The name as text; what is not printable is escaped, since a name comes from a disk.
+/// The name as text; unprintable bytes are escaped, because a name comes from a disk.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in String::from_utf8_lossy(self.as_bytes()).chars() {

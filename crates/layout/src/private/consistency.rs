@@ -1,7 +1,7 @@
 //! Crash-consistency policies: the protection of an array against the *write hole*.
 //!
-//! A crash in the middle of a write leaves parity that matches neither the old data nor the new.
-//! If a member is lost with it, blocks that nobody wrote are recovered from that parity, and wrong.
+//! A crash during a write leaves parity that matches neither the old data nor the new. If a member
+//! is lost with it, unwritten blocks are recovered from that parity, and wrong.
 
 /// Crash-consistency policy of an array of a level with parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,8 +44,8 @@ impl Consistency {
         Consistency::ALL.into_iter().find(|policy| policy.name() == name)
     }
 
-    /// True if partial parities are logged, in the private area or in md's log: a crash and the
-    /// loss of a member together change no block that nobody wrote.
+    /// True if partial parities are logged, in the private area or in md's log: then a crash
+    /// together with a member loss changes no unwritten block.
     pub const fn closes_hole(self) -> bool {
         self.has_log() || matches!(self, Consistency::Ppl)
     }

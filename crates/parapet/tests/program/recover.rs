@@ -259,7 +259,7 @@ fn another_array_was_created_over_it() {
     assert_eq!(guess["chunk_bytes"], 65_536, "{guess}");
     assert_eq!(guess["disks"], serde_json::json!(["m0", "m1", "m2", "m3"]), "{guess}");
     let server = serve(&world, &["m1", "m0", "m3", "m2"], &[]);
-    // Superblocks of 1.0 and their reserved area, under 5 MiB of each member, replaced its last data.
+    // Superblocks of 1.0 and their reserved area, under 5 MiB a member, replaced its last data.
     let kept = before.len() - 3 * (5 << 20);
     assert!(content(&world)[..kept] == before[..kept]);
     assert_eq!(server.terminate(), 0);

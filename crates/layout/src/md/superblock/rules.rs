@@ -1,8 +1,8 @@
 //! The rules for the numbers of a superblock by itself.
 //!
-//! Owns what is refused, and why. Those marked K are the kernel's (`super_1_load`,
-//! `super_1_validate` in Linux 6.1); the others keep later arithmetic from overflowing. Never looks
-//! at the device or at other members: see [`crate::md::ByteMap::of`] and `array`.
+//! Owns the refused values and their reasons. Rules marked K are the kernel's (`super_1_load`,
+//! `super_1_validate` in Linux 6.1); the others keep later arithmetic from overflowing. Never
+//! inspects the device or other members: see [`crate::md::ByteMap::of`] and `metadata`.
 
 use super::super::SECTOR;
 use super::super::feature::Features;
