@@ -1,8 +1,7 @@
 //! Writing: executes the plan of each row.
 //!
 //! ```text
-//!         ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
-//!  rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
+//!          ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
 //!   rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
 //!          └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
 //!              └── plan again ◀───┘ a read failed                             │ a write failed
