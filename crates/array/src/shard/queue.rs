@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_merged_is_taken_apart_again() {
+    fn merged_writes_are_split_again() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         for (number, (offset, len)) in [(0, 16), (16, 8), (24, 32)].into_iter().enumerate() {
             queue.push(write(&pool, number as u32, offset, len));
