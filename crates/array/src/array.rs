@@ -357,7 +357,7 @@ impl Array {
             return Err(Error::refused(format!("a {job} is under way; wait for it, or stop it")));
         }
         *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
-        keeper.stirred.raise();
+        keeper.changed.raise();
         Ok(())
     }
 

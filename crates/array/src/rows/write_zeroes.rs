@@ -204,7 +204,7 @@ impl RowOp<'_> {
         for (_, member) in op.engine.view().members() {
             op.work.healed |= op.engine.heal(member, sync.start, sync.end - sync.start);
         }
-        op.engine.settle(sync.clone());
+        op.engine.mark_resolved(sync.clone());
         let slots =
             geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
         op.checksum_zeros(slots).await?;

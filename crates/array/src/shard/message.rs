@@ -227,13 +227,13 @@ pub(crate) struct Post {
     mailbox: Rc<dyn Mailbox<Message>>,
     outgoing: RefCell<Vec<Vec<Message>>>,
     waiting: Cell<bool>,
-    stirred: Signal,
+    sent: Signal,
 }
 
 impl Post {
     pub(crate) fn new(mailbox: Rc<dyn Mailbox<Message>>, shards: usize) -> Post {
         let outgoing = RefCell::new((0..shards).map(|_| Vec::new()).collect());
-        Post { mailbox, outgoing, waiting: Cell::new(false), stirred: Signal::new() }
+        Post { mailbox, outgoing, waiting: Cell::new(false), sent: Signal::new() }
     }
 
     /// The shard's own address.
@@ -260,7 +260,7 @@ impl Post {
     fn send(&self, to: usize, message: Message) {
         self.outgoing.borrow_mut()[to].push(message);
         if !self.waiting.replace(true) {
-            self.stirred.raise();
+            self.sent.raise();
         }
     }
 
@@ -278,7 +278,7 @@ impl Post {
     pub(crate) async fn deliver(&self) {
         loop {
             while !self.waiting.get() {
-                self.stirred.wait().await;
+                self.sent.wait().await;
             }
             self.flush();
         }

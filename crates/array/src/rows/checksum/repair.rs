@@ -32,7 +32,7 @@ impl ChecksumTable {
     /// Records that a repair changes entries, so that they are written soon.
     pub(crate) fn note_repair(&self) {
         self.mended.set(true);
-        self.crowded.raise();
+        self.pressure.raise();
     }
 }
 
