@@ -97,7 +97,7 @@ impl Daemon {
     }
 
     /// ` --control unix:PATH`, where the usual place is not enough.
-    fn control_flag(&self) -> String {
+    pub(super) fn control_flag(&self) -> String {
         match self.control.borrow().first() {
             Some(Address::Unix(path)) if !self.usual_control.get() => {
                 let path = format!("unix:{}", crate::places::absolute(path).display());
@@ -109,7 +109,7 @@ impl Daemon {
 
     /// What brings an array back that has failed: members that were lost are taken again only at a
     /// start.
-    fn how_to_revive(&self, array: &Array, flag: &str) -> String {
+    pub(super) fn how_to_revive(&self, array: &Array, flag: &str) -> String {
         let path = |member: &Member| {
             let path = crate::places::absolute(Path::new(&member.name));
             crate::places::quoted(&path.display().to_string())
