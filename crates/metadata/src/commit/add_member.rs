@@ -383,9 +383,8 @@ impl MetadataWriter {
     /// True if this member of the array was used without the members that are in service now.
     fn went_on_alone(&self, theirs: &Superblock) -> bool {
         let state = self.state.borrow();
-        let holds_slot = |id: &&MemberId| {
-            matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_)))
-        };
+        let holds_slot =
+            |id: &&MemberId| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_)));
         let mut active = state.records.keys().filter(holds_slot).peekable();
         let alone = active.peek().is_some() && active.all(|id| roles::excludes(theirs, id.0));
         theirs.events > self.events.get() || alone

@@ -19,7 +19,7 @@ use crate::{notify, places, tls};
 
 mod sources;
 
-pub(crate) use sources::{Sources, members_among};
+pub(crate) use sources::{Sources, members_among, resting};
 
 /// More threads than any machine of today makes use of.
 const MAX_THREADS: i64 = 256;

@@ -14,6 +14,7 @@ use layout::{MemberId, Mode, Slot};
 use metadata::{Bounds, Error, ErrorKind};
 use os::{FileDisk, Options, SharedFile};
 
+use super::log::tolerated;
 use super::{Daemon, Known, Served, first};
 use crate::api::{Order, SignatureView, State};
 use crate::disks::{self, Opened};
@@ -95,6 +96,7 @@ impl Daemon {
         }
         self.retire(served).await;
         let result = self.give_up(served).await;
+        served.tell_rest();
         if self.arrays.borrow().is_empty() {
             self.end();
         }
@@ -121,12 +123,8 @@ impl Daemon {
     /// What an array will do now, after its members have changed.
     fn outlook(&self, served: &Served) -> String {
         let array = self.view(served);
-        let left = match array.redundancy_left {
-            0 => "it tolerates no further failure".into(),
-            1 => "it tolerates one more failure".into(),
-            count => format!("it tolerates {count} more failures"),
-        };
-        format!("; the array is {}, {left}", array.state.word())
+        let left = tolerated(array.redundancy_left);
+        format!("; the array {}, {left}", array.state.is_word())
     }
 
     /// Opens a new disk, if nothing on it is in the way, and gives it to the array. A former member
@@ -175,8 +173,8 @@ impl Daemon {
         Ok(Opened::file(path, file, &self.spawner))
     }
 
-    /// Refuses an array that has failed: members that were lost are taken again only at a start, and
-    /// their bytes may be needed.
+    /// Refuses an array that has failed: members that were lost are taken again only at a start,
+    /// and their bytes may be needed.
     fn refuse_failed(&self, served: &Served) -> Result<()> {
         let array = self.view(served);
         if array.state != State::Failed {
@@ -417,6 +415,11 @@ fn named(path: &str) -> Result<&Path> {
 }
 
 impl Served {
+    /// Writes down in what state a stopped array rests.
+    pub(super) fn tell_rest(&self) {
+        tracing::info!("{}: stopped; {}", self.name(), self.rest());
+    }
+
     /// In what state a stopped array rests.
     fn rest(&self) -> String {
         let status = self.array.status();
