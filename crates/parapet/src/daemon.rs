@@ -237,7 +237,8 @@ impl Daemon {
         let name = name.unwrap_or(served.name());
         if self.exports.has(name) {
             let message = format!("there are two arrays called {name}");
-            return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
+            let action = "serve them from two processes, one with a --control of its own";
+            return Err(Failure::new(Id::Foreign, message, action));
         }
         let card = served.card(name, read_only, is_default);
         tracing::info!("{}: started: {}", served.name(), card.description);

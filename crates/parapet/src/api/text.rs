@@ -221,11 +221,6 @@ impl Array {
     }
 }
 
-/// A time as people need it.
-fn second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
-}
-
 /// Microseconds as milliseconds.
 fn millis(micros: u64) -> String {
     format!("{:.1} ms", micros as f64 / 1e3)
@@ -360,7 +355,7 @@ impl Scrub {
                 page.size(self.compared_bytes)
             ),
         };
-        format!("{}{stopped}: {found}, took {}{rate}", second(self.ended), took(self.seconds))
+        format!("{:.0}{stopped}: {found}, took {}{rate}", self.ended, took(self.seconds))
     }
 }
 
@@ -379,7 +374,7 @@ impl LastRebuild {
         let rate = rate.map(|rate| format!(" at {}/s over all members", Size(rate)));
         let kind = if self.replace { "replacement" } else { "rebuild" };
         let took = took(self.seconds);
-        format!("{}: a {kind}, took {took}{}", second(self.ended), rate.unwrap_or_default())
+        format!("{:.0}: a {kind}, took {took}{}", self.ended, rate.unwrap_or_default())
     }
 }
 
@@ -556,8 +551,7 @@ impl Report for When {
             None => "nothing is being done".into(),
             Some(job) => job.sentence(page),
         };
-        let expected =
-            self.expected.map(second).map(|time| format!(", at {time}")).unwrap_or_default();
+        let expected = self.expected.map(|time| format!(", at {time:.0}")).unwrap_or_default();
         page.line(format!("{}: {sentence}{expected}", self.name));
     }
 }

@@ -189,8 +189,14 @@ impl Daemon {
     async fn let_go_of_failed(&self, served: &Served, path: &Path) -> Result<()> {
         let theirs = path.to_owned();
         let identity = self.aside(path, move || disks::identity(&theirs)).await?;
-        let own = identity.and_then(|identity| served.member_on(identity));
-        if let Some(id) = own.filter(|id| served.faulty().contains(id)) {
+        // One that was plugged in again is another device at the same path.
+        let is_it = |known: &Known| {
+            identity.is_some() && known.identity == identity
+                || crate::places::absolute(&known.path) == path
+        };
+        let own =
+            served.faulty().into_iter().find(|&id| served.known(id).is_some_and(|k| is_it(&k)));
+        if let Some(id) = own {
             served.array.remove(id).await.map_err(of_engine)?;
             served.forget(id);
         }

@@ -409,3 +409,24 @@ fn a_job_says_what_holds_it_back() {
     });
     assert_eq!(server.terminate(), 0);
 }
+
+#[test]
+fn a_second_array_of_one_name_is_served_where_the_refusal_says() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let first = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
+    std::fs::create_dir(world.path("two")).unwrap();
+    let second = ["two/m0", "two/m1"];
+    let create = ["create", "tank", "--level", "1", "--new-files", "16M", "--yes"];
+    world.ok(&[&create[..], &second].concat());
+    let serve = [&["serve", "tank"], &second[..]].concat();
+    let told = world.refused(&serve, 3, "PPT-3008");
+    let control = format!("unix:{}", world.path("run/tank-2.sock").display());
+    assert!(told.contains(&format!("--control {control}")), "{told}");
+    let second = world.start(&[&serve[..], &["--control", &control, "--json"]].concat());
+    let list = world.json(&["list"]);
+    assert_eq!(list["arrays"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(first.terminate(), 0);
+    assert_eq!(second.terminate(), 0);
+}

@@ -90,7 +90,7 @@ impl Sources<'_> {
             return Err(of_path(&missing[0], &std::io::ErrorKind::NotFound.into()));
         }
         for path in &missing {
-            tracing::warn!(path = %path.display(), "there is no such file or device");
+            tracing::warn!("{}: there is no such file or device", path.display());
         }
         let why = |path: &PathBuf| of_path(path, &std::io::ErrorKind::NotFound.into());
         let why = missing.iter().map(why).collect();
