@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
+use layout::md::Superblock;
 use layout::private::checksums::Seed;
 use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
 use metadata::assemble::{Assembly, Joined};
@@ -283,6 +284,12 @@ impl Array {
         let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
         let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
         Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
+    }
+
+    /// True if a disk with this superblock was a member of this array and holds nothing that the
+    /// array lacks.
+    pub fn is_former_member(&self, theirs: &Superblock) -> bool {
+        self.inner.keeper.metadata.is_former_member(theirs)
     }
 
     fn introduce(

@@ -249,7 +249,7 @@ impl Node {
                 self.world.trace.mark(mark::LOG_UNUSABLE);
                 // Of a member that is an array, the block of the log that a crash has cut may be
                 // lost.
-                if self.sim_disks().is_empty() && why.contains("cannot be accessed") {
+                if self.sim_disks().is_empty() && why.contains("I/O error") {
                     self.spoil_log();
                 }
                 assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);

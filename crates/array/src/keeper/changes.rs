@@ -338,7 +338,8 @@ impl Keeper {
                 let lost = Keeper::not_in_sync(&now).union(SlotSet::only(slot));
                 if !as_replacement && !self.geometry.survives(lost) {
                     return refuse(format!(
-                        "failing {name} (slot {slot}) would lose data: too many members are missing"
+                        "failing {name} (slot {slot}) would lose data: the array tolerates no \
+                         further failure"
                     ));
                 }
                 Ok(())
