@@ -1,4 +1,4 @@
-//! A member of a RAID 6 has turned a block into garbage and says nothing: who repairs it, and how?
+//! A member of a RAID 6 has silently turned a block into garbage: which engine repairs it, and how?
 //!
 //! ```text
 //!            d0     d1     d2     P      Q
@@ -44,7 +44,7 @@ fn run(stage: &Stage<'_>) -> Result {
     stage.kernel.run("repair", &stage.parapet.folder)?;
     let spoilt = stage.read("content")? != stage.read("before")?;
     ensure(spoilt, || "md has repaired it rightly: this story shows nothing".into())?;
-    // By us; without checksums, or they would have told.
+    // By Parapet; without checksums, which would detect it.
     members("", ".rotten")?;
     let server = stage.parapet.serve(&NAMES, &["--checksums", "off"])?;
     server.order(&["scrub", "tank", "repair"])?;
