@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_flushed_is_any_version_after_a_cut() {
+    fn unflushed_sectors_hold_any_version_after_a_cut() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             let writes = [1, 2, 3].map(|value| put(&mut medium, value));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_covers_what_was_completed_and_nothing_else() {
+    fn a_flush_covers_completed_writes_only() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             let write = put(&mut medium, 1);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_is_durable_and_outlives_what_came_before() {
+    fn fua_is_durable_and_supersedes_earlier_writes() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             put(&mut medium, 1);

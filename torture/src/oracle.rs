@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_stays_and_what_was_not_may_go() {
+    fn flushed_data_stays_and_unflushed_may_be_lost() {
         let mut oracle = Oracle::new();
         let (a, in_a) = put(&mut oracle);
         oracle.acknowledge(a, false);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_being_written_may_be_lost_and_not_for_ever() {
+    fn only_interrupted_writes_may_be_lost_and_not_for_ever() {
         let mut oracle = Oracle::new();
         let (a, in_a) = put(&mut oracle);
         oracle.acknowledge(a, true);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_being_written_past_a_missing_member_may_be_a_guess_with_mds_log() {
+    fn with_mds_log_an_interrupted_write_beside_a_missing_member_may_be_a_guess() {
         let garbage = vec![0xa5; SECTOR as usize];
         for guesses in [false, true] {
             let mut oracle = Oracle::new();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_place_and_no_bytes_at_all_are_told_apart() {
+    fn misplaced_bytes_and_missing_bytes_are_distinguished() {
         let astray = Sight::Astray { write: 7, sector: 2 };
         assert_eq!(look(&bytes(7, 2), 3), astray);
         assert_eq!(look(&[1; 512], 3), Sight::Garbage);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_kernel_has_what_it_can() {
+    fn a_newer_kernel_has_its_supported_cells() {
         assert!(some_newer().len() > 20 && some_newer().len() < some().len());
     }
 

@@ -144,7 +144,7 @@ fn every_layout_is_written_within_its_byte_map_and_examined() {
 }
 
 #[test]
-fn a_new_superblock_says_what_every_kernel_accepts() {
+fn every_kernel_accepts_a_new_superblock() {
     let disks = disks(&[8 * MIB; 4]);
     let mut new = NewArray::new("host:data", Layout::default_for(Level::Raid5, 3), 64 << 10);
     new.spares = 1;
@@ -189,7 +189,7 @@ fn an_error_at_any_write_leaves_nothing_that_looks_like_an_array() {
 }
 
 #[test]
-fn what_lies_on_a_disk_is_lost_only_with_permission() {
+fn existing_data_is_overwritten_only_with_permission() {
     let disks = disks(&[8 * MIB; 2]);
     disks[1].mem.poke(0x438, &[0x53, 0xef]);
     disks[1].mem.poke(8 * MIB - 512, b"EFI PART");
@@ -208,7 +208,7 @@ fn what_lies_on_a_disk_is_lost_only_with_permission() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_both_numbers() {
+fn mismatching_sizes_are_refused_with_both_numbers() {
     let raid5 = NewArray::new("data", Layout::default_for(Level::Raid5, 3), 64 << 10);
     let refused = |edit: &dyn Fn(&mut NewArray), limits: &[Limits]| {
         let mut new = raid5.clone();
@@ -258,7 +258,7 @@ fn disks_of_one() -> Vec<Rc<Watched>> {
 }
 
 #[test]
-fn a_plan_tells_what_is_not_used_and_warns() {
+fn a_plan_reports_unused_space_and_warnings() {
     let sizes = [8 * MIB, 16 * MIB, 8 * MIB];
     let named: Vec<_> = sizes
         .iter()
@@ -277,7 +277,7 @@ fn a_plan_tells_what_is_not_used_and_warns() {
 /// The judge is the real program (Debian package `mdadm`): if it is missing, the test fails and is
 /// not skipped.
 #[test]
-fn mdadm_reads_what_is_created() {
+fn mdadm_reads_created_arrays() {
     let levels = [
         (Level::Linear, "linear"),
         (Level::Raid0, "raid0"),

@@ -43,7 +43,7 @@ fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
 /// Records stay in the log while an older one is live. So the record of a flushed stripe is still
 /// there, and a newer one covers a part of a checked block.
 #[test]
-fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
+fn a_durable_block_stays_despite_a_newer_partial_record() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
         let (world, array) = filled_with(level, |new| new.checksums = Some(false));
         let other = world.data_offset() + 4 * CHUNK;
@@ -68,7 +68,7 @@ fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
 }
 
 #[test]
-fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
+fn unwritten_blocks_survive_a_torn_write_and_a_lost_member() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
         for hung in [0, 3] {
             let (world, array) = filled(level, None);
@@ -106,7 +106,7 @@ fn without_the_log_such_an_array_is_not_started() {
 }
 
 #[test]
-fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
+fn a_log_from_before_another_engines_session_is_ignored() {
     for events_too in [false, true] {
         let (world, array) = filled(Level::Raid5, None);
         world.disks[holder(&array, 0)].break_with(Fault::HungWrites);
@@ -161,7 +161,7 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
 }
 
 #[test]
-fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
+fn a_row_with_a_temporarily_unreadable_block_is_replayed() {
     let (world, array) = filled(Level::Raid5, None);
     let (first, second) = (holder(&array, 0), holder(&array, 1));
     // Two blocks of a row: the second one keeps its old contents.
@@ -191,7 +191,7 @@ fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
 /// A replayed row is whole. A read of it returns the same data again, even if the power fails
 /// before any write, together with a member.
 #[test]
-fn what_was_made_right_and_read_stays_though_its_member_is_lost_in_the_next_crash() {
+fn replayed_reads_stay_though_the_member_is_lost_in_the_next_crash() {
     for (level, lost) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![0, 1])] {
         let (world, array) = filled(level, None);
         for &index in &lost {
@@ -297,7 +297,7 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
 }
 
 #[test]
-fn the_log_goes_round_and_what_it_says_is_the_newest() {
+fn the_log_wraps_and_the_newest_record_wins() {
     let (mut world, array) = filled(Level::Raid6, None);
     world.crash(array);
     world.host.bounds.log_bytes = 128 << 10;
@@ -509,7 +509,7 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
 /// The same, but the batch that marks the old one as released is in another member's log. The
 /// remaining batches on this member do not show it.
 #[test]
-fn what_is_done_with_is_so_whichever_log_says_it() {
+fn retired_batches_are_retired_by_any_log() {
     const LARGE: u64 = 128 << 10;
     const LEN: usize = 12 << 10;
     for between in 1..20 {
@@ -549,7 +549,7 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
 /// The log has a write of a stripe, and then its zeroing; a member that joined later has neither
 /// record. That does not prove that a crash tore a record.
 #[test]
-fn a_member_that_came_later_need_not_have_what_was_logged_before() {
+fn a_member_that_joined_later_need_not_have_older_records() {
     for policy in [Consistency::Intent, Consistency::Journal] {
         for level in [Level::Raid5, Level::Raid6] {
             let (mut world, array) = filled(level, Some(policy));
@@ -635,7 +635,7 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
 /// A crash costs more blocks than the array can list, on a member that is unreadable just then. The
 /// filler written in their place is never returned as data.
 #[test]
-fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
+fn lost_blocks_are_never_read_even_if_their_list_is_full() {
     let mut world = World::new(4, 24 << 20);
     (world.host.bounds.units, world.host.bounds.unit_bytes) = (64, 1 << 20);
     world.host.bounds.scratch_bytes = 256 << 20;
@@ -671,7 +671,7 @@ fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
 /// flushed before it lands. A third write, beside the older one in its row, is logged though that
 /// is not durable.
 #[test]
-fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
+fn a_durable_newer_batch_does_not_hide_an_older_one_in_flight() {
     for level in [Level::Raid5, Level::Raid6] {
         let (world, array) = filled_with(level, |new| new.checksums = Some(false));
         world.run(&array, array.stop()).expect("healthy");

@@ -93,7 +93,7 @@ fn a_batch_is_one_write_to_the_device_and_none_to_a_members_log() {
 }
 
 #[test]
-fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
+fn without_the_device_a_crash_is_recovered_by_the_bitmap() {
     let (world, holders) = cut(Level::Raid5, 0);
     let device = world.disks.len() - 1;
     let refused = refusal(&world, &[holders[1], device]);
@@ -227,7 +227,7 @@ fn a_device_of_another_array_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_a_journal_device_is_refused_and_nothing_is_written() {
+fn an_unfit_journal_device_is_refused_without_a_write() {
     let world = World::new(5, 8 << 20);
     let intent = NewArray { consistency: None, ..new("tank", Level::Raid5, 4) };
     let error = world.create_journaled(&intent).expect_err("another policy").to_string();
@@ -246,7 +246,7 @@ fn what_cannot_be_a_journal_device_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
+fn a_new_device_replaces_an_abandoned_one_or_none() {
     let (mut world, array) = filled(Level::Raid5);
     journal(&world).break_with(Fault::Gone);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("the array goes on");
@@ -270,7 +270,7 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
 }
 
 #[test]
-fn what_was_torn_when_device_and_member_were_lost_at_once_is_unverified() {
+fn rows_torn_when_device_and_member_were_lost_are_unverified() {
     let (world, array) = filled(Level::Raid5);
     // One row is being written when the device fails to log another one.
     let second = holder(&array, 1);
@@ -287,7 +287,7 @@ fn what_was_torn_when_device_and_member_were_lost_at_once_is_unverified() {
 }
 
 #[test]
-fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
+fn a_row_without_parity_is_not_replayed_from_an_older_record() {
     let (world, array) = filled(Level::Raid5);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged, with its data");
     let parity = holder(&array, 3);
@@ -303,7 +303,7 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
 /// Writes while their parity's member is missing are on the device too. A spare then gets new
 /// parity, which is valid.
 #[test]
-fn parity_that_was_made_since_counts_though_a_record_tells_of_none() {
+fn parity_computed_since_is_valid_despite_a_record_without_parity() {
     let (mut world, array) = filled(Level::Raid5);
     let (lost, parity) = (holder(&array, 0), holder(&array, 3));
     world.run(&array, array.fail(MemberId(parity as u32))).expect("one may go");

@@ -17,7 +17,7 @@ use world::{Fault, World, map_of, pattern, whole};
 
 /// A member is away while the policy is changed, and returns.
 #[test]
-fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() {
+fn a_member_readded_after_a_change_of_policy_has_the_new_policy() {
     use Consistency::{Bitmap, Intent, Journal, Ppl, Resync};
     let all = [Bitmap, Intent, Journal, Ppl, Resync];
     for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {
@@ -55,7 +55,7 @@ fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() 
 
 /// The power fails in the middle of the commit that changes the policy, and one spare was away.
 #[test]
-fn who_has_missed_the_change_of_policy_is_given_it() {
+fn a_member_that_missed_a_change_of_policy_gets_it() {
     use Consistency::{Bitmap, Intent, Ppl, Resync};
     let all = [Bitmap, Intent, Ppl, Resync];
     for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {

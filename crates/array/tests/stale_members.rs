@@ -71,7 +71,7 @@ fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
 /// Data that was read after a crash stays the same whichever members return. A write was torn, and
 /// the absent member holds the other part of it.
 #[test]
-fn what_was_read_without_a_member_stays_when_it_is_back() {
+fn reads_without_a_member_stay_when_it_returns() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
     for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
         for (slow, away) in (0..count).flat_map(|slow| (0..count).map(move |away| (slow, away))) {
@@ -104,7 +104,7 @@ fn what_was_read_without_a_member_stays_when_it_is_back() {
 /// number that it already has. That number does not show the writes that it missed, so their bits
 /// must be set when it returns.
 #[test]
-fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_idle() {
+fn an_absent_member_gets_its_missed_writes_after_a_long_idle_time() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
     for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
         let mut world = World::new(count, 8 << 20);

@@ -88,7 +88,7 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
 /// The copy of a RAID 0 member is recorded as complete, and the power fails before it has the slot.
 /// It is used alone. When the other one returns, it must count as stale.
 #[test]
-fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
+fn writes_to_a_replacement_alone_survive_the_return_of_its_source() {
     for level in [Level::Raid0, Level::Linear, Level::Raid1, Level::Raid5] {
         let world = World::new(4, 8 << 20);
         let chunk = if matches!(level, Level::Raid1 | Level::Linear) { 0 } else { 16 << 10 };

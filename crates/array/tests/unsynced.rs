@@ -33,7 +33,7 @@ fn synced(status: &array::Status) -> bool {
 }
 
 #[test]
-fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
+fn parity_out_of_sync_is_no_redundancy_and_fail_is_refused() {
     for (level, members, left) in [(Level::Raid5, 4, 1), (Level::Raid6, 5, 2), (Level::Raid1, 2, 1)]
     {
         let world = world(level, members);
@@ -66,7 +66,7 @@ fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
 }
 
 #[test]
-fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is_told_as_such() {
+fn an_interrupted_or_missing_initial_sync_is_reported() {
     let world = world(Level::Raid5, 4);
     let assemble = |which: std::ops::Range<usize>| {
         world.assemble(which, &Options { degraded: true, ..Options::default() })
@@ -133,7 +133,7 @@ fn errors(world: &World, array: &Array, expected: &[u8]) -> usize {
 }
 
 #[test]
-fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() {
+fn unverified_blocks_are_errors_not_garbage_when_a_member_is_lost() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {
         let world = World::new(members, MEMBER_BYTES);
         let layout = Layout::default_for(level, members);
@@ -289,7 +289,7 @@ fn a_resync_that_restores_a_syndrome_compares_the_other_one() {
 
 /// The range that the resync was working on when a copy was lost is compared all the same.
 #[test]
-fn a_resync_that_loses_a_copy_makes_the_others_alike() {
+fn a_resync_that_loses_a_copy_syncs_the_others() {
     let world = world(Level::Raid1, 3);
     let array = world.start();
     array.set_speed(1 << 20, 1 << 20);
@@ -309,7 +309,7 @@ fn a_resync_that_loses_a_copy_makes_the_others_alike() {
 /// On a read-only array copies cannot be resolved. Each block is read from the first copy, even if
 /// that is unreadable or listed next to it.
 #[test]
-fn what_was_read_once_stays_so_while_nothing_may_be_written() {
+fn reads_stay_stable_on_a_read_only_array() {
     for checksums in [false, true] {
         let world = World::new(2, 8 << 20);
         let checksums = Some(checksums);

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_follow_each_other_and_begin_anew_at_the_end() {
+    fn batches_follow_each_other_and_wrap_at_the_end() {
         let log = LogPlace { offset: 0, bytes: 1 << 20, session: 1 };
         let end = log.bytes;
         assert_eq!(place(log, 0, 8192), 0);

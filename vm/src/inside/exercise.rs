@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wrong_byte_is_found_and_told() {
+    fn one_wrong_byte_is_found_and_reported() {
         let expected: Vec<u8> = (0..=255).collect();
         let mut found = expected.clone();
         assert!(same(&found, &expected, 0).is_ok());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_cache_begins_on_a_border() {
+    fn direct_io_begins_on_a_border() {
         let mut room = vec![0; 3 * BLOCK];
         let part = aligned(&mut room, 2 * BLOCK);
         assert_eq!((part.as_ptr() as usize % BLOCK, part.len()), (0, 2 * BLOCK));

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_map_tells_parts_of_what_it_learned() {
+    fn a_member_map_reports_parts_of_its_runs() {
         let mut map = MemberMap::default();
         map.want(100, 100);
         let hole = Extent { len: 50, kind: ExtentKind::Hole };

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_is_one_place_and_the_count_goes_on_beyond_the_list() {
+    fn adjacent_findings_are_one_and_counted_beyond_the_list() {
         let mut whole = Report::default();
         for unit in 0..4u64 {
             let mut part = Report::default();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_mended_is_counted_apart_from_one_that_was_not() {
+    fn repaired_findings_are_counted_separately() {
         let mut whole = Report::default();
         for unit in 0..2u64 {
             let mut part = Report::default();

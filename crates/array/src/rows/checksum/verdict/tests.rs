@@ -68,7 +68,7 @@ fn of_all_copies_the_majority_counts_else_the_newest_else_the_first() {
 }
 
 #[test]
-fn of_torn_copies_only_one_that_fits_counts_and_a_newer_one_first() {
+fn of_torn_copies_the_newest_matching_one_wins() {
     for len in 0..=4 {
         lists(&[false, true], len, &mut |fit| {
             lists(&GENERATIONS, len, &mut |all| {
