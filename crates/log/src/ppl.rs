@@ -95,7 +95,7 @@ fn torn_row(
     let row = row.filter(|_| entry.parity_disk as usize == slot.index());
     let Some(row) = row else {
         let (sector, bytes) = (entry.data_sector, entry.data_bytes);
-        return Err(format!("tells of {bytes} bytes at sector {sector}, which is no row of it"));
+        return Err(format!("has {bytes} bytes at sector {sector}, which is no row"));
     };
     let record = Record {
         stripe: row.stripe,

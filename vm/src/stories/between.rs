@@ -64,8 +64,8 @@ fn run(stage: &Stage<'_>, end: End) -> Result {
     let status = server.order(&["status", "tank"])?;
     ensure(status["replay"].is_null(), || format!("our log is replayed: {status}"))?;
     let why = status["log_unusable"].as_str().unwrap_or_default();
-    let seen = why.contains("somebody else") || end != End::Dies;
-    ensure(seen, || format!("it does not say who was there: {status}"))?;
+    let seen = why.contains("another system") || end != End::Dies;
+    ensure(seen, || format!("the reason does not name another system: {status}"))?;
     server.holds("after")?;
     server.settle(true)?;
     server.scrub()?;
