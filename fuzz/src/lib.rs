@@ -3,7 +3,7 @@
 //! ```text
 //!   fuzz_targets/*   one binary for each target, linked with libFuzzer
 //!          │ run: memory budget, leaks
-//!      TARGETS       a body, good seeds, a way to mend checksums, a budget
+//!      TARGETS       a body, good seeds, a checksum corrector, a budget
 //!       ┌──┴───────┬───────────┬──────────┐
 //!   metadata      nbd       config      image
 //! ```

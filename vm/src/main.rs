@@ -2,10 +2,10 @@
 //! builds the program and runs this.
 //!
 //! ```text
-//!   main ── matrix ── cell       which arrays there are, and what is done with each
+//!   main ── matrix ── cell       the arrays, and the steps for each
 //!     │        └───── parapet    the program on the host
 //!     ├────── kernel             a guest: vm/guest/*.sh with mdadm and md
-//!     └────── inside             what a guest runs of this program
+//!     └────── inside             commands of this program for a guest
 //! ```
 //!
 //! Owns the tests with real kernels. Never shipped.

@@ -2,7 +2,7 @@
 //! takes ten seconds to start and runs any kernel.
 //!
 //! ```text
-//!   kernel + initramfs (vm/guest/initramfs, busybox, what 9p needs)
+//!   kernel + initramfs (vm/guest/initramfs, busybox, 9p modules)
 //!      └── the host's root folder, read-only, over 9p ── vm/guest/init
 //!      └── the story's folder, over 9p
 //! ```

@@ -1,8 +1,8 @@
 //! One of the two dies while it writes, the other takes over.
 //!
 //! ```text
-//!   kernel writes ──power cut──▶ Parapet: old or new in each block, nobody else's block changed
-//!   Parapet writes ──kill──────▶ kernel:  the same, after it has resynced what the bitmap says
+//!   kernel writes ──power cut──▶ Parapet: old or new in each block, unwritten blocks unchanged
+//!   Parapet writes ──kill──────▶ kernel:  the same, after a resync by the bitmap
 //! ```
 
 use crate::failure::{Result, ensure};

@@ -3,9 +3,9 @@
 //! ```text
 //!            d0     d1     d2     P      Q
 //!   before   a      b      c      p      q
-//!   rot      a      x      c      p      q       two redundancies tell which one is wrong
-//!   md       a      x      c      p′     q′      `repair` makes parity of the garbage: b is gone
-//!   Parapet  a      b      c      p      q       `scrub repair` finds d1, and computes it anew
+//!   rot      a      x      c      p      q       two redundancies identify the wrong block
+//!   md       a      x      c      p′     q′      `repair` computes parity from x: b is lost
+//!   Parapet  a      b      c      p      q       `scrub repair` finds d1, and recomputes it
 //! ```
 
 use std::os::unix::fs::FileExt;

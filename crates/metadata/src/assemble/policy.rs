@@ -32,8 +32,8 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
         return Ok(());
     }
     refuse(format!(
-        "the array crashed during writes: assemble it with its policy {} first, which replays them, and \
-         stop it; then change to policy {}",
+        "the array crashed during writes: assemble it with its policy {} first, which replays \
+         them, and stop it; then change to policy {}",
         now.name(),
         wanted.name()
     ))
