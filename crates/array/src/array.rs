@@ -361,7 +361,7 @@ impl Array {
         }
         let busy = keeper.jobs.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
         if let Some(job) = busy {
-            return Err(Error::refused(format!("a {job} is under way; wait for it, or stop it")));
+            return Err(Error::refused(format!("a {job} is running; wait for it, or stop it")));
         }
         *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
         keeper.changed.raise();
@@ -374,7 +374,7 @@ impl Array {
     /// Refused if there is none.
     pub fn stop_scrub(&self) -> Result<()> {
         let stopped = self.inner.keeper.cancel_scrub();
-        if stopped { Ok(()) } else { Err(Error::refused("no scrub is under way")) }
+        if stopped { Ok(()) } else { Err(Error::refused("no scrub is running")) }
     }
 
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and at
@@ -417,7 +417,7 @@ impl Array {
         }
         let done = self.inner.fronts[0].flush(io::Class::Foreground).await;
         done.result.map_err(|error| {
-            let what = "what is in the write-back cache could not be written out";
+            let what = "cached writes could not be written to the members";
             Error::new(ErrorKind::DataLost, what).because(error)
         })
     }

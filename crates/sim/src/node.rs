@@ -366,9 +366,8 @@ impl Node {
         result
     }
 
-    /// The process dies: the array is gone, in whatever it was doing. What its disks had under way
-    /// is theirs to lose.
-    /// Something that the last crash had cut is not put right yet if `cut`.
+    /// The process dies: the array is gone, whatever it was doing. Its disks may lose operations in
+    /// flight. `cut`: rows torn by the last crash are not replayed yet.
     pub fn kill(&self, cut: bool) {
         self.settle_cut.set(cut && self.running().is_some() && !self.resolved.get());
         self.array.take();

@@ -20,7 +20,7 @@ impl Keeper {
                 continue;
             }
             if self.record.overtaken.replace(false) {
-                self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                self.note(EventKind::Broken, None, "another host has taken over this array");
                 self.change(|next| next.mode = Mode::Broken).await;
                 continue;
             }
@@ -146,7 +146,7 @@ impl Keeper {
                     }
                 }
                 Err(Undecided::Overtaken) => {
-                    self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                    self.note(EventKind::Broken, None, "another host has taken over this array");
                     next.mode = Mode::Broken;
                 }
             }

@@ -270,7 +270,7 @@ impl RowOp<'_> {
             let plan = row.plan.expect("rows are planned before they are read");
             for slot in plan.read.iter() {
                 let buf = self.engine.pool.take(row.row.len() as usize);
-                let member = view.member(slot).expect("what is readable has a member");
+                let member = view.member(slot).expect("a readable slot has a member");
                 let tag = self.work.pieces.len() as u32;
                 self.work.batch.read(member, slot, row.at(), buf, tag, self.opts.op_bytes);
                 self.work.pieces.push(Piece { slot, buf: None, failed: false });

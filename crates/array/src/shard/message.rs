@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_handed_over_in_order_and_in_batches() {
+    fn messages_are_delivered_in_order_and_in_batches() {
         let mailboxes = io::mailbox::local(2);
         let mut mailboxes = mailboxes.into_iter().map(|m| Rc::new(m) as Rc<dyn Mailbox<Message>>);
         let here = Post::new(mailboxes.next().expect("there are two"), 2);

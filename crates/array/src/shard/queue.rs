@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_does_not_overtake_one_that_it_overlaps() {
+    fn overlapping_writes_keep_their_order() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         queue.push(write(&pool, 0, 0, 4));
         queue.push(write(&pool, 1, 2, 4));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_deep_stream_is_held_for_what_continues_it() {
+    fn the_end_of_a_deep_stream_waits_for_its_continuation() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         let take = |queue: &mut Queue, alone| {
             let unit = queue.pop(64)?;

@@ -354,7 +354,7 @@ impl MetadataWriter {
         }
         let header = state.bits.as_ref().map(crate::bitmap::Bits::header);
         let Some(&Bitmap { events_cleared, .. }) = header else {
-            return refuse("without a bitmap nobody knows what it missed".to_string());
+            return refuse("without a bitmap its missed writes are unknown".to_string());
         };
         let events = theirs.events;
         if events < events_cleared && !broken(Broken::ReaddAfterClear) {
