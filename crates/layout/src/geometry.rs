@@ -86,6 +86,7 @@ mod parity;
 mod place;
 mod plain;
 
+pub(crate) use error::Amount;
 pub use error::{GeometryError, LayoutError};
 pub use names::{Layout, Level, MAX_ORDER, Raid0Layout, Raid5Layout, Raid6Layout};
 pub use parity::{StripeMap, StripeRole};

@@ -350,7 +350,7 @@ fn refusals_say_why() {
     assert!(matches!(geometry("1", "none", C, &[C; 2]), No::ChunkNotZero { .. }));
     let small = No::MemberTooSmall { slot: Slot(1), bytes: C - 1, needed: C };
     assert_eq!(geometry("4", "none", C, &[C, C - 1, C]), small);
-    assert_eq!(text(small), "member 1 has 65535 bytes for data and needs 65536");
+    assert_eq!(text(small), "member 1 has 65535 bytes for data and needs 64 KiB");
     let far = No::MemberTooSmall { slot: Slot(0), bytes: C, needed: 2 * C };
     assert_eq!(geometry("10", "f2", C, &[C, C]), far);
     assert_eq!(geometry("linear", "none", 0, &[1 << 62, 1 << 62]), No::TooLarge);

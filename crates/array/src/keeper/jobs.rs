@@ -188,7 +188,7 @@ impl Keeper {
             report: Report::default(),
             throttled: Duration::ZERO,
         });
-        self.note(EventKind::JobStarted, None, describe(kind));
+        self.note(EventKind::JobStarted, None, format!("{} started", describe(kind)));
         let walk = self.walk(task, &ranges, assignments).await;
         let finished = walk == Walk::Finished;
         self.conclude(task, finished, assignments).await;
@@ -237,7 +237,7 @@ impl Keeper {
                         self.sync.partial.borrow_mut().remove(&id);
                         self.rebuilt(slot, id, assignments).await;
                         if self.configuration.borrow().in_sync().contains(slot) {
-                            let text = format!("slot {slot} is whole");
+                            let text = format!("slot {slot} is in sync");
                             self.note(EventKind::SpareActive, Some(id), text);
                         }
                     }

@@ -156,7 +156,8 @@ impl fmt::Display for GeometryError {
                 write!(f, "raid1 has no chunk, but {bytes} bytes were given")
             }
             GeometryError::MemberTooSmall { slot, bytes, needed } => {
-                write!(f, "member {slot} has {bytes} bytes for data and needs {needed}")
+                let (room, least) = (Amount(bytes), Amount(needed));
+                write!(f, "member {slot} has {room} for data and needs {least}")
             }
             GeometryError::TooLarge => f.write_str("larger than 2^63 - 1 bytes"),
         }
@@ -166,7 +167,7 @@ impl fmt::Display for GeometryError {
 impl core::error::Error for GeometryError {}
 
 /// Bytes in the largest unit that leaves a whole number.
-struct Amount(u64);
+pub(crate) struct Amount(pub(crate) u64);
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

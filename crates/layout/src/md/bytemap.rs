@@ -29,6 +29,7 @@ use super::feature::Features;
 use super::field::{Fault, Field, ParseError};
 use super::superblock::{PplPlace, RESERVED_BYTES, Superblock, Version, at, position};
 use super::{SECTOR, bitmap};
+use crate::geometry::Amount;
 use crate::private::{self, Parts};
 
 /// `data_offset` of a new member is a multiple of this (0 at 1.0).
@@ -77,7 +78,8 @@ pub struct TooSmall {
 impl fmt::Display for TooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TooSmall { member_bytes, least_bytes } = self;
-        write!(f, "a member of {member_bytes} bytes is too small: it needs {least_bytes}")
+        let (own, least) = (Amount(*member_bytes), Amount(*least_bytes));
+        write!(f, "a member of {own} is too small: at least {least} are needed")
     }
 }
 

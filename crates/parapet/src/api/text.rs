@@ -506,7 +506,7 @@ impl Report for Assembled {
             page.styled(Style::Warning, format!("  note: {note}"));
         }
         page.line(match self.settled {
-            true => "settled, and stopped clean",
+            true => "replayed and stopped; all members are marked clean",
             false => "nothing was written",
         });
     }

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     run: RunFlags,
 }
 
-/// How often it is looked whether all is settled.
+/// Interval of the checks for the end of the recovery.
 const GLANCE: Duration = Duration::from_millis(100);
 /// Nothing begins any more if nothing has begun for so long.
 const IDLE: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
                 problem.action = format!("parapet serve {} MEMBER…, then {action}", array.name);
             }
             let mut notes = served.notes().to_vec();
-            // What cannot be written is not settled either, whatever was asked for.
+            // An array that became read-only is not recovered either.
             let reason = served.read_only().filter(|_| !args.assembly.read_only);
             let settled = !args.assembly.read_only && reason.is_none();
             notes.extend(reason.map(|why| format!("read-only: {why}")));
@@ -114,6 +114,6 @@ async fn settle(
     }
     daemon.end();
     daemon.run(signals).await?;
-    let message = format!("{}: interrupted before all was settled", served.name());
+    let message = format!("{}: interrupted before the recovery ended", served.name());
     Err(Failure::new(Id::Failed, message, "run it again: it goes on where it stopped"))
 }

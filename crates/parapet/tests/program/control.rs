@@ -126,7 +126,7 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
         let found = log.lines().find(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("no line with {words:?}\n{log}"))
     };
-    line(&["INFO", "ordered", "verb=\"fail\"", "member=\"m1\""]);
+    line(&["INFO", "command", "verb=\"fail\"", "member=\"m1\""]);
     line(&["WARN", "tank: m1 (slot 1): taken out of service as ordered"]);
     line(&["WARN", "tank: the array is critical, it tolerates no further failure"]);
     line(&["INFO", "tank: the array is healthy, it tolerates one more failure"]);

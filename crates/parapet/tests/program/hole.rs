@@ -192,7 +192,7 @@ fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile()
     with_copies(&world, &members, || {
         let out = world.ok(&["assemble", "tank", "m0", "m2", "--degraded"]);
         assert!(out.contains("intent log replayed"), "{out}");
-        assert!(out.contains("settled, and stopped clean"), "{out}");
+        assert!(out.contains("replayed and stopped; all members are marked clean"), "{out}");
         let found = examined(&world, "m0");
         assert_eq!((&found["clean"], &found["log"]["records"]), (&true.into(), &0.into()));
     });
