@@ -136,7 +136,7 @@ impl Transfer {
                 Some(file.synced())
             }
             (_, Step::Sync) => Some(file.synced()),
-            (_, Step::Punch(_) | Step::Trim) => self.moved(),
+            (_, Step::Punch(_) | Step::Trim) => self.moved(file),
             (count, Step::Move | Step::Bounce | Step::Zeros) => {
                 let block = u64::from(file.limits.logical_block);
                 // The kernel may stop anywhere; the next request must begin at a block again.
@@ -149,7 +149,7 @@ impl Transfer {
                     self.drain_bounce(whole as usize);
                 }
                 self.done += whole;
-                if self.done == self.total { self.moved() } else { None }
+                if self.done == self.total { self.moved(file) } else { None }
             }
         }
     }
@@ -171,7 +171,11 @@ impl Transfer {
     }
 
     /// All bytes are where they belong; are they durable?
-    fn moved(&mut self) -> Option<Result<()>> {
+    fn moved(&mut self, file: &File) -> Option<Result<()>> {
+        let written = matches!(self.op.work, Work::Write(_)) || self.step == Step::Zeros;
+        if written && let Err(cut) = file.written(self.op.offset + self.total) {
+            return Some(Err(cut));
+        }
         let synced = matches!(self.op.work, Work::Read(_) | Work::Write(_));
         if synced || !self.op.fua {
             return Some(Ok(()));
