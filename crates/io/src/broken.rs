@@ -326,6 +326,10 @@ ways! {
     ShortCopyUnrecorded: "ours" by "test takeover",
     /// Members that have missed a change of policy keep to the old one.
     PolicyUnaligned: "ours" by "test policy",
+    /// What a member lacks is recovered from rows whose last write found no space.
+    UnfinishedRecovered: "ours" by "test full",
+    /// A member without space is lost though others share its store.
+    StoreUnasked: "ours" by "test full",
     /// Writes that were merged fail together, whichever of them cannot be done.
     MergedFailTogether: "ours" by "test rare_faults",
     /// What md's log says of a row is trusted though data was written past its parity since.

@@ -23,9 +23,19 @@ pub enum Mode {
     ReadWrite,
     /// Reads only, by order of the user.
     ReadOnly,
+    /// Members found no space for what was to be written, more of them than the level can do
+    /// without: all is read, nothing is written.
+    Full,
     /// More members are lost than the level can make good: what can be read is read, nothing is
     /// written.
     Broken,
+}
+
+impl Mode {
+    /// Nothing is written any more until the array is started anew.
+    pub fn is_final(self) -> bool {
+        matches!(self, Mode::Full | Mode::Broken)
+    }
 }
 
 /// Who holds a slot.

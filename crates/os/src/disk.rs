@@ -28,8 +28,8 @@
 //!
 //! A file that was *cut* while in use is noticed at a read behind its new end, at a write up to its
 //! old one, and at each flush, also if it has grown back meanwhile (`sentinel`). From then on
-//! writes fail as `Truncated`, since one of them would make the file whole again with zeros in place
-//! of data. Reads below the cut still work while the file is short.
+//! writes fail as `Truncated`, since one of them would make the file whole again with zeros in
+//! place of data. Reads below the cut still work while the file is short.
 
 mod distant;
 mod error;

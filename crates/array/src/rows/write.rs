@@ -31,6 +31,7 @@ use crate::member::batch::IoOptions;
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::Report;
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
+use crate::status::FULL;
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]
@@ -353,6 +354,12 @@ impl RowOp<'_> {
             again = Some(self.work.failures.iter().map(|failure| failure.slot).collect());
             self.lose(&view).await?;
             view = self.engine.view();
+            if view.mode == Mode::Full {
+                let mut unfinished = self.engine.unfinished.borrow_mut();
+                for out in &self.work.outgoing {
+                    unfinished.insert(out.at..out.at + out.bytes.len() as u64);
+                }
+            }
             self.engine.check_unbroken(&view)?;
             let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
             // Parity would have it; without, it has no place.
@@ -391,13 +398,16 @@ impl Engine {
     pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
         match view.mode {
             Mode::ReadOnly => Err(Error::new(ErrorKind::ReadOnly, "the array is read-only")),
-            Mode::ReadWrite | Mode::Broken => self.check_unbroken(view),
+            Mode::ReadWrite | Mode::Full | Mode::Broken => self.check_unbroken(view),
         }
     }
 
     /// Writes that have begun end, though the array may take no more by order of the user: rows
     /// that are left cut keep their records from ever being done with.
     pub(crate) fn check_unbroken(&self, view: &View) -> Result<()> {
+        if view.mode == Mode::Full {
+            return Err(Error::new(ErrorKind::NoSpace, FULL));
+        }
         let what =
             "the array has lost more members than its level can make good; nothing is written";
         let refused = broken(Broken::BegunWriteRefused) && view.mode == Mode::ReadOnly;

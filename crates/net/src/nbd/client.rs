@@ -67,6 +67,7 @@ impl Remote {
             volatile: true,
             boot_id: 0,
             epoch: 0,
+            store: 0,
         }
     }
 }

@@ -120,11 +120,18 @@ impl Transfer {
                 }
             }
             (errno, _) if errno < 0 => {
-                if self.step == Step::Sync || self.is_durable(file) {
+                let synced = self.step == Step::Sync || self.is_durable(file);
+                if synced {
                     file.sync_failed();
                 }
                 let (offset, len) = self.concerned();
-                Some(Err(file.fault(-errno, offset, len)))
+                Some(Err(match -errno {
+                    // Through the page cache a sync without space has lost earlier writes, too.
+                    libc::ENOSPC | libc::EDQUOT if synced && file.access == Access::Buffered => {
+                        file.fault(libc::EIO, offset, len)
+                    }
+                    errno => file.fault(errno, offset, len),
+                }))
             }
             // Without a ring nobody looks: what the last look has seen must do.
             (_, Step::Sync) if file.distant.is_some() && self.stat.is_none() => {

@@ -292,7 +292,11 @@ fn tell(array: &str, event: &Event, replay: Option<Replay>) {
         EventKind::Settled if in_part => {
             tracing::warn!(array, event = kind, member, "{}", event.text);
         }
-        EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
+        EventKind::Fail
+        | EventKind::Broken
+        | EventKind::Full
+        | EventKind::BadBlock
+        | EventKind::ClientError => {
             tracing::error!(array, event = kind, member, "{}", event.text);
         }
         EventKind::TakenOut
