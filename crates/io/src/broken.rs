@@ -356,6 +356,10 @@ ways! {
     ChecksumStaleAfterWrite: "ours" by "test checksums",
     /// Rows that are rebuilt, compared or resolved keep generations that do not go together.
     RowsUnaligned: "ours" by "test checksums",
+    /// A write computes parity from a block that generations say is behind.
+    BehindUsed: "ours" by "test checksums",
+    /// A write of a part of a block keeps the rest of one that generations say is behind.
+    RestOfBehindKept: "ours" by "test checksums",
     /// A scrub does not ask generations who has lost a write.
     GenerationsUnasked: "22" by "test checksums",
     /// What is rebuilt has no checksums when the checkpoint says that it is there.

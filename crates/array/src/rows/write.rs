@@ -235,7 +235,8 @@ impl RowOp<'_> {
             }
             planned?;
             if self.read_for_rows(&view).await {
-                if !std::mem::replace(&mut corrected, true) && self.uses_behind(&view) {
+                let first = !std::mem::replace(&mut corrected, true);
+                if first && self.uses_behind(&view) && !broken(Broken::BehindUsed) {
                     let (mut other, rows) = (Scratch::default(), &self.work.rows);
                     if Box::pin(self.beside(&mut other).correct_behind(rows, &view)).await? {
                         continue;
